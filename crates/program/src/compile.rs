@@ -49,6 +49,8 @@ pub(crate) fn with_source(
     source: String,
 ) -> Result<CompiledDefinition, Vec<RawDiagnostic>> {
     let (saga, correlation_rules) = assemble::assemble(&definition)?;
+
+    // Instances are pinned to the hash of the source.
     let hash = Sha256::digest(source.as_bytes());
     let mut short = [0; 16];
     short.copy_from_slice(&hash[..16]);
@@ -57,6 +59,7 @@ pub(crate) fn with_source(
         version: definition.version,
         hash: short,
     };
+
     let result_events: Vec<_> = saga.entries.keys().cloned().collect();
     let manifest = manifest::of(&definition, &result_events);
     Ok(CompiledDefinition {

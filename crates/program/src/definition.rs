@@ -37,7 +37,9 @@ language_map! {
             "Event or events that start an instance.";
         #[serde(default)]
         may_or_default "correlate" correlate: CorrelationSpec = CorrelationSpec,
-            "Location of the correlation id in an event: a path (`order.id`), an `=expression` over `event` and `envelope`, or a map of event types to either. Default: the correlation id of the envelope.";
+            "Location of the correlation id in an event: a path (`order.id`), an `=expression` \
+             over `event` and `envelope`, or a map of event types to either. Default: the \
+             correlation id of the envelope.";
         may "early_event_ttl" early_event_ttl: Option<Duration> = Period,
             "How long early events are stored; `0s` disables early events. Default: one day.";
         #[serde(default)]
@@ -53,7 +55,8 @@ language_map! {
         may_or_default "index" index: Vec<Name> = OneOrList<Id<Name>>,
             "Variables by which instances are found without reading all of them, at most 8.";
         may "timeout" timeout: Option<TimeLimit> = TimeLimit,
-            "Maximum time of the forward execution of an instance: a duration, or an expression over `vars`.";
+            "Maximum time of the forward execution of an instance: a duration, or an expression \
+             over `vars`.";
         #[serde(default)]
         may_or_default "on" on: Vec<HandlerSpec> = OneOrList<HandlerSpec>,
             "Event handlers that are active during forward execution.";
@@ -61,14 +64,16 @@ language_map! {
         /// hash.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         may_or_default "keep_active" keep_active: bool = Bool,
-            "Whether an instance stays active when its steps have finished, until an event handler ends it. Default: false.";
+            "Whether an instance stays active when its steps have finished, until an event handler \
+             ends it. Default: false.";
         may_or_default "steps" steps: Vec<Step> = Steps,
             "Steps of the saga, 1 to 1000; optional with `keep_active`.";
         /// Omitted from the canonical JSON if not set, so that existing definitions keep their
         /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "publish" publish: Option<bool> = Bool,
-            "Whether the named results of effects, jobs and human tasks are published as events. Default: true.";
+            "Whether the named results of effects, jobs and human tasks are published as events. \
+             Default: true.";
         may "completed" completed: Option<FactSpec> = AnyFact,
             "Fact to publish when every step has completed.";
         may "failed" failed: Option<FactSpec> = AnyFact,
@@ -96,6 +101,7 @@ impl Definition {
         let saved = self.steps.iter().flat_map(|step| step.save.keys());
         let handled = self.on.iter().flat_map(|handler| handler.save.keys());
         let migrated = self.migrations.iter().flat_map(|form| form.vars.keys());
+
         self.vars
             .keys()
             .chain(saved)
@@ -191,10 +197,13 @@ impl Codec for EventVersions {
 language_map! {
     /// Event handler, active while the saga runs forward.
     pub struct HandlerSpec as "handler" {
-        must_or_default "event" event: Vec<EventType> = OneOrList<Id<EventType>>, "Events to handle.";
-        may "when" when: Option<String> = Condition, "Condition over `event`, `envelope` and `vars`.";
+        must_or_default "event" event: Vec<EventType> = OneOrList<Id<EventType>>,
+            "Events to handle.";
+        may "when" when: Option<String> = Condition,
+            "Condition over `event`, `envelope` and `vars`.";
         #[serde(default)]
-        may_or_default "save" save: Map<String, Value> = Templates, "Variables to save from the event.";
+        may_or_default "save" save: Map<String, Value> = Templates,
+            "Variables to save from the event.";
         #[serde(default)]
         may_or_default "do" actions: Vec<Action> = OneOrList<AnyAction>,
             "Commands and effects to start without waiting for their results.";
@@ -256,7 +265,8 @@ language_map! {
     /// Migration of instances of older versions to this one, applied when an operator requests it.
     #[derive(Default)]
     pub struct MigrationSpec as "migration" {
-        must_or_default "from" from: Vec<u32> = OneOrList<Count<0>>, "Source versions of the migration.";
+        must_or_default "from" from: Vec<u32> = OneOrList<Count<0>>,
+            "Source versions of the migration.";
         /// Steps that are not listed keep their id.
         #[serde(default)]
         may_or_default "steps" steps: BTreeMap<Name, Option<Name>> = StepMapping,

@@ -73,7 +73,9 @@ macro_rules! kinds {
             ActionSchema {
                 label: <$form as ActionForm>::LABEL,
                 fields: <$form as ActionForm>::FIELDS,
-                decode: |decoder, fields| <$form as ActionForm>::decode(decoder, fields).map(Action::$kind),
+                decode: |decoder, fields| {
+                    <$form as ActionForm>::decode(decoder, fields).map(Action::$kind)
+                },
             },
         )+];
 
@@ -103,7 +105,9 @@ macro_rules! kinds {
                 site: Site<'_>,
             ) -> CompiledActionKind {
                 match self {
-                    $(Action::$kind(form) => CompiledActionKind::$kind(form.compile(compiler, site)),)+
+                    $(Action::$kind(form) => {
+                        CompiledActionKind::$kind(form.compile(compiler, site))
+                    })+
                 }
             }
         }

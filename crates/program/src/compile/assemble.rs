@@ -34,16 +34,23 @@ pub(super) fn assemble(
         );
         return Err(vec![RawDiagnostic::new("steps", message)]);
     }
+
     validate::check(definition, &mut findings);
     let order = order::of(definition, &mut findings);
+
     events::check(definition, order.as_ref(), &mut findings);
     if let Some(order) = &order {
         order::check_pivots(definition, order, &mut findings);
         order::check_restarts(definition, order, &mut findings);
     }
+
     let rules = correlate::compile(&definition.correlate, &mut findings);
+
+    // The templates of a definition without an order are compiled as well, so that all diagnostics
+    // are returned at once.
     let mut compiler = compiler(definition, findings);
     let saga = saga(&mut compiler, definition, order.unwrap_or_default());
+
     if compiler.findings.is_empty() {
         Ok((saga, rules))
     } else {
@@ -89,30 +96,31 @@ fn saga(
         loops,
         ..
     } = order;
-    let orders = before
-        .into_iter()
-        .zip(selected_by)
-        .zip(regions.into_iter().zip(joins));
+
+    let mut before = before.into_iter();
+    let mut selected_by = selected_by.into_iter();
+    let mut regions = regions.into_iter();
+    let mut joins = joins.into_iter();
     let mut loops = loops.into_iter();
-    let mut orders = orders.collect::<Vec<_>>().into_iter();
+
     let mut steps = Vec::with_capacity(definition.steps.len());
     for (i, form) in definition.steps.iter().enumerate() {
-        // Without an order, diagnostics exist, and the compiled saga is dropped.
-        let ((before, selected_by), (region, joins)) = orders.next().unwrap_or_default();
         let join = form.after.as_ref().map_or(Join::All, |after| after.join);
         let in_loop = loops.next().flatten();
         let step = step(compiler, &format!("steps[{i}]"), form, in_loop);
         let publishes_result = form.publish.or(definition.publish).unwrap_or(true);
+        // Without an order, diagnostics exist, and the compiled saga is dropped.
         steps.push(CompiledStep {
-            before,
+            before: before.next().unwrap_or_default(),
             join,
-            selected_by,
-            region,
-            joins,
+            selected_by: selected_by.next().unwrap_or_default(),
+            region: regions.next().unwrap_or_default(),
+            joins: joins.next().unwrap_or_default(),
             publishes_result,
             ..step
         });
     }
+
     let handlers = definition.on.iter().enumerate();
     let migrations = definition.migrations.iter().enumerate();
     CompiledSaga {
@@ -175,6 +183,7 @@ fn start_vars(
         .steps
         .iter()
         .find(|step| matches!(step.action, Action::Restart(_)));
+
     for (name, _) in vars
         .iter()
         .filter(|(_, template)| restart.is_some() && template.reads_envelope())
@@ -183,11 +192,14 @@ fn start_vars(
         let message = format!(
             "`envelope` is not available: the step `{step}` restarts the saga without an event"
         );
-        let suggestion = "read the value from `event`, and send it in the data of the start event and of the restart";
+        let suggestion = "read the value from `event`, and send it in the data of the start event \
+                          and of the restart";
+
         compiler.report(
             RawDiagnostic::new(format!("vars.{name}"), message).with_suggestion(suggestion),
         );
     }
+
     vars
 }
 
@@ -196,12 +208,14 @@ fn handler(compiler: &mut ExpressionCompiler<'_>, n: usize, form: &HandlerSpec) 
     let site = Site::new(&path, ExpressionScope::Result);
     let when = compiler.condition(site.at(&format!("{path}.when")), form.when.as_ref());
     let save = compiler.map(site.at(&format!("{path}.save")), &form.save);
+
     let actions = form.actions.iter().enumerate();
     let tasks = actions.map(|(i, action)| CompiledAction {
         tag: handler_tag(n),
         kind: action.compile(compiler, site.at(&format!("{path}.do[{i}]"))),
         options: ActionOptions::default(),
     });
+
     CompiledHandler {
         event: form.event.clone(),
         when,
@@ -222,21 +236,25 @@ fn step(
         in_loop: in_loop.is_some(),
         ..Site::new(path, ExpressionScope::Forward)
     };
+
     let when = compiler.condition(site.at(&format!("{path}.when")), form.when.as_ref());
     let foreach = form
         .foreach
         .as_ref()
         .and_then(|foreach| foreach.compile(compiler, site));
+
     let site = Site {
         element: form.foreach.as_ref().map(|foreach| foreach.name.as_str()),
         ..site
     };
+
     let mut kind = form
         .action
         .compile(compiler, site.at(&format!("{path}.do")));
     if let CompiledActionKind::Event(event) = &mut kind {
         event.keep_data_for(&form.save);
     }
+
     let result = Site {
         scope: result_scope(&kind),
         ..site
@@ -245,6 +263,7 @@ fn step(
         collects: kind.collection().is_some(),
         ..result
     };
+
     let (ok, fail) = events::event_matchers(form);
     let options = ActionOptions {
         timeout: CompiledTimeLimit::compile(compiler, site, "timeout", form.timeout.as_ref()),
@@ -254,6 +273,7 @@ fn step(
         in_doubt: form.in_doubt,
         priority: CompiledPriority::compile(compiler, site, form.priority.as_ref()),
     };
+
     CompiledStep {
         id: form.id.clone(),
         before: Vec::new(),
@@ -301,11 +321,13 @@ fn compile_compensation(
         scope: ExpressionScope::Compensation,
         ..step
     };
+
     let kind = compensation.action.compile(compiler, site);
     let result = Site {
         scope: result_scope(&kind),
         ..site
     };
+
     CompiledAction {
         tag: compensation_tag(&form.id),
         kind,
@@ -374,6 +396,7 @@ fn migration(
             Template::compile(template, &path, &scope, &mut compiler.findings),
         )
     });
+
     CompiledMigration {
         from: form.from.clone(),
         vars: vars.collect(),

@@ -34,17 +34,15 @@ pub(super) fn compile(form: &CorrelationSpec, findings: &mut RawDiagnostics) -> 
         CorrelationSpec::Envelope => CorrelationRules::Envelope,
         CorrelationSpec::Field(text) => rule("correlate", text, findings)
             .map_or(CorrelationRules::Envelope, CorrelationRules::Single),
-        CorrelationSpec::ByType(texts) => CorrelationRules::ByType(
-            texts
-                .iter()
-                .filter_map(|(kind, text)| {
-                    Some((
-                        kind.clone(),
-                        rule(&format!("correlate.{kind}"), text, findings)?,
-                    ))
-                })
-                .collect(),
-        ),
+        CorrelationSpec::ByType(texts) => {
+            let mut rules = BTreeMap::new();
+            for (kind, text) in texts {
+                if let Some(rule) = rule(&format!("correlate.{kind}"), text, findings) {
+                    rules.insert(kind.clone(), rule);
+                }
+            }
+            CorrelationRules::ByType(rules)
+        }
     }
 }
 
@@ -58,6 +56,7 @@ fn rule(path: &str, text: &str, findings: &mut RawDiagnostics) -> Option<Correla
         let expression = compile_expression(source, path, &scope, findings)?;
         return Some(CorrelationRule::Computed(text.to_owned(), expression));
     }
+
     if text.is_empty() || text.split('.').any(str::is_empty) {
         let finding = RawDiagnostic::new(path, format!("`{text}` is not a field path"));
         findings
@@ -79,6 +78,8 @@ pub(super) fn correlate(
         }
         None => None,
     };
+
+    // The rule is written for the newest version, like every expression.
     let data = newest.as_ref().unwrap_or(&event.data);
     let rule = rules.of(&event.kind);
     let value = rule.and_then(|rule| {
@@ -87,6 +88,7 @@ pub(super) fn correlate(
             ..EventData::from(event)
         })
     });
+
     correlation::of(event, rule.map(CorrelationRule::text), value.as_ref())
 }
 

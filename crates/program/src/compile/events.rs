@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use orlog_model::EventType;
 
 use super::order::StepOrder;
-use crate::definition::{CompensationSpec, Definition, ResultMatcher, Step};
+use crate::definition::{Definition, ResultMatcher, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
 use crate::machine::EventBinding;
 use crate::steps::kind::Completion;
@@ -17,11 +17,12 @@ pub(super) fn event_matchers(step: &Step) -> (Vec<ResultMatcher>, &[ResultMatche
     let Action::Event(awaited) = &step.action else {
         return (step.ok.clone(), &step.fail);
     };
-    let matcher = |event: &EventType| ResultMatcher {
+
+    let matchers = awaited.events.iter().map(|event| ResultMatcher {
         event: event.clone(),
         when: awaited.when.clone(),
-    };
-    (awaited.events.iter().map(matcher).collect(), &step.fail)
+    });
+    (matchers.collect(), &step.fail)
 }
 
 /// An event binding, and whether it has a condition.
@@ -45,6 +46,7 @@ fn meanings(definition: &Definition) -> BTreeMap<EventType, Vec<ConditionalBindi
                     .push((entry, matcher.when.is_some()));
             }
         };
+
         if matches!(
             form.action.traits().completion,
             Completion::Acceptance | Completion::Event
@@ -53,9 +55,10 @@ fn meanings(definition: &Definition) -> BTreeMap<EventType, Vec<ConditionalBindi
             add(&ok, false, true);
             add(fail, false, false);
         }
-        let by_event =
-            |undo: &&CompensationSpec| undo.action.traits().completion == Completion::Acceptance;
-        if let Some(undo) = form.compensate.as_ref().filter(by_event) {
+
+        if let Some(undo) = &form.compensate
+            && undo.action.traits().completion == Completion::Acceptance
+        {
             add(&undo.ok, true, true);
             add(&undo.fail, true, false);
         }
@@ -65,12 +68,12 @@ fn meanings(definition: &Definition) -> BTreeMap<EventType, Vec<ConditionalBindi
 
 /// Returns the event bindings by event type.
 pub(super) fn bindings_by_type(definition: &Definition) -> BTreeMap<EventType, Vec<EventBinding>> {
-    let to_bindings =
-        |meanings: Vec<ConditionalBinding>| meanings.into_iter().map(|(entry, _)| entry).collect();
-    meanings(definition)
-        .into_iter()
-        .map(|(kind, meanings)| (kind, to_bindings(meanings)))
-        .collect()
+    let mut bindings = BTreeMap::new();
+    for (kind, meanings) in meanings(definition) {
+        let entries = meanings.into_iter().map(|(entry, _)| entry).collect();
+        bindings.insert(kind, entries);
+    }
+    bindings
 }
 
 /// Checks for ambiguous events and for unused event versions.
@@ -85,11 +88,13 @@ pub(super) fn check(
                 .with_suggestion("name the start event"),
         );
     }
+
     let all = meanings(definition);
     for (kind, meanings) in &all {
         elements(definition, kind, meanings, findings);
         ambiguous(definition, kind, meanings, order, findings);
     }
+
     versions(definition, &all, findings);
 }
 
@@ -107,6 +112,7 @@ fn ambiguous(
         let Some((earlier, _)) = earlier.copied() else {
             continue;
         };
+
         let same = earlier.step == later.step && earlier.is_compensation == later.is_compensation;
         let finding = if same && earlier.is_success != later.is_success {
             let path = position(definition, *later);
@@ -126,6 +132,7 @@ fn ambiguous(
             let suggestion = "use separate events, or order the steps with `after`";
             RawDiagnostic::new(position(definition, *later), message).with_suggestion(suggestion)
         };
+
         return findings.push(finding);
     }
 }
@@ -162,6 +169,7 @@ fn versions(
         .chain(known.keys())
         .chain(handled)
         .collect();
+
     for (kind, form) in &definition.events {
         let path = format!("events.{kind}");
         if !consumed.contains(&kind) {
@@ -169,19 +177,18 @@ fn versions(
             let message = format!("the saga does not consume the event {kind}");
             findings.push(RawDiagnostic::new(&path, message).with_optional_suggestion(near));
         }
-        form.check(&path)
-            .into_iter()
-            .for_each(|finding| findings.push(finding));
+
+        findings.extend(form.check(&path));
     }
 }
 
 /// Returns true if two bindings can be ambiguous. Steps that cannot overlap may share an event.
-/// Compensations may also share one, because only one compensation is in progress at a time.
 fn confusable(a: EventBinding, b: EventBinding, order: Option<&StepOrder>) -> bool {
     match (a.is_compensation, b.is_compensation) {
         (false, false) => {
             a.step == b.step || order.is_some_and(|order| order.overlap(a.step, b.step))
         }
+        // Only one compensation is in progress at a time.
         (true, true) => a.step == b.step,
         (false, true) | (true, false) => true,
     }

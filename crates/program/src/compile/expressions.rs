@@ -135,11 +135,13 @@ impl ExpressionCompiler<'_> {
         if let Some(literals) = &mut self.literals {
             collect(template, site.path, site.element, &roots, literals);
         }
+
         let scope = Scope {
             roots: &roots,
             vars: Some(&self.vars),
             element: site.element,
         };
+
         let template = Template::compile(template, site.path, &scope, &mut self.findings);
         self.reads_envelope |= template.reads_envelope();
         template
@@ -158,6 +160,7 @@ impl ExpressionCompiler<'_> {
             vars: Some(&self.vars),
             element: site.element,
         };
+
         let source = source.strip_prefix('=').unwrap_or(source);
         let condition = compile_expression(source, site.path, &scope, &mut self.findings);
         self.reads_envelope |= condition.as_ref().is_some_and(Expression::reads_envelope);
@@ -175,6 +178,7 @@ impl ExpressionCompiler<'_> {
             ExpressionScope::Start => vec![Root::Event, Root::Envelope, Root::Key],
         };
         let knows_results = !matches!(scope, ExpressionScope::Event | ExpressionScope::Start);
+
         roots.extend((self.has_jobs && knows_results).then_some(Root::Results));
         roots.extend(site.in_loop.then_some(Root::Round));
         roots.extend(site.collects.then_some(Root::Events));

@@ -44,6 +44,7 @@ fn subscriptions(definition: &Definition, result_events: &[EventType]) -> Vec<Ev
             starts,
         }
     };
+
     let handled = definition.on.iter().flat_map(|handler| &handler.event);
     let others = result_events.iter().chain(handled).map(subscription(false));
     let mut subscriptions: Vec<_> = definition
@@ -52,6 +53,8 @@ fn subscriptions(definition: &Definition, result_events: &[EventType]) -> Vec<Ev
         .map(subscription(true))
         .chain(others)
         .collect();
+
+    // A type that starts an instance and is awaited later counts as a start.
     subscriptions.sort_by(|a, b| (&a.kind, b.starts).cmp(&(&b.kind, a.starts)));
     subscriptions.dedup_by(|later, first| later.kind == first.kind);
     subscriptions

@@ -67,29 +67,36 @@ pub(crate) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Opti
             );
         }
     }
+
     let found = findings.len();
+
     let mut names = StepNames {
         steps,
         index,
         findings,
     };
+
     let selected_by = names.selected_by();
     let before: Vec<_> = (0..steps.len())
         .map(|i| names.before(i, &selected_by[i]))
         .collect();
     let firsts = names.firsts();
+
     let Some(sorted) = cycle::sort(&before) else {
         findings.push(cycle::describe_cycle(steps, &before));
         return None;
     };
+
     let ancestors = paths::ancestors(&before, &sorted);
     switches_lead(steps, &selected_by, &ancestors, findings);
+
     let context = LoopContext {
         steps,
         before: &before,
         ancestors: &ancestors,
     };
     let loops = loops::loops(&context, &firsts, findings);
+
     let regions = paths::regions(steps, &before, &sorted);
     let mut joins = vec![Vec::new(); steps.len()];
     for join in &sorted {
@@ -97,8 +104,10 @@ pub(crate) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Opti
             joins[*step].push(*join);
         }
     }
+
     let finished_before = paths::finished_before(steps, &before, &sorted, &regions);
     let branches = paths::branches(steps, &before, &sorted, &selected_by);
+
     let order = StepOrder {
         before,
         selected_by,
@@ -154,6 +163,7 @@ impl StepNames<'_> {
                 }
             }
         }
+
         selected_by
     }
 
@@ -170,6 +180,7 @@ impl StepNames<'_> {
             });
             firsts.push((end, found.collect()));
         }
+
         firsts
     }
 
@@ -190,9 +201,11 @@ impl StepNames<'_> {
             None if !needs.is_empty() => Vec::new(),
             None => i.checked_sub(1).into_iter().collect(),
         };
+
         for (field, id) in needs {
             before.extend(self.find(id.as_str(), format!("steps[{i}].do.job.{field}")));
         }
+
         before.sort_unstable();
         before.dedup();
         self.count(i, before.len());
@@ -204,6 +217,7 @@ impl StepNames<'_> {
         else {
             return;
         };
+
         let path = format!("steps[{i}].after");
         let finding = match usize::try_from(count) {
             Ok(0) => RawDiagnostic::new(path, "a join requires at least one step")
@@ -225,6 +239,7 @@ impl StepNames<'_> {
             )
             .with_suggestion("lower the count, or list more steps"),
         };
+
         self.findings.push(finding);
     }
 }
@@ -241,9 +256,11 @@ fn switches_lead(
             .iter()
             .filter(|switch| !ancestors[target][**switch])
         {
-            let (target, switch) = (&steps[target].id, &steps[*switch].id);
+            let target = &steps[target].id;
+            let switch = &steps[*switch].id;
             let message =
                 format!("switch `{switch}` selects `{target}`, which does not come after it");
+
             let index = steps
                 .iter()
                 .position(|step| step.id == *target)
@@ -257,8 +274,7 @@ fn switches_lead(
     }
 }
 
-/// Reports steps that follow a restart or may run concurrently with it, because a restart ends the
-/// run.
+/// Reports steps that follow a restart or may run concurrently with it.
 pub(crate) fn check_restarts(
     definition: &Definition,
     order: &StepOrder,
@@ -269,6 +285,7 @@ pub(crate) fn check_restarts(
         let Action::Restart(restart) = &step.action else {
             continue;
         };
+
         let path = format!("steps[{i}].do");
         if !definition.start.contains(&restart.event) {
             let message = format!("{} does not start this saga", restart.event);
@@ -279,10 +296,13 @@ pub(crate) fn check_restarts(
             let finding = RawDiagnostic::new(format!("{path}.restart_as_new"), message);
             findings.push(finding.with_optional_suggestion(near));
         }
+
         if step.pivot {
             let message = format!("the restart `{}` ends the run, so it is no pivot", step.id);
             findings.push(RawDiagnostic::new(format!("steps[{i}].pivot"), message));
         }
+
+        // The restart ends the run, so nothing of the run may be in progress or follow.
         let follows = (0..steps.len()).find(|other| order.precedes(i, *other));
         let beside = (0..steps.len()).find(|other| order.overlap(i, *other));
         let finding = match (follows, beside) {
@@ -305,12 +325,12 @@ pub(crate) fn check_restarts(
             }
             (None, None) => continue,
         };
+
         findings.push(finding);
     }
 }
 
-/// Reports steps that may run concurrently with a pivot, because they would be neither final nor
-/// compensated.
+/// Reports steps that may run concurrently with a pivot.
 pub(crate) fn check_pivots(
     definition: &Definition,
     order: &StepOrder,
@@ -318,9 +338,11 @@ pub(crate) fn check_pivots(
 ) {
     let steps = &definition.steps;
     for (i, pivot) in steps.iter().enumerate().filter(|(_, step)| step.pivot) {
+        // Such a step would be neither final nor compensated.
         let Some(beside) = (0..steps.len()).find(|other| order.overlap(i, *other)) else {
             continue;
         };
+
         let other = &steps[beside].id;
         let message = format!(
             "step `{other}` may run concurrently with the pivot `{}`",

@@ -55,6 +55,7 @@ impl Program for CompiledDefinition {
                 old.reference.saga, self.reference.saga
             )]);
         }
+
         let source = MigrationSource {
             saga: &old.saga,
             version: old.reference.version,

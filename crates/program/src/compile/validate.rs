@@ -4,7 +4,7 @@
 use orlog_model::InDoubtPolicy;
 use serde_json::Value;
 
-use crate::definition::{AfterHandler, CompensationSpec, Definition, HandlerSpec, Step};
+use crate::definition::{AfterHandler, CompensationSpec, Definition, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
 use crate::limits::{MAX_INDEXES, MAX_REFERENCE_PARTS};
 use crate::machine::SAGA_TIMER;
@@ -22,6 +22,7 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
         id(&path, step, findings);
         fields(&path, step, findings);
         check_result_matchers(&path, step, findings);
+
         attempts(
             &format!("{path}.retry"),
             &step.action,
@@ -40,14 +41,17 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
             step.priority.is_some(),
             findings,
         );
+
         if let Some(foreach) = &step.foreach {
             foreach.check(&path, step.pivot, step.action.traits(), findings);
         }
         if let Some(form) = &step.compensate {
             compensation(&path, form, findings);
         }
+
         dependencies(definition, i, step, findings);
     }
+
     handlers(definition, findings);
     keep_active(definition, findings);
     migrations(definition, findings);
@@ -67,6 +71,7 @@ fn reference(definition: &Definition, findings: &mut RawDiagnostics) {
         );
         findings.push(RawDiagnostic::new("reference", message));
     }
+
     for (name, value) in parts {
         let path = format!("reference.{name}");
         let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -76,6 +81,7 @@ fn reference(definition: &Definition, findings: &mut RawDiagnostics) {
                 RawDiagnostic::new(&path, format!("`{name}` is not a name of a reference part"));
             findings.push(finding.with_suggestion("use letters, digits and `_`"));
         }
+
         if value.is_object() || value.is_array() || value.is_boolean() {
             let finding = RawDiagnostic::new(
                 &path,
@@ -94,6 +100,7 @@ fn indexes(definition: &Definition, findings: &mut RawDiagnostics) {
         );
         findings.push(RawDiagnostic::new("index", message));
     }
+
     let variables = definition.variables();
     for (n, name) in definition.index.iter().enumerate() {
         if !variables.contains(name.as_str()) {
@@ -110,11 +117,14 @@ fn indexes(definition: &Definition, findings: &mut RawDiagnostics) {
 }
 
 fn id(path: &str, step: &Step, findings: &mut RawDiagnostics) {
-    let (path, id) = (format!("{path}.id"), step.id.as_str());
+    let path = format!("{path}.id");
+    let id = step.id.as_str();
+
     if id == SAGA_TIMER {
         let message = format!("`{id}` is reserved for the timer of the whole saga");
         findings.push(RawDiagnostic::new(&path, message).with_suggestion("choose another id"));
     }
+
     if let Some(invalid) = id
         .chars()
         .find(|c| matches!(c, ':' | '[' | ']') || c.is_whitespace())
@@ -122,6 +132,7 @@ fn id(path: &str, step: &Step, findings: &mut RawDiagnostics) {
         let finding = RawDiagnostic::new(&path, format!("a step id must not contain {invalid:?}"));
         findings.push(finding.with_suggestion("use letters, digits and `-`"));
     }
+
     if id.len() > MAX_ID_BYTES {
         let message = format!(
             "the step id exceeds {MAX_ID_BYTES} bytes; it has {}",
@@ -141,6 +152,7 @@ fn fields(path: &str, step: &Step, findings: &mut RawDiagnostics) {
             RawDiagnostic::new(format!("{path}.publish"), message).with_suggestion(suggestion),
         );
     }
+
     let present = [
         ("ok", !step.ok.is_empty()),
         ("fail", !step.fail.is_empty()),
@@ -149,6 +161,7 @@ fn fields(path: &str, step: &Step, findings: &mut RawDiagnostics) {
         ("undo", step.compensate.is_some()),
         ("foreach", step.foreach.is_some()),
     ];
+
     for (field, present) in present {
         if traits.lacks(field) && present {
             let message = format!("{} has no `{field}`", traits.label);
@@ -168,13 +181,16 @@ fn check_result_matchers(path: &str, step: &Step, findings: &mut RawDiagnostics)
     if step.action.traits().completion != Completion::Acceptance || !step.ok.is_empty() {
         return;
     }
+
     let accepted = format!("step `{}` completes when its command is accepted", step.id);
     let suggestion = "name the success event with `ok`";
+
     if let Some(fail) = step.fail.first() {
         let message = format!("{accepted}, so {} is never awaited", fail.event);
         findings
             .push(RawDiagnostic::new(format!("{path}.fail"), message).with_suggestion(suggestion));
     }
+
     if !step.save.is_empty() {
         let message = format!("{accepted}, so no event is available for `save`");
         findings
@@ -190,6 +206,7 @@ fn attempts(path: &str, action: &Action, retry: Option<&RetrySpec>, findings: &m
                 .with_suggestion("set 1 or more"),
         );
     }
+
     if !action.traits().is_retried() {
         let message = format!(
             "{} is never retried, so it has no `retry`",
@@ -256,6 +273,7 @@ fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawD
         compensation.priority.is_some(),
         findings,
     );
+
     let has_matchers = !compensation.ok.is_empty() || !compensation.fail.is_empty();
     let traits = compensation.action.traits();
     let label = traits.label;
@@ -271,12 +289,14 @@ fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawD
             RawDiagnostic::new(path, message).with_suggestion("remove `ok` and `fail`")
         }
         Completion::Acceptance if compensation.ok.is_empty() && has_matchers => {
-            let message = "this compensation completes when its command is accepted, so its failure event is never awaited";
+            let message = "this compensation completes when its command is accepted, so its \
+                           failure event is never awaited";
             RawDiagnostic::new(format!("{path}.fail"), message)
                 .with_suggestion("name the success event with `ok`")
         }
         Completion::Acceptance | Completion::Outcome | Completion::User => return,
     };
+
     findings.push(finding);
 }
 
@@ -304,6 +324,7 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
                 "no event is consumed",
             ));
         }
+
         for action in &handler.actions {
             if !action.traits().in_handlers {
                 let message = format!("a handler cannot await {}", action.traits().label);
@@ -313,6 +334,7 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
                 );
             }
         }
+
         let idle = handler.actions.is_empty()
             && handler.save.is_empty()
             && handler.then == AfterHandler::Continue;
@@ -323,21 +345,22 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
     }
 }
 
-/// Reports a saga that stays active and that nothing ends. Past a pivot, only a handler that
-/// completes the saga ends it.
+/// Reports a saga that stays active and that nothing ends.
 fn keep_active(definition: &Definition, findings: &mut RawDiagnostics) {
     let has_pivot = definition.steps.iter().any(|step| step.pivot);
     let restarts = definition
         .steps
         .iter()
         .any(|step| matches!(step.action, Action::Restart(_)));
-    let ends = |handler: &HandlerSpec| match handler.then {
+    // Past the pivot, nothing is compensated any more.
+    let is_ended_by_handler = definition.on.iter().any(|handler| match handler.then {
         AfterHandler::Continue => false,
         AfterHandler::Complete => true,
         AfterHandler::Cancel | AfterHandler::Fail => !has_pivot,
-    };
+    });
     let times_out = definition.timeout.is_some() && !has_pivot;
-    if definition.keep_active && !restarts && !times_out && !definition.on.iter().any(ends) {
+
+    if definition.keep_active && !restarts && !times_out && !is_ended_by_handler {
         let finding = RawDiagnostic::new("keep_active", "nothing ends an instance of this saga");
         findings.push(finding.with_suggestion("add an event handler with `then: complete`"));
     }
@@ -352,6 +375,7 @@ fn migrations(definition: &Definition, findings: &mut RawDiagnostics) {
                 "no version is listed",
             ));
         }
+
         for version in form
             .from
             .iter()
@@ -363,6 +387,7 @@ fn migrations(definition: &Definition, findings: &mut RawDiagnostics) {
             );
             findings.push(RawDiagnostic::new(format!("{path}.from"), message));
         }
+
         let mut used: Vec<&orlog_model::Name> = Vec::new();
         for (old, new) in form
             .steps
@@ -378,6 +403,7 @@ fn migrations(definition: &Definition, findings: &mut RawDiagnostics) {
                         .with_optional_suggestion(near),
                 );
             }
+
             if used.contains(&new) {
                 findings.push(RawDiagnostic::new(&at, format!("two steps map to `{new}`")));
             }

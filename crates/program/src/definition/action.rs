@@ -49,9 +49,11 @@ pub(super) fn decode_action<'n>(
         known: BTreeMap::new(),
         is_map: false,
     };
+
     let Some(entries) = decoder.entries(node, path, "a map such as { effect: … }") else {
         return (None, fields);
     };
+
     fields.is_map = true;
     let kind = kind_of(decoder, entries, path);
     for (key, node) in entries {
@@ -59,6 +61,7 @@ pub(super) fn decode_action<'n>(
             fields.known.insert(&key.text, node);
         }
     }
+
     (
         kind.and_then(|kind| (kind.decode)(decoder, &fields)),
         fields,
@@ -67,8 +70,10 @@ pub(super) fn decode_action<'n>(
 
 /// Returns the one kind that the map names.
 fn kind_of(decoder: &mut Decoder<'_>, entries: &[(Key, Node)], path: &str) -> Option<ActionSchema> {
-    let named = |name: &str| entries.iter().any(|(key, _)| key.text == name);
-    let mut kinds = KINDS.iter().copied().filter(|kind| named(kind.name()));
+    let mut kinds = KINDS
+        .iter()
+        .copied()
+        .filter(|kind| entries.iter().any(|(key, _)| key.text == kind.name()));
     let Some(kind) = kinds.next() else {
         let all: Vec<_> = KINDS
             .iter()
@@ -78,10 +83,14 @@ fn kind_of(decoder: &mut Decoder<'_>, entries: &[(Key, Node)], path: &str) -> Op
         decoder.report(finding.with_suggestion(format!("name one of {}", all.join(", "))));
         return None;
     };
+
+    // A field of one kind can have the name of another one: `event` of a child saga is no second
+    // kind.
     let second = kinds.find(|other| !has(kind.fields, other.name()));
     let Some(second) = second else {
         return Some(kind);
     };
+
     let message = format!(
         "`{}` is already present; an action has one kind",
         kind.name()
@@ -117,9 +126,10 @@ fn fits(
             .map(|field| field.name)
             .collect(),
     };
+
     match kind {
         Some(_) if allowed.contains(&name) => return true,
-        Some(kind) if of_a_kind => decoder.report(stranger(name, kind, path)),
+        Some(kind) if of_a_kind => decoder.report(field_of_other_kind(name, kind, path)),
         None if allowed.contains(&name) => {}
         Some(_) | None => decoder.unknown(path, name, &allowed),
     }
@@ -127,7 +137,7 @@ fn fits(
 }
 
 /// Returns the diagnostic of a field of another kind of action.
-fn stranger(name: &str, kind: &ActionSchema, path: &str) -> RawDiagnostic {
+fn field_of_other_kind(name: &str, kind: &ActionSchema, path: &str) -> RawDiagnostic {
     let label = kind.label;
     let message = match name {
         "id" => format!("{label} has no aggregate id"),

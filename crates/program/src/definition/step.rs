@@ -19,7 +19,8 @@ language_map! {
         must "id" id: Name = StepId, "Unique name without `:`, `[` or spaces; `saga` is reserved.";
         /// An empty list starts the step immediately.
         may "after" after: Option<StepDependencies> = StepDependencies,
-            "Steps that must end first. Default: the previous step, or the switch that names this step.";
+            "Steps that must end first. Default: the previous step, or the switch that names this \
+             step.";
         may "when" when: Option<String> = Condition,
             "Condition of the step; if it is false, the step is skipped.";
         may "foreach" foreach: Option<Foreach> = Foreach,
@@ -33,31 +34,38 @@ language_map! {
         #[serde(default)]
         may_or_default "fail" fail: Vec<ResultMatcher> = OneOrList<AnyResult>,
             "Failure: an event, or the name of an outcome.";
-        may "undo" compensate: Option<CompensationSpec> = CompensationSpec, "Compensation of the step.";
+        may "undo" compensate: Option<CompensationSpec> = CompensationSpec,
+            "Compensation of the step.";
         #[serde(default)]
         may_or_default "pivot" pivot: bool = Bool,
             "Point of no return: after this step completes, no step is compensated.";
         may "timeout" timeout: Option<TimeLimit> = TimeLimit,
-            "Time limit for the result; of a command, for each attempt. A duration, or an expression for a duration, a number of seconds or a point in time.";
+            "Time limit for the result; of a command, for each attempt. A duration, or an \
+             expression for a duration, a number of seconds or a point in time.";
         #[serde(default)]
-        may_or_default "save" save: Map<String, Value> = Templates, "Variables to save from the result.";
+        may_or_default "save" save: Map<String, Value> = Templates,
+            "Variables to save from the result.";
         may "retry" retry: Option<RetrySpec> = RetrySpec,
             "Retry policy of a command; for effects and jobs, a hint to the provider.";
         /// Omitted from the canonical JSON if not set, so that existing definitions keep their
         /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "in_doubt" in_doubt: Option<InDoubtPolicy> = Choice<InDoubtPolicy>,
-            "Policy for an unknown outcome of an effect or a job: retry it, fail the step, or ask an operator. Default: the policy of the upstream.";
+            "Policy for an unknown outcome of an effect or a job: retry it, fail the step, or ask \
+             an operator. Default: the policy of the upstream.";
         /// Omitted from the canonical JSON if not set, so that existing definitions keep their
         /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "publish" publish: Option<bool> = Bool,
-            "Whether the named result of the effect, job or human task is published as an event. Default: the value of the saga.";
+            "Whether the named result of the effect, job or human task is published as an event. \
+             Default: the value of the saga.";
         /// A name or an expression. Omitted from the canonical JSON if not set, so that existing
         /// definitions keep their hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "priority" priority: Option<String> = PriorityTemplate,
-            "Priority of the command, the effect or the job: `high`, `normal`, `low`, or an expression. Work of a tenant that waits for an upstream is executed in this order. Default: `normal`.";
+            "Priority of the command, the effect or the job: `high`, `normal`, `low`, or an \
+             expression. Work of a tenant that waits for an upstream is executed in this order. \
+             Default: `normal`.";
     }
 }
 
@@ -89,6 +97,7 @@ impl Codec for Steps {
         let Content::List(items) = &node.content else {
             return decoder.type_error(path, "a list of steps", node);
         };
+
         let mut steps = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             let fields = decoder.fields(item, &format!("{path}[{index}]"), &Step::MAP);
@@ -146,6 +155,7 @@ impl Codec for StepDependencies {
                 join: Join::All,
             });
         }
+
         let fields = decoder.map(node, path, &Self::MAP)?;
         let listed = |name: &str| fields.get(name).is_some();
         match (
@@ -183,7 +193,8 @@ language_map! {
     /// An event or a named outcome, and its condition.
     pub struct ResultMatcher as "result" {
         must "event" event: EventType = Id<EventType>, "Event type, or name of an outcome.";
-        may "when" when: Option<String> = Condition, "Condition over `event`, `envelope` and `vars`.";
+        may "when" when: Option<String> = Condition,
+            "Condition over `event`, `envelope` and `vars`.";
     }
 }
 
@@ -249,11 +260,13 @@ impl CompensationSpec {
             may::<RetrySpec>("retry", "Retry policy of the compensation."),
             may::<Choice<InDoubtPolicy>>(
                 "in_doubt",
-                "Policy for an unknown outcome of an effect or a job: `retry` retries it; `fail` and `ask` require an operator decision.",
+                "Policy for an unknown outcome of an effect or a job: `retry` retries it; `fail` \
+                 and `ask` require an operator decision.",
             ),
             may::<PriorityTemplate>(
                 "priority",
-                "Priority of the compensation: `high`, `normal`, `low`, or an expression. Default: `normal`.",
+                "Priority of the compensation: `high`, `normal`, `low`, or an expression. Default: \
+                 `normal`.",
             ),
         ],
     };

@@ -21,7 +21,8 @@ language_map! {
     pub struct ChildSagaAction as "saga" {
         must "saga" saga: SagaName = Id<SagaName>, "Child saga, which runs until it ends.";
         may "correlation" correlation: Option<Value> = Any,
-            "Correlation id of the child saga. Default: the correlation id of this instance, `:` and the step.";
+            "Correlation id of the child saga. Default: the correlation id of this instance, `:` \
+             and the step.";
         may "event" event: Option<EventType> = Id<EventType>,
             "Event that starts the child saga. Default: its first start event.";
         #[serde(default)]
@@ -30,7 +31,8 @@ language_map! {
         /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "on_parent_end" on_parent_end: Option<ParentEndPolicy> = Choice<ParentEndPolicy>,
-            "Policy for a child saga that this saga no longer awaits: cancel it, let it continue and ignore its result, or wait for its end. Default: `stop`.";
+            "Policy for a child saga that this saga no longer awaits: cancel it, let it continue \
+             and ignore its result, or wait for its end. Default: `stop`.";
     }
 }
 
@@ -56,6 +58,7 @@ impl ActionForm for ChildSagaAction {
                 finding.with_suggestion("limit the recursion with `when`, and set `correlation`"),
             );
         }
+
         CompiledChildSaga {
             saga: self.saga.clone(),
             correlation: compiler.optional_field(site, "correlation", self.correlation.as_ref()),
@@ -90,7 +93,9 @@ impl CompiledChildSaga {
     /// Returns the correlation id of the definition, or that of the parent and the tag. A child
     /// that is restarted after an operator decision requires another id.
     fn correlation(&self, context: &RequestContext<'_>) -> Result<CorrelationId, EvalError> {
-        let (parent, tag) = (&context.key.correlation, context.tag);
+        let parent = &context.key.correlation;
+        let tag = context.tag;
+
         // A later run of the parent has other children. The state of a requested run does not have
         // the number of earlier ones.
         let start = context
@@ -102,6 +107,7 @@ impl CompiledChildSaga {
             format!(":run-{}", context.run)
         };
         let tag = format!("{tag}{start}{run}");
+
         let id = match (&self.correlation, context.retries) {
             (Some(template), _) => CorrelationId::for_path(identifier(
                 "a correlation id",
@@ -113,6 +119,7 @@ impl CompiledChildSaga {
                 CorrelationId::new(format!("{parent}:{tag}:{}", retries.saturating_add(1)))
             }
         };
+
         id.map_err(|error| eval_error("correlation", error.to_string()))
     }
 }
@@ -134,6 +141,7 @@ impl CompiledKind for CompiledChildSaga {
         if self.on_parent_end != ParentEndPolicy::Stop {
             return None;
         }
+
         let Outstanding { saga, step, child } = outstanding;
         let reason = format!("{step} of {saga} is abandoned");
         let cancel = CancelChild {

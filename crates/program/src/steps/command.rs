@@ -54,6 +54,7 @@ pub(crate) fn split_command(text: &str) -> Result<(Name, Name), RawDiagnostic> {
         return Err(RawDiagnostic::new("", message)
             .with_suggestion("write the aggregate and the command, as in inventory.ReserveStock"));
     };
+
     let checked = Name::new(aggregate).and_then(|aggregate| Ok((aggregate, Name::new(name)?)));
     checked.map_err(|error| RawDiagnostic::new("", error.to_string()))
 }
@@ -80,6 +81,7 @@ impl ActionForm for CommandAction {
         let command = command
             .map_err(|finding| decoder.report(RawDiagnostic { path, ..finding }))
             .ok()?;
+
         let data = fields.template("data").unwrap_or_default();
         Some(Self {
             id: fields.template("id"),
@@ -127,11 +129,13 @@ impl CompiledKind for CompiledCommand {
             None => context.key.correlation.to_string(),
             Some(id) => identifier("an aggregate id", &id.evaluate(context.bindings)?)?,
         };
+
         let confirmation = if context.options.ok.is_empty() {
             Confirmation::Acceptance
         } else {
             Confirmation::RejectionOnly
         };
+
         Ok(Request::Work(Box::new(Work::Command(Command {
             aggregate_type: self.aggregate_type.clone(),
             aggregate_id,

@@ -18,7 +18,8 @@ use crate::versions::{CompiledVersions, UnsupportedVersionPolicy, VersionSpec};
 language_map! {
     /// Effect: a call to an external system.
     pub struct EffectAction as "effect" {
-        must "effect" name: EffectName = Id<EffectName>, "Effect to execute, for example `payments.charge`.";
+        must "effect" name: EffectName = Id<EffectName>,
+            "Effect to execute, for example `payments.charge`.";
         #[serde(default)]
         may_or_default "data" data: Value = Any, "The payload.";
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,12 +54,12 @@ impl ActionForm for EffectAction {
                 );
                 compiler.report(finding.with_suggestion("use `compensate` or `dead_letter`"));
             }
-            versions
-                .check(&path)
-                .into_iter()
-                .for_each(|finding| compiler.report(finding));
+            for finding in versions.check(&path) {
+                compiler.report(finding);
+            }
             versions.compile(compiler, &path)
         });
+
         let data = compiler.field(site, "data", &self.data);
         CompiledEffect {
             name: self.name.clone(),
@@ -105,7 +106,8 @@ impl CompiledKind for CompiledEffect {
     fn request(&self, context: &RequestContext<'_>) -> Result<Request, EvalError> {
         let payload = payload(&self.data, context.tag, context.bindings)?;
         Ok(Request::Work(Box::new(effect_work(
-            (&self.name, self.version),
+            &self.name,
+            self.version,
             payload,
             context,
         )?)))
@@ -122,7 +124,8 @@ impl CompiledKind for CompiledEffect {
 
 /// Creates the work of an effect; its data has the version.
 pub(super) fn effect_work(
-    (name, schema_version): (&EffectName, u32),
+    name: &EffectName,
+    schema_version: u32,
     payload: Value,
     context: &RequestContext<'_>,
 ) -> Result<Work, EvalError> {

@@ -21,17 +21,20 @@ language_map! {
     pub struct EventAction as "event" {
         must "event" events: Vec<EventType> = OneOrList<Id<EventType>>,
             "Event or signal to wait for; any one of a list.";
-        may "when" when: Option<String> = Condition, "Condition over `event`, `envelope` and `vars`.";
+        may "when" when: Option<String> = Condition,
+            "Condition over `event`, `envelope` and `vars`.";
         /// Omitted from the canonical JSON if not set, so that existing definitions keep their
         /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "count" count: Option<u32> = Count<1>,
-            "Number of events to wait for, at most 1000. Their payloads are `events` in `save`. Default: 1.";
+            "Number of events to wait for, at most 1000. Their payloads are `events` in `save`. \
+             Default: 1.";
         /// Omitted from the canonical JSON if not set, so that existing definitions keep their
         /// hash.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         may "until" until: Option<String> = Condition,
-            "Condition over `events`, the payloads so far, that ends the wait; evaluated after each event.";
+            "Condition over `events`, the payloads so far, that ends the wait; evaluated after \
+             each event.";
     }
 }
 
@@ -60,6 +63,7 @@ impl ActionForm for EventAction {
                 "no event is awaited",
             ));
         }
+
         if self.count.is_some() && self.until.is_some() {
             let finding = RawDiagnostic::new(
                 format!("{}.until", site.path),
@@ -67,6 +71,7 @@ impl ActionForm for EventAction {
             );
             compiler.report(finding.with_suggestion("write until: =size(events) >= 3 && …"));
         }
+
         let count = self
             .count
             .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
@@ -74,6 +79,7 @@ impl ActionForm for EventAction {
             let message = format!("the count must be 1 to {MAX_COLLECTED_EVENTS}");
             compiler.report(RawDiagnostic::new(format!("{}.count", site.path), message));
         }
+
         let path = format!("{}.until", site.path);
         let scope = Site {
             scope: ExpressionScope::Result,
@@ -81,11 +87,13 @@ impl ActionForm for EventAction {
             ..site.at(&path)
         };
         let until = compiler.condition(scope, self.until.as_ref());
+
         let collection = CompiledCollection {
             count,
             until,
             keeps_data: self.until.is_some(),
         };
+
         CompiledEvent {
             collection: self.collects().then_some(collection),
         }

@@ -14,9 +14,11 @@ language_map! {
     /// Execution of a step for each element of a list.
     pub struct Foreach as "foreach" {
         #[serde(rename = "in")]
-        must "in" list: String = Condition, "Expression that returns a list of at most 1000 elements.";
+        must "in" list: String = Condition,
+            "Expression that returns a list of at most 1000 elements.";
         #[serde(rename = "as")]
-        must "as" name: String = Text, "Variable name of an element; `index` is its position, from 0.";
+        must "as" name: String = Text,
+            "Variable name of an element; `index` is its position, from 0.";
         may "max_concurrency" max_concurrency: Option<u32> = Count<1>,
             "Maximum number of concurrent elements. Default: 10.";
     }
@@ -47,6 +49,7 @@ impl Foreach {
                 message,
             ));
         }
+
         let name = self.name.as_str();
         let is_identifier = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -61,6 +64,7 @@ impl Foreach {
                 RawDiagnostic::new(format!("{path}.foreach.as"), format!("`{name}` {reason}"));
             findings.push(finding.with_suggestion("use a name such as `item`"));
         }
+
         if is_pivot && action.completion == Completion::Timer {
             findings.push(RawDiagnostic::new(
                 format!("{path}.pivot"),
@@ -71,8 +75,9 @@ impl Foreach {
 
     /// Returns the suggestion if an event without a condition does not identify its element.
     pub(crate) fn unidentified(&self) -> Option<String> {
-        let suggestion = || format!("add a condition such as event.id == {}.id", self.name);
-        (self.max_concurrency != Some(1)).then(suggestion)
+        // Elements that are executed one after another take the events in order.
+        (self.max_concurrency != Some(1))
+            .then(|| format!("add a condition such as event.id == {}.id", self.name))
     }
 
     pub(crate) fn compile(
@@ -121,6 +126,7 @@ impl CompiledForeach {
                 format!("`foreach` requires a list, but got {}", kind_of(&other)),
             ),
         };
+
         Err(StartError {
             code: code.to_owned(),
             message,

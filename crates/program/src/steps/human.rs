@@ -44,7 +44,8 @@ language_map! {
             "Users who can neither claim, be assigned, nor complete the task.";
         may "assignee" assignee: Option<Value> = Any, "Assignee of the task.";
         /// See the `timeout` of the step.
-        may "due" due: Option<TimeSpec> = TimeSpec, "Due time; informational, a late task does not fail.";
+        may "due" due: Option<TimeSpec> = TimeSpec,
+            "Due time; informational, a late task does not fail.";
         #[serde(default)]
         may_or_default "data" data: Value = Any, "Data to display with the task.";
         may "escalate" escalate: Option<Escalation> = Escalation,
@@ -56,7 +57,8 @@ language_map! {
     /// Escalation of an overdue task.
     pub struct Escalation as "escalate" {
         may "after" after: Option<TimeLimit> = TimeLimit,
-            "Delay of the escalation after the task opens, or an expression for it. Default: the due time.";
+            "Delay of the escalation after the task opens, or an expression for it. Default: the \
+             due time.";
         #[serde(default)]
         may_or_default "roles" roles: Vec<Value> = OneOrList<Role>,
             "Roles that can claim the task after the escalation.";
@@ -92,13 +94,17 @@ impl ActionForm for HumanTask {
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledHumanTask {
         let path = format!("{}.human", site.path);
         let site = site.at(&path);
-        let is_timeless =
-            |escalation: &Escalation| escalation.after.is_none() && self.due.is_none();
-        if self.escalate.as_ref().is_some_and(is_timeless) {
+
+        let is_timeless = self
+            .escalate
+            .as_ref()
+            .is_some_and(|escalation| escalation.after.is_none() && self.due.is_none());
+        if is_timeless {
             let finding =
                 RawDiagnostic::new(format!("{path}.escalate"), "the escalation has no time");
             compiler.report(finding.with_suggestion("set `after`, or `due` of the task"));
         }
+
         CompiledHumanTask {
             title: compiler.field(site, "title", &self.title),
             roles: compiler.list(site, "roles", &self.roles),
@@ -176,12 +182,14 @@ impl CompiledKind for CompiledHumanTask {
             .as_ref()
             .map(|due| due.due(context.now, bindings))
             .transpose()?;
+
         let mut outcomes: Vec<EventType> = Vec::new();
         for matcher in context.options.ok.iter().chain(&context.options.fail) {
             if !outcomes.contains(&matcher.event) {
                 outcomes.push(matcher.event.clone());
             }
         }
+
         let spec = TaskSpec {
             tag: context.tag.clone(),
             round: context.round,
@@ -194,6 +202,7 @@ impl CompiledKind for CompiledHumanTask {
             not_by: self.not_by.clone(),
             is_in_doubt: false,
         };
+
         let escalates = match self.escalate.as_ref().map(|escalation| &escalation.after) {
             Some(Some(after)) => Some(
                 context
@@ -203,6 +212,7 @@ impl CompiledKind for CompiledHumanTask {
             Some(None) => due,
             None => None,
         };
+
         Ok(Request::Task(Box::new(OpenedTask { spec, escalates })))
     }
 
@@ -237,6 +247,7 @@ fn roles(templates: &[Template], bindings: &Bindings<'_>) -> Result<Vec<String>,
             other => return Err(not_a_text("a role", &other)),
         }
     }
+
     Ok(roles)
 }
 

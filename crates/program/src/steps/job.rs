@@ -24,7 +24,8 @@ language_map! {
     pub struct JobAction as "job" {
         /// It selects the worker: `python`, `sal`.
         #[serde(rename = "type")]
-        must "type" kind: Name = Id<Name>, "Type of the script; the job becomes the effect `job.<type>`.";
+        must "type" kind: Name = Id<Name>,
+            "Type of the script; the job becomes the effect `job.<type>`.";
         /// Passed verbatim.
         must "script" script: String = Text, "Source of the script; not a template.";
         #[serde(default)]
@@ -117,6 +118,7 @@ impl ActionForm for JobAction {
             ));
             EffectName::new("job").expect("the constant is a valid effect name")
         });
+
         CompiledJob {
             effect,
             kind: self.kind.clone(),
@@ -161,17 +163,16 @@ impl CompiledKind for CompiledJob {
         for (name, template) in context.env.iter().chain(&self.env) {
             env.insert(name.clone(), template.evaluate(context.bindings)?);
         }
-        let result_of = |id: &Name| {
-            context
+
+        let mut results = Map::new();
+        for id in &self.dependencies {
+            let result = context
                 .results
                 .and_then(|results| results.get(id.as_str()))
-                .cloned()
-        };
-        let results: Map<_, _> = self
-            .dependencies
-            .iter()
-            .map(|id| (id.to_string(), result_of(id).unwrap_or_default()))
-            .collect();
+                .cloned();
+            results.insert(id.to_string(), result.unwrap_or_default());
+        }
+
         let mut payload = json!({
             "job": context.step.as_str(),
             "type": self.kind.as_str(),
@@ -180,11 +181,14 @@ impl CompiledKind for CompiledJob {
             "args": self.args.evaluate(context.bindings)?,
             "results": results,
         });
+
         if let Some(runner) = &self.runner {
             payload["runner"] = json!(runner);
         }
+
         Ok(Request::Work(Box::new(effect_work(
-            (&self.effect, 1),
+            &self.effect,
+            1,
             checked(payload, context.tag)?,
             context,
         )?)))

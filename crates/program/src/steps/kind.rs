@@ -20,7 +20,7 @@ use crate::versions::CompiledVersions;
 ///
 /// | completion | success | failure | in a compensation |
 /// |---|---|---|---|
-/// | acceptance | the `ok` events; without one, the acceptance | rejection, a `fail` event, timeout | the same |
+/// | acceptance | an `ok` event, else acceptance | rejection, `fail` event, timeout | the same |
 /// | outcome | the result of its work | the result of its work | without `ok` and `fail` |
 /// | user | an outcome that a user selects | the same, timeout | the same |
 /// | event | an event | a `fail` event, timeout | never |
@@ -238,15 +238,17 @@ pub(crate) struct RequestLimits {
 }
 
 impl ActionOptions {
-    /// Returns the limits of a request that begins now. The machine itself retries other actions
-    /// than effects and jobs; it evaluates the delay when it schedules the retry.
+    /// Returns the limits of a request that begins now.
     pub(crate) fn limits(
         &self,
         is_effect: bool,
         now: Timestamp,
         bindings: &Bindings<'_>,
     ) -> Result<RequestLimits, EvalError> {
+        // The machine itself retries other actions than effects and jobs, and evaluates the delay
+        // when it schedules the retry.
         let retry = self.retry.as_ref().filter(|_| is_effect);
+
         Ok(RequestLimits {
             timeout: self
                 .timeout

@@ -50,19 +50,20 @@ impl CompiledPriority {
             return Self::default();
         };
         let path = format!("{}.priority", site.path);
+
         if template.starts_with('=') {
             return match compiler.condition(site.at(&path), Some(template)) {
                 Some(expression) => CompiledPriority::Computed(expression),
                 None => Self::default(),
             };
         }
+
         match template.parse() {
             Ok(priority) => CompiledPriority::Constant(priority),
             Err(error) => {
-                let example = || {
+                let suggestion = did_you_mean(template, NAMES).unwrap_or_else(|| {
                     "write high, normal or low, or an expression that starts with `=`".to_owned()
-                };
-                let suggestion = did_you_mean(template, NAMES).unwrap_or_else(example);
+                });
                 let finding = RawDiagnostic::new(path, format!("{error}"));
                 compiler.report(finding.with_suggestion(suggestion));
                 Self::default()
@@ -76,6 +77,7 @@ impl CompiledPriority {
             CompiledPriority::Constant(priority) => return Ok(*priority),
             CompiledPriority::Computed(expression) => expression,
         };
+
         match expression.evaluate(bindings)? {
             Value::String(name) => name
                 .parse()

@@ -18,7 +18,8 @@ language_map! {
     /// End of a loop: the condition is evaluated after each round.
     pub struct RepeatAction as "repeat" {
         must "repeat" from: Vec<Name> = OneOrList<Id<Name>>,
-            "First step of the loop, or first steps if a round starts several; the steps from there to this one are repeated.";
+            "First step of the loop, or first steps if a round starts several; the steps from \
+             there to this one are repeated.";
         #[serde(rename = "while")]
         may "while" while_holds: Option<String> = Condition,
             "Condition of another round, over `vars` and `round`. Alternative: `until`.";
@@ -82,6 +83,7 @@ impl ActionForm for RepeatAction {
             compiler
                 .report(finding.with_suggestion("for example while: vars.decision == 'changes'"));
         }
+
         let max = usize::try_from(self.max).unwrap_or(usize::MAX);
         if max == 0 || max > MAX_ROUNDS {
             let message = format!("a loop has 1 to {MAX_ROUNDS} rounds, not {}", self.max);
@@ -89,10 +91,12 @@ impl ActionForm for RepeatAction {
             compiler
                 .report(finding.with_suggestion("start a child saga in each round for more work"));
         }
+
         let site = Site {
             in_loop: true,
             ..site
         };
+
         let holds = compiler.condition(
             site.at(&format!("{}.while", site.path)),
             self.while_holds.as_ref(),
@@ -101,6 +105,7 @@ impl ActionForm for RepeatAction {
             site.at(&format!("{}.until", site.path)),
             self.until_holds.as_ref(),
         );
+
         CompiledRepeat {
             while_holds: holds,
             until_holds: ends,

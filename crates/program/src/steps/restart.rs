@@ -17,7 +17,8 @@ language_map! {
     /// End of a run and begin of a new run of the same instance.
     pub struct RestartAction as "restart" {
         must "restart_as_new" event: EventType = Id<EventType>,
-            "Start event of this saga with which a new run of the instance begins. The run must have no pending work.";
+            "Start event of this saga with which a new run of the instance begins. The run must \
+             have no pending work.";
         #[serde(default)]
         may_or_default "data" data: Value = Any, "Data of the start event.";
     }

@@ -12,7 +12,8 @@ language_map! {
     pub struct RetrySpec as "retry" {
         may "max_attempts" max_attempts: Option<u32> = Count<1>, "Maximum number of attempts.";
         may "initial_backoff" initial_backoff: Option<TimeLimit> = TimeLimit,
-            "Delay before the second attempt, a duration or an expression; it doubles for each further attempt.";
+            "Delay before the second attempt, a duration or an expression; it doubles for each \
+             further attempt.";
     }
 }
 

@@ -86,6 +86,7 @@ impl ActionForm for Vec<SwitchCase> {
                 "a switch requires at least one case",
             ));
         }
+
         let mut all = Vec::with_capacity(self.len());
         for (n, case) in self.iter().enumerate() {
             if case.when.is_none() && n + 1 < self.len() {
@@ -94,13 +95,15 @@ impl ActionForm for Vec<SwitchCase> {
                 let finding = RawDiagnostic::new(format!("{path}[{n}]"), message);
                 compiler.report(finding.with_suggestion("make it the last case"));
             }
+
             let when =
                 compiler.condition(site.at(&format!("{path}[{n}].when")), case.when.as_ref());
-            let index = |id: &Name| compiler.steps.iter().position(|step| *step == id);
-            all.push(CompiledCase {
-                when,
-                then: case.then.iter().filter_map(index).collect(),
-            });
+            let then = case
+                .then
+                .iter()
+                .filter_map(|id| compiler.steps.iter().position(|step| *step == id))
+                .collect();
+            all.push(CompiledCase { when, then });
         }
         all
     }

@@ -107,6 +107,7 @@ impl CompiledTimeLimit {
         } else {
             format!("{}.{field}", site.path)
         };
+
         match limit? {
             TimeLimit::Constant(duration) => {
                 check_duration(&path, Some(*duration), &mut compiler.findings);
@@ -114,6 +115,8 @@ impl CompiledTimeLimit {
             }
             TimeLimit::Computed(source) => {
                 let expression = compiler.condition(site.at(&path), Some(source))?;
+                // A value that no variable changes fails when the definition is deployed, not in
+                // each instance.
                 for value in expression.constant_results() {
                     let checked = value
                         .map_err(|error| error.reason)
@@ -161,15 +164,25 @@ fn limit_of(value: &Value, now: Option<Timestamp>) -> Result<Duration, String> {
             read_duration(value).map_err(|reason| format!("{reason}, or a time in RFC 3339"))?
         }
     };
+
     duration_problem(duration).map_or(Ok(duration), |problem| Err(problem.to_owned()))
 }
 
 /// Returns a duration: a text such as `30m` or `1.5s`, which is also the text of a CEL duration, or
 /// a number of seconds.
 pub(super) fn read_duration(value: &Value) -> Result<Duration, String> {
-    let number = || Duration::try_from_secs_f64(value.as_f64()?).ok();
-    let text = || value.as_str().and_then(|text| parse_duration(text).ok());
-    text().or_else(number).ok_or_else(|| match value {
+    if let Some(text) = value.as_str()
+        && let Ok(duration) = parse_duration(text)
+    {
+        return Ok(duration);
+    }
+    if let Some(seconds) = value.as_f64()
+        && let Ok(duration) = Duration::try_from_secs_f64(seconds)
+    {
+        return Ok(duration);
+    }
+
+    Err(match value {
         Value::String(text) => {
             format!("`{text}` is not a duration; write 30m, a positive number of seconds")
         }

@@ -57,11 +57,14 @@ impl TimeSpec {
         let path = format!("{}.{field}", site.path);
         let (TimeSpec::For(template) | TimeSpec::Until(template)) = self;
         let template = compiler.template(site.at(&path), template);
+
         let value = match (template, self) {
             (Template::Literal(value), _) => value,
             (template, TimeSpec::For(_)) => return CompiledTime::For(template),
             (template, TimeSpec::Until(_)) => return CompiledTime::Until(template),
         };
+
+        // A constant is parsed once, when the definition is deployed.
         let read = match self {
             TimeSpec::Until(_) => parse_time(&value).map(CompiledTime::At),
             TimeSpec::For(_) => {
@@ -71,6 +74,7 @@ impl TimeSpec {
                 text.and_then(duration::parse).map(CompiledTime::After)
             }
         };
+
         read.unwrap_or_else(|message| {
             compiler.report(RawDiagnostic::new(path, message));
             CompiledTime::For(Template::Literal(value))
@@ -91,6 +95,7 @@ impl Codec for TimeSpec {
         if !matches!(node.content, Content::Map(_)) {
             return duration_template(decoder, node, path).map(TimeSpec::For);
         }
+
         let fields = decoder.map(node, path, &Self::MAP)?;
         match (fields.get("for"), fields.get("until")) {
             (Some((node, path)), None) => {

@@ -14,7 +14,9 @@ pub(super) fn sort(before: &[Vec<usize>]) -> Option<Vec<usize>> {
             next[*e].push(step);
         }
     }
+
     let mut ready: BTreeSet<_> = (0..before.len()).filter(|s| missing[*s] == 0).collect();
+
     let mut sorted = Vec::with_capacity(before.len());
     while let Some(step) = ready.pop_first() {
         sorted.push(step);
@@ -25,24 +27,28 @@ pub(super) fn sort(before: &[Vec<usize>]) -> Option<Vec<usize>> {
             }
         }
     }
+
     (sorted.len() == before.len()).then_some(sorted)
 }
 
 /// Describes a cycle: follows predecessors until a step repeats.
 pub(super) fn describe_cycle(steps: &[Step], before: &[Vec<usize>]) -> RawDiagnostic {
     let mut stuck: Vec<bool> = vec![true; steps.len()];
+
     // A step without blocked predecessors is not part of a cycle.
     while let Some(free) =
         (0..steps.len()).find(|s| stuck[*s] && !before[*s].iter().any(|b| stuck[*b]))
     {
         stuck[free] = false;
     }
+
     let mut path = Vec::new();
     let mut at = stuck.iter().position(|s| *s).unwrap_or(0);
     while !path.contains(&at) {
         path.push(at);
         at = before[at].iter().copied().find(|b| stuck[*b]).unwrap_or(at);
     }
+
     let start = path.iter().position(|s| *s == at).unwrap_or(0);
     let mut names: Vec<_> = path[start..]
         .iter()

@@ -24,17 +24,21 @@ pub(super) fn loops(
     let mut started = 0_usize;
     for (end, firsts) in firsts {
         let body = body(context, *end, firsts, findings);
+
         for step in &body {
             if loops[*step].replace(*end).is_some() || context.repeat(*step).is_some() {
                 findings.push(context.nested(*end, *step));
             }
         }
+
         check(context, *end, firsts, &body, findings);
+
         let rounds = context.repeat(*end).map_or(0, |repeat| repeat.max);
         let steps = usize::try_from(rounds)
             .unwrap_or(usize::MAX)
             .saturating_mul(body.len());
         started = started.saturating_add(steps);
+
         if started > MAX_LOOP_STEPS {
             let message =
                 format!("the loops can start {started} steps; the limit is {MAX_LOOP_STEPS}");
@@ -57,18 +61,20 @@ fn body(
         .enumerate()
         .filter(|(_, first)| !context.ancestors[end][**first])
     {
-        let (first, end_id) = (&context.steps[*first].id, &context.steps[end].id);
+        let first = &context.steps[*first].id;
+        let end_id = &context.steps[end].id;
         let message = format!("no path leads from `{first}` to the end of the loop `{end_id}`");
         let finding = RawDiagnostic::new(format!("steps[{end}].do.repeat[{n}]"), message);
         findings.push(finding.with_suggestion("name a step that comes before this one"));
     }
-    let leads = |step: usize| {
-        firsts
-            .iter()
-            .any(|first| *first == step || context.ancestors[step][*first])
-    };
+
     (0..context.steps.len())
-        .filter(|step| context.ancestors[end][*step] && leads(*step))
+        .filter(|step| {
+            context.ancestors[end][*step]
+                && firsts
+                    .iter()
+                    .any(|first| first == step || context.ancestors[*step][*first])
+        })
         .collect()
 }
 
@@ -80,11 +86,14 @@ fn check(
     body: &[usize],
     findings: &mut RawDiagnostics,
 ) {
-    let (steps, loop_id) = (context.steps, &context.steps[end].id);
+    let steps = context.steps;
+    let loop_id = &context.steps[end].id;
     let mut report = |step: usize, field: &str, message: String, suggestion: String| {
         let finding = RawDiagnostic::new(format!("steps[{step}].{field}"), message);
         findings.push(finding.with_suggestion(suggestion));
     };
+
+    // A path into the loop beside its first steps would skip the start of a round.
     for step in body.iter().copied() {
         let id = &steps[step].id;
         if steps[step].foreach.is_some() {
@@ -96,6 +105,7 @@ fn check(
                 "start a child saga that iterates over the list".to_owned(),
             );
         }
+
         if steps[step].pivot {
             let message = format!("step `{id}` of the loop `{loop_id}` is a pivot");
             report(
@@ -105,11 +115,13 @@ fn check(
                 "make a step after the loop the pivot".to_owned(),
             );
         }
+
         let from = |inside: bool| {
             context.before[step]
                 .iter()
                 .find(|before| body.contains(before) == inside)
         };
+
         match (firsts.contains(&step), from(true), from(false)) {
             (true, Some(inside), _) => {
                 let inside = &steps[*inside].id;
@@ -125,7 +137,8 @@ fn check(
             (false, _, Some(outside)) => {
                 let outside = &steps[*outside].id;
                 let message = format!(
-                    "step `{id}` of the loop `{loop_id}` comes after `{outside}`, which is not repeated"
+                    "step `{id}` of the loop `{loop_id}` comes after `{outside}`, which is not \
+                     repeated"
                 );
                 let suggestion =
                     format!("order `{outside}` before the loop, or add `{id}` to its `repeat`");
@@ -134,6 +147,8 @@ fn check(
             (_, _, _) => {}
         }
     }
+
+    // A path out of the loop beside its end would run in each round.
     for (step, before) in context
         .before
         .iter()
@@ -142,11 +157,14 @@ fn check(
     {
         let inside = before.iter().find(|before| body.contains(before));
         let outside = before.iter().find(|before| !body.contains(before));
+
         match (step == end, inside, outside) {
             (false, Some(inside), _) => {
-                let (id, inside) = (&steps[step].id, &steps[*inside].id);
+                let id = &steps[step].id;
+                let inside = &steps[*inside].id;
                 let message = format!(
-                    "step `{id}` follows `{inside}` of the loop `{loop_id}`, which can start another round"
+                    "step `{id}` follows `{inside}` of the loop `{loop_id}`, which can start \
+                     another round"
                 );
                 let suggestion = format!("let it follow `{loop_id}`, or let `{loop_id}` follow it");
                 report(step, "after", message, suggestion);
@@ -176,7 +194,8 @@ impl LoopContext<'_> {
     }
 
     fn nested(&self, end: usize, step: usize) -> RawDiagnostic {
-        let (end_id, id) = (&self.steps[end].id, &self.steps[step].id);
+        let end_id = &self.steps[end].id;
+        let id = &self.steps[step].id;
         let message = format!("`{id}` belongs to the loop `{end_id}` and to another one");
         RawDiagnostic::new(format!("steps[{end}].do.repeat"), message)
             .with_suggestion("start a child saga for the inner loop")

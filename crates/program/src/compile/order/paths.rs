@@ -40,27 +40,30 @@ pub(super) fn regions(steps: &[Step], before: &[Vec<usize>], sorted: &[usize]) -
             next[*e].push(step);
         }
     }
-    let region = |at: usize| {
-        if join(&steps[at]) == Join::All {
-            return Vec::new();
-        }
-        let mut inside = vec![false; steps.len()];
-        inside[at] = true;
-        for step in sorted.iter().rev().copied().filter(|step| *step != at) {
-            inside[step] = !next[step].is_empty() && next[step].iter().all(|later| inside[*later]);
-        }
-        sorted
-            .iter()
-            .copied()
-            .filter(|step| *step != at && inside[*step])
-            .collect()
-    };
-    (0..steps.len()).map(region).collect()
+
+    (0..steps.len())
+        .map(|at| match join(&steps[at]) {
+            Join::All => Vec::new(),
+            Join::AtLeast(_) => region(at, &next, sorted),
+        })
+        .collect()
 }
 
-/// Returns for each step the steps that are certainly finished when it starts. A join of all steps
-/// adds its predecessors and their finished steps. Another join adds the branches that are
-/// discarded by then and the steps finished before every predecessor.
+/// Returns the steps whose paths all lead to this step.
+fn region(at: usize, next: &[Vec<usize>], sorted: &[usize]) -> Vec<usize> {
+    let mut inside = vec![false; next.len()];
+    inside[at] = true;
+    for step in sorted.iter().rev().copied().filter(|step| *step != at) {
+        inside[step] = !next[step].is_empty() && next[step].iter().all(|later| inside[*later]);
+    }
+    sorted
+        .iter()
+        .copied()
+        .filter(|step| *step != at && inside[*step])
+        .collect()
+}
+
+/// Returns for each step the steps that are certainly finished when it starts.
 pub(super) fn finished_before(
     steps: &[Step],
     before: &[Vec<usize>],
@@ -69,22 +72,24 @@ pub(super) fn finished_before(
 ) -> Vec<Vec<bool>> {
     let mut finished_before = vec![vec![false; steps.len()]; steps.len()];
     for step in sorted.iter().copied() {
-        let with = |earlier: &usize| {
-            let mut theirs = finished_before[*earlier].clone();
-            theirs[*earlier] = true;
-            theirs
-        };
-        let mut mine =
-            vec![join(&steps[step]) != Join::All && !before[step].is_empty(); steps.len()];
-        for theirs in before[step].iter().map(with) {
+        let is_join_of_all = join(&steps[step]) == Join::All;
+        let mut mine = vec![!is_join_of_all && !before[step].is_empty(); steps.len()];
+        for earlier in before[step].iter().copied() {
+            let mut theirs = finished_before[earlier].clone();
+            theirs[earlier] = true;
+
             match join(&steps[step]) {
+                // All predecessors are finished, and what was finished before any of them.
                 Join::All => add(&mut mine, &theirs),
+                // Only what was finished before every predecessor is certain.
                 Join::AtLeast(_) => mine
                     .iter_mut()
                     .zip(&theirs)
                     .for_each(|(mine, theirs)| *mine &= theirs),
             }
         }
+
+        // The branches that the join discards do not continue.
         for lost in &regions[step] {
             mine[*lost] = true;
         }
@@ -110,6 +115,7 @@ pub(super) fn branches(
                 Some(mine) => either(&mine, &by_step[*earlier]),
             });
         }
+
         let mut mine = mine.unwrap_or_default();
         if let [switch] = selected_by[step].as_slice() {
             let cases = cases(steps, *switch, step);
@@ -121,6 +127,7 @@ pub(super) fn branches(
                 }),
             );
         }
+
         by_step[step] = mine;
     }
     by_step
