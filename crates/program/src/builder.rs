@@ -15,8 +15,13 @@
 //!     )
 //!     .ok("StockReserved")
 //!     .fail("StockRejected")
-//!     .undo(StepAction::command("inventory.ReleaseStock").data(json!({ "order": "=vars.orderId" })))
-//!     .step("charge", StepAction::effect("payments.charge").data(json!({ "order": "=vars.orderId" })))
+//!     .undo(
+//!         StepAction::command("inventory.ReleaseStock").data(json!({ "order": "=vars.orderId" })),
+//!     )
+//!     .step(
+//!         "charge",
+//!         StepAction::effect("payments.charge").data(json!({ "order": "=vars.orderId" })),
+//!     )
 //!     .timeout(std::time::Duration::from_secs(1800))
 //!     .completed("OrderCompleted", json!({ "order": "=vars.orderId" }))
 //!     .build()

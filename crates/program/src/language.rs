@@ -45,7 +45,10 @@ pub(crate) const fn must<C: Codec>(name: &'static str, description: &'static str
 /// | `may_or_default` | the default |
 macro_rules! language_map {
     ($(#[$meta:meta])* $vis:vis struct $name:ident as $label:literal {
-        $($(#[$attribute:meta])* $keyword:ident $key:literal $field:ident: $type:ty = $codec:ty, $about:literal;)+
+        $(
+            $(#[$attribute:meta])*
+            $keyword:ident $key:literal $field:ident: $type:ty = $codec:ty, $about:literal;
+        )+
     }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
@@ -57,7 +60,9 @@ macro_rules! language_map {
         impl $name {
             pub(crate) const MAP: $crate::language::MapSchema = $crate::language::MapSchema {
                 name: $label,
-                fields: &[$($crate::language::language_map!(@schema $keyword $codec, $key, $about)),+],
+                fields: &[$(
+                    $crate::language::language_map!(@schema $keyword $codec, $key, $about)
+                ),+],
             };
 
             /// Decodes the fields of a map.
@@ -65,14 +70,19 @@ macro_rules! language_map {
                 decoder: &mut $crate::language::Decoder<'_>,
                 fields: &$crate::language::Fields<'_>,
             ) -> Option<Self> {
-                $(let $field = $crate::language::language_map!(@read $keyword $codec, $key, decoder, fields);)+
+                $(
+                    let $field = $crate::language::language_map!(
+                        @read $keyword $codec, $key, decoder, fields
+                    );
+                )+
                 Some(Self { $($field: $field?),+ })
             }
         }
 
         impl $crate::language::Codec for $name {
             type Value = Self;
-            const SCHEMA: $crate::language::ValueSchema = $crate::language::ValueSchema::Map(&Self::MAP);
+            const SCHEMA: $crate::language::ValueSchema =
+                $crate::language::ValueSchema::Map(&Self::MAP);
 
             fn decode(
                 decoder: &mut $crate::language::Decoder<'_>,
@@ -84,11 +94,21 @@ macro_rules! language_map {
             }
         }
     };
-    (@schema must $codec:ty, $key:literal, $about:literal) => { $crate::language::must::<$codec>($key, $about) };
-    (@schema must_or_default $($field:tt)+) => { $crate::language::language_map!(@schema must $($field)+) };
-    (@schema must_in_compiler $($field:tt)+) => { $crate::language::language_map!(@schema must $($field)+) };
-    (@schema may $codec:ty, $key:literal, $about:literal) => { $crate::language::may::<$codec>($key, $about) };
-    (@schema may_or_default $($field:tt)+) => { $crate::language::language_map!(@schema may $($field)+) };
+    (@schema must $codec:ty, $key:literal, $about:literal) => {
+        $crate::language::must::<$codec>($key, $about)
+    };
+    (@schema must_or_default $($field:tt)+) => {
+        $crate::language::language_map!(@schema must $($field)+)
+    };
+    (@schema must_in_compiler $($field:tt)+) => {
+        $crate::language::language_map!(@schema must $($field)+)
+    };
+    (@schema may $codec:ty, $key:literal, $about:literal) => {
+        $crate::language::may::<$codec>($key, $about)
+    };
+    (@schema may_or_default $($field:tt)+) => {
+        $crate::language::language_map!(@schema may $($field)+)
+    };
     (@read must $codec:ty, $key:literal, $decoder:ident, $fields:ident) => {
         $decoder.required::<$codec>($fields, $key)
     };

@@ -39,7 +39,9 @@ pub fn compile_yaml(text: &str, file: &str) -> Result<CompiledDefinition, Vec<Di
             file,
         )]);
     }
+
     let root = tree::parse(text).map_err(|malformed| vec![syntax_diagnostic(malformed, file)])?;
+
     let mut findings = Vec::new();
     let definition = Definition::decode_file(&root, &mut findings);
     match with_source(definition, text.to_owned()) {
@@ -114,14 +116,18 @@ fn report(mut findings: Vec<RawDiagnostic>, root: &Node, file: &str) -> Vec<Diag
     } else {
         ""
     };
+
     let unlocated = findings.len().saturating_sub(MAX_DIAGNOSTICS);
+    // Each position costs a search in the text: a hostile file causes thousands of diagnostics.
     findings.truncate(MAX_DIAGNOSTICS);
+
     let mut problems: Vec<_> = findings
         .into_iter()
         .map(|finding| locate(finding, root, file))
         .collect();
     problems.sort_by(|a, b| (a.line, a.column, &a.message).cmp(&(b.line, b.column, &b.message)));
     problems.dedup();
+
     let more = unlocated + problems.len().saturating_sub(MAX_PROBLEMS);
     problems.truncate(MAX_PROBLEMS);
     if let Some(last) = problems.last().filter(|_| more > 0) {
@@ -137,6 +143,7 @@ fn report(mut findings: Vec<RawDiagnostic>, root: &Node, file: &str) -> Vec<Diag
             file,
         ));
     }
+
     problems
 }
 
@@ -180,12 +187,16 @@ impl CompiledDefinition {
 /// Returns a text that is safe to display: shortened, without terminal control characters.
 fn sanitize(text: String) -> String {
     let is_unsafe = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        let is_direction_mark = matches!(
+            c,
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        );
+        c.is_control() || is_direction_mark
     };
     if text.len() <= MAX_QUOTED && !text.contains(is_unsafe) {
         return text;
     }
+
     let mut short = String::new();
     for c in text.chars().take(MAX_QUOTED) {
         if is_unsafe(c) {
@@ -194,6 +205,7 @@ fn sanitize(text: String) -> String {
             short.push(c);
         }
     }
+
     if text.chars().nth(MAX_QUOTED).is_some() {
         short.push('…');
     }
@@ -204,9 +216,10 @@ fn locate(finding: RawDiagnostic, root: &Node, file: &str) -> Diagnostic {
     let spot = locate::locate(root, &finding.path);
     let (position, note) = match finding.within {
         _ if finding.at_key => (spot.key, String::new()),
-        Some(within) if spot.exact => within_expression(spot.node, within),
+        Some((line, column)) if spot.exact => within_expression(spot.node, line, column),
         Some(_) | None => (spot.node.at, String::new()),
     };
+
     Diagnostic {
         file: file.to_owned(),
         line: position.line,
@@ -219,7 +232,7 @@ fn locate(finding: RawDiagnostic, root: &Node, file: &str) -> Diagnostic {
 
 /// Returns the position of a character of an expression. If the text is folded, also describes the
 /// position within the expression.
-fn within_expression(node: &Node, (line, column): (usize, usize)) -> (Position, String) {
+fn within_expression(node: &Node, line: usize, column: usize) -> (Position, String) {
     let Content::Scalar {
         text,
         style,
@@ -228,11 +241,13 @@ fn within_expression(node: &Node, (line, column): (usize, usize)) -> (Position, 
     else {
         return (node.at, String::new());
     };
+
     let quote = usize::from(matches!(
         style,
         ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted
     ));
     let sign = usize::from(text.starts_with('='));
+
     if *one_line && line == 1 {
         let column = node.at.column + quote + sign + column.saturating_sub(1);
         return (
@@ -243,6 +258,7 @@ fn within_expression(node: &Node, (line, column): (usize, usize)) -> (Position, 
             String::new(),
         );
     }
+
     (
         node.at,
         format!(" (line {line}, character {column} of the expression)"),

@@ -77,13 +77,12 @@ impl StepAction {
     #[must_use]
     pub fn child_saga(name: &str) -> Self {
         Self::named(SagaName::new(name), |saga| {
-            let (correlation, event, on_parent_end) = (None, None, None);
             Action::Saga(ChildSagaAction {
                 saga,
-                correlation,
-                event,
+                correlation: None,
+                event: None,
                 data: Value::Null,
-                on_parent_end,
+                on_parent_end: None,
             })
         })
     }
@@ -131,6 +130,7 @@ impl StepAction {
             max,
             on_max,
         };
+
         set(&mut repeat);
         Self {
             findings,

@@ -49,6 +49,7 @@ impl Definition {
             completed: None,
             failed: None,
         });
+
         DefinitionBuilder {
             file: format!("saga {saga}"),
             definition,
@@ -161,12 +162,13 @@ impl DefinitionBuilder {
             let Some(event) = parse_name(EventType::new(event), "events", findings) else {
                 return;
             };
-            let none = || VersionSpec {
+
+            let versions = definition.events.entry(event);
+            change(versions.or_insert_with(|| VersionSpec {
                 accepts: Vec::new(),
                 upcast: BTreeMap::new(),
                 on_unsupported: UnsupportedVersionPolicy::default(),
-            };
-            change(definition.events.entry(event).or_insert_with(none));
+            }));
         })
     }
 
@@ -190,6 +192,7 @@ impl DefinitionBuilder {
                 path: format!("{path}.{}", f.path),
                 ..f
             }));
+
             let actions = actions.into_iter().enumerate();
             handler.actions = actions
                 .filter_map(|(n, action)| action.placed(&format!("{path}.do[{n}]"), findings).0)
@@ -207,6 +210,7 @@ impl DefinitionBuilder {
                 form,
                 findings: found,
             } = migration;
+
             findings.extend(found.into_iter().map(|f| RawDiagnostic {
                 path: format!("{path}.{}", f.path),
                 ..f

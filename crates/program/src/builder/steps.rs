@@ -18,6 +18,7 @@ impl DefinitionBuilder {
             let path = format!("steps[{}]", definition.steps.len());
             let id = parse_name(Name::new(id), &format!("{path}.id"), findings);
             let (step_action, action) = action.placed(&format!("{path}.do"), findings);
+
             if let (Some(id), Some(step_action)) = (id, step_action) {
                 let StepAction {
                     ok,

@@ -98,9 +98,10 @@ impl<T: Choices> Codec for Choice<T> {
             .iter()
             .zip(T::VALUES)
             .find(|(name, _)| **name == text);
+
         if known.is_none() {
-            let all = || format!("valid: {}", T::NAMES.join(", "));
-            let suggestion = did_you_mean(text, T::NAMES.iter().copied()).unwrap_or_else(all);
+            let suggestion = did_you_mean(text, T::NAMES.iter().copied())
+                .unwrap_or_else(|| format!("valid: {}", T::NAMES.join(", ")));
             let finding = RawDiagnostic::new(path, format!("invalid value `{text}`"));
             decoder.report(finding.with_suggestion(suggestion));
         }

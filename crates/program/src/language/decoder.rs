@@ -76,8 +76,8 @@ impl Decoder<'_> {
 
     /// Reports a field that is not part of the language.
     pub(crate) fn unknown(&mut self, path: &str, name: &str, valid: &[&str]) {
-        let all = || format!("valid: {}", valid.join(", "));
-        let suggestion = did_you_mean(name, valid.iter().copied()).unwrap_or_else(all);
+        let suggestion = did_you_mean(name, valid.iter().copied())
+            .unwrap_or_else(|| format!("valid: {}", valid.join(", ")));
         let finding = RawDiagnostic::new(join_path(path, name), format!("unknown field `{name}`"));
         self.report(finding.at_key().with_suggestion(suggestion));
     }
@@ -95,6 +95,7 @@ impl Decoder<'_> {
             known: BTreeMap::new(),
             is_map,
         };
+
         for (key, node) in self.entries(node, path, "a map").unwrap_or_default() {
             if valid.fields.iter().any(|field| field.name == key.text) {
                 fields.known.insert(&key.text, node);
@@ -109,6 +110,7 @@ impl Decoder<'_> {
                 self.unknown(path, &key.text, &names);
             }
         }
+
         fields
     }
 
@@ -142,6 +144,7 @@ impl Decoder<'_> {
                 format!("`{name}` is missing"),
             ));
         }
+
         self.optional::<C>(fields, name)
             .or_else(|| C::placeholder(&fields.path))
     }

@@ -14,11 +14,12 @@ pub(super) const MISSING_COMPENSATION: &str = "OL03";
 /// OL02: an awaiting step that cannot fail.
 pub(super) fn no_failure_path(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let endless = context.steps().filter(|(i, step)| {
-        let saga_timer = context.definition.timeout.is_some() && !context.past_pivot(*i);
+        let has_saga_timer = context.definition.timeout.is_some() && !context.past_pivot(*i);
         // Something ends an instance that stays active; the compiler checks it.
-        let saga_timer = saga_timer || context.definition.keep_active;
-        waits(step) && step.fail.is_empty() && step.timeout.is_none() && !saga_timer
+        let is_ended = has_saga_timer || context.definition.keep_active;
+        waits(step) && step.fail.is_empty() && step.timeout.is_none() && !is_ended
     });
+
     endless
         .map(|(i, step)| {
             let message = format!(
@@ -45,22 +46,26 @@ fn waits(step: &Step) -> bool {
 pub(super) fn missing_compensation(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let steps = &context.definition.steps;
     let changes = (0..steps.len()).filter(|i| is_irreversible(&steps[*i]));
-    let found = changes.filter_map(|i| {
-        let fails_later = |other: &usize| {
+
+    let mut findings = Vec::new();
+    for i in changes {
+        let failing = (0..steps.len()).find(|other| {
             can_fail(&steps[*other])
                 && (may_fail_after(context, i, *other) || repeats(context, i, *other))
+        });
+        let Some(failing) = failing else {
+            continue;
         };
-        (0..steps.len()).find(fails_later).map(|other| (i, other))
-    });
-    found
-        .map(|(i, other)| {
-            let (id, other) = (&steps[i].id, &steps[other].id);
-            let message =
-                format!("step `{id}` has no `undo`: its change remains if `{other}` fails");
+
+        let id = &steps[i].id;
+        let other = &steps[failing].id;
+        let message = format!("step `{id}` has no `undo`: its change remains if `{other}` fails");
+        findings.push(
             RawDiagnostic::new(format!("steps[{i}]"), message)
-                .with_suggestion("add an `undo`, or make a step between them the `pivot`")
-        })
-        .collect()
+                .with_suggestion("add an `undo`, or make a step between them the `pivot`"),
+        );
+    }
+    findings
 }
 
 /// Returns true if the step changes something and has no compensation.
@@ -89,10 +94,14 @@ pub fn remains_after_failure(compiled: &CompiledDefinition, step: &str) -> bool 
 fn may_fail_after(context: &LintContext<'_>, step: usize, other: usize) -> bool {
     let order = &context.order;
     let later = order.precedes(step, other) || order.overlap(step, other);
-    let is_final = |pivot: usize| {
-        (pivot == step || order.precedes(step, pivot)) && order.precedes(pivot, other)
-    };
-    later && !context.steps().any(|(i, step)| step.pivot && is_final(i))
+
+    // The change is final once a pivot between the two steps has completed.
+    let is_final = context.steps().any(|(pivot, candidate)| {
+        candidate.pivot
+            && (pivot == step || order.precedes(step, pivot))
+            && order.precedes(pivot, other)
+    });
+    later && !is_final
 }
 
 /// Returns true if `other` can fail in a later round of the loop that contains `step`.
@@ -118,9 +127,10 @@ pub(super) fn outlasts_saga_timeout(context: &LintContext<'_>) -> Vec<RawDiagnos
     let Some(saga_timeout) = constant(&context.definition.timeout) else {
         return Vec::new();
     };
-    let longest = |step: &Step| constant(&step.timeout).max(step.action.kind().duration());
+
     let long = context.steps().filter(|(i, step)| {
-        longest(step).is_some_and(|time| time >= saga_timeout) && !context.past_pivot(*i)
+        let longest = constant(&step.timeout).max(step.action.kind().duration());
+        longest.is_some_and(|time| time >= saga_timeout) && !context.past_pivot(*i)
     });
     long.map(|(i, step)| {
         let message = format!(

@@ -56,12 +56,14 @@ impl DataSamples {
             let Some(samples) = samples.filter(|samples| !samples.is_empty()) else {
                 return;
             };
+
             let samples: Vec<_> = samples.concat();
             let name = sources
                 .iter()
                 .map(Source::name)
                 .collect::<Vec<_>>()
                 .join(" or ");
+
             texts.each(&path, &mut |path, text| {
                 let reads = event_fields(text, None);
                 findings.extend(
@@ -71,6 +73,7 @@ impl DataSamples {
                 );
             });
         };
+
         let event = |kind| Source {
             kind: Some(kind),
             step: None,
@@ -81,6 +84,7 @@ impl DataSamples {
             Texts::Templates(&definition.vars),
             &starts,
         );
+
         for (i, step) in definition
             .steps
             .iter()
@@ -93,6 +97,7 @@ impl DataSamples {
                 Texts::Templates(&step.save),
                 &results(step),
             );
+
             for (field, matchers) in [("ok", &step.ok), ("fail", &step.fail)] {
                 for (n, ResultMatcher { event, when }) in matchers.iter().enumerate() {
                     let source = Source {
@@ -106,6 +111,7 @@ impl DataSamples {
                     );
                 }
             }
+
             if let Action::Event(awaited) = &step.action {
                 let sources: Vec<_> = awaited.events.iter().map(event).collect();
                 check(
@@ -115,6 +121,7 @@ impl DataSamples {
                 );
             }
         }
+
         for (n, handler) in definition.on.iter().enumerate() {
             let sources: Vec<_> = handler.event.iter().map(event).collect();
             check(
@@ -128,6 +135,7 @@ impl DataSamples {
                 &sources,
             );
         }
+
         findings
     }
 
@@ -138,30 +146,31 @@ impl DataSamples {
         if kind.is_some_and(|kind| definition.events.contains_key(kind)) {
             return None;
         }
+
         let is_event =
             step.is_none_or(|step| step.action.traits().completion == Completion::Acceptance);
         let events = kind
             .filter(|_| is_event)
             .and_then(|kind| self.events.get(kind));
-        let of_step = |step: &Step| {
-            let is_first = step.ok.first().map(|first| &first.event) == *kind;
-            let key = |kind: Option<&EventType>| {
-                (definition.saga.clone(), step.id.clone(), kind.cloned())
-            };
-            let unnamed = is_first.then(|| self.results.get(&key(None))).flatten();
-            let named = kind.and_then(|kind| self.results.get(&key(Some(kind))));
-            unnamed
-                .into_iter()
-                .chain(named)
-                .flatten()
-                .collect::<Vec<_>>()
-        };
-        let samples: Vec<_> = events
-            .into_iter()
-            .flatten()
-            .chain(step.map(of_step).into_iter().flatten())
-            .collect();
+        let of_step = step.map_or_else(Vec::new, |step| self.of_step(definition, step, *kind));
+
+        let samples: Vec<_> = events.into_iter().flatten().chain(of_step).collect();
         (!samples.is_empty()).then_some(samples)
+    }
+
+    /// Returns the samples of a result of a step. A result without a name is the first success.
+    fn of_step(
+        &self,
+        definition: &Definition,
+        step: &Step,
+        kind: Option<&EventType>,
+    ) -> Vec<&Value> {
+        let key =
+            |kind: Option<&EventType>| (definition.saga.clone(), step.id.clone(), kind.cloned());
+        let is_first = step.ok.first().map(|first| &first.event) == kind;
+        let unnamed = is_first.then(|| self.results.get(&key(None))).flatten();
+        let named = kind.and_then(|kind| self.results.get(&key(Some(kind))));
+        unnamed.into_iter().chain(named).flatten().collect()
     }
 }
 
@@ -193,12 +202,14 @@ fn results(step: &Step) -> Vec<Source<'_>> {
             })
             .collect();
     }
+
     if step.ok.is_empty() {
         return vec![Source {
             kind: None,
             step: Some(step),
         }];
     }
+
     step.ok
         .iter()
         .map(|matcher| Source {
@@ -258,15 +269,17 @@ fn unknown(
     source: &str,
     samples: &[&Value],
 ) -> Option<RawDiagnostic> {
-    let is_missing = |count: &usize| {
+    let count = (1..=fields.len()).find(|count| {
         samples
             .iter()
             .all(|sample| lacks(sample, &fields[..*count]))
-    };
-    let count = (1..=fields.len()).find(is_missing)?;
-    let (parent, field) = (&fields[..count - 1], &fields[count - 1]);
+    })?;
+    let parent = &fields[..count - 1];
+    let field = &fields[count - 1];
+
     let read = format!("event.{}", fields[..count].join("."));
     let message = format!("`{read}` is never set: no sample of {source} has the field `{field}`");
+
     let siblings = samples.iter().filter_map(|sample| {
         parent
             .iter()
@@ -274,6 +287,7 @@ fn unknown(
             .as_object()
     });
     let siblings = siblings.flat_map(Map::keys).map(String::as_str);
+
     let suggestion = did_you_mean(field, siblings)
         .unwrap_or_else(|| "correct the field, or add it to the data of a test".to_owned());
     Some(RawDiagnostic::new(path, message).with_suggestion(suggestion))

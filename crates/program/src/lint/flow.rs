@@ -1,7 +1,6 @@
 //! Lints of the flow: unreachable steps, switches, useless pivots, needless compensations.
 
 use super::context::LintContext;
-use crate::definition::Step;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::{is_never, never_matches};
 
@@ -10,6 +9,7 @@ pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> 
     let steps = &context.definition.steps;
     let mut dead = vec![false; steps.len()];
     let mut findings = Vec::new();
+
     // Each iteration finds at least one more step, or ends.
     while let Some(i) = (0..steps.len()).find(|i| !dead[*i] && is_dead(context, *i, &dead)) {
         dead[i] = true;
@@ -19,6 +19,7 @@ pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> 
                 .with_suggestion("check the switch before it"),
         );
     }
+
     for (i, step) in steps.iter().enumerate() {
         if step.when.as_deref().is_some_and(is_never) {
             let message = format!(
@@ -31,6 +32,7 @@ pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> 
             );
         }
     }
+
     findings
 }
 
@@ -42,26 +44,27 @@ fn is_dead(context: &LintContext<'_>, i: usize, dead: &[bool]) -> bool {
     if !before.is_empty() && before.iter().all(|b| dead[*b]) {
         return true;
     }
-    let is_closed = |switch: &usize| {
+
+    let switches = &context.order.selected_by[i];
+    let is_never_selected = switches.iter().all(|switch| {
         let cases = steps[*switch].action.cases();
         let mut selecting =
             (0..cases.len()).filter(|case| cases[*case].then.contains(&steps[i].id));
         selecting.all(|case| never_matches(cases, case))
-    };
-    let switches = &context.order.selected_by[i];
-    !switches.is_empty() && switches.iter().all(is_closed)
+    });
+    !switches.is_empty() && is_never_selected
 }
 
 /// OL05: a switch without a default case.
 pub(super) fn missing_default_case(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
-    let is_open = |step: &Step| {
+    let open = context.steps().filter(|(_, step)| {
         let cases = step.action.cases();
         !cases.is_empty() && cases.iter().all(|case| case.when.is_some())
-    };
-    let open = context.steps().filter(|(_, step)| is_open(step));
+    });
     open.map(|(i, step)| {
         let message = format!(
-            "switch `{}` has no default case; it fails with `no_matching_case` if no condition holds",
+            "switch `{}` has no default case; it fails with `no_matching_case` if no condition \
+             holds",
             step.id
         );
         RawDiagnostic::new(format!("steps[{i}]"), message)
@@ -80,18 +83,23 @@ pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagn
         let branches: Vec<usize> = selected
             .filter_map(|id| steps.iter().position(|step| step.id == *id))
             .collect();
+
         for branch in &branches {
             let next = branch + 1;
-            let by_position =
-                |step: &&Step| step.after.is_none() && context.order.selected_by[next].is_empty();
-            let Some(step) = steps.get(next).filter(by_position) else {
+            let Some(step) = steps.get(next) else {
                 continue;
             };
-            let is_terminal = |other: &&usize| {
+            // A step with `after`, or one that a switch selects, does not follow by its position.
+            if step.after.is_some() || !context.order.selected_by[next].is_empty() {
+                continue;
+            }
+
+            let ending = branches.iter().find(|other| {
                 context.order.exclude(**other, *branch) && !context.has_followers(**other)
-            };
-            if let Some(other) = branches.iter().find(is_terminal) {
-                let (branch, other) = (&steps[*branch].id, &steps[*other].id);
+            });
+            if let Some(ending) = ending {
+                let branch = &steps[*branch].id;
+                let other = &steps[*ending].id;
                 let message = format!(
                     "step `{}` follows only `{branch}`: if `{}` selects `{other}`, it is bypassed",
                     step.id, switch.id

@@ -59,6 +59,7 @@ impl<'d> DefinitionGroup<'d> {
             entry.is_published |= is_published;
             entry.consumers += usize::from(!is_published);
         };
+
         for GroupMember { program, file } in &members {
             if let Some(definition) = program.as_compiled().map(CompiledDefinition::definition) {
                 published(definition).for_each(|kind| add(kind, file, true));
@@ -71,6 +72,7 @@ impl<'d> DefinitionGroup<'d> {
                 }
             }
         }
+
         Self {
             members,
             events,
@@ -88,17 +90,15 @@ impl<'d> DefinitionGroup<'d> {
                 .filter_map(|m| m.program.as_compiled())
                 .map(CompiledDefinition::definition)
         };
+
         // The data of a published result is not in the definition.
-        let is_result = |kind: &EventType| {
-            definitions()
-                .flat_map(published_results)
-                .any(|published| published == kind)
-        };
+        let results: Vec<_> = definitions().flat_map(published_results).cloned().collect();
         for fact in definitions().flat_map(|form| form.completed.iter().chain(&form.failed)) {
-            if !is_result(&fact.fact) {
+            if !results.contains(&fact.fact) {
                 samples.add_event(&fact.fact, &fact.data);
             }
         }
+
         self.samples = samples;
         self
     }
@@ -112,6 +112,7 @@ impl<'d> DefinitionGroup<'d> {
         else {
             return Vec::new();
         };
+
         let definition = compiled.definition();
         let mut found = Vec::new();
         for (path, child) in children(definition) {
@@ -120,12 +121,15 @@ impl<'d> DefinitionGroup<'d> {
                     .map(|finding| (UNKNOWN_CHILD, finding)),
             );
         }
+
         let events = consumed(definition).into_iter();
         found.extend(
             events.filter_map(|(path, kind)| Some((SIMILAR_EVENT, self.similar(path, kind)?))),
         );
+
         let unknown = self.samples.unknown_fields(definition).into_iter();
         found.extend(unknown.map(|finding| (UNKNOWN_FIELD, finding)));
+
         warnings(definition, compiled.source(), member.file, found)
     }
 
@@ -139,6 +143,7 @@ impl<'d> DefinitionGroup<'d> {
         else {
             return Vec::new();
         };
+
         let findings = children(compiled.definition())
             .into_iter()
             .filter_map(|(path, child)| {
@@ -159,6 +164,7 @@ impl<'d> DefinitionGroup<'d> {
         if self.member(&child.saga).is_some() {
             return None;
         }
+
         let message = format!("no definition of the saga `{}` is present", child.saga);
         let names = self
             .members
@@ -175,15 +181,14 @@ impl<'d> DefinitionGroup<'d> {
             .events
             .get(kind)
             .filter(|own| !own.is_published && own.consumers == 1)?;
-        let is_established = |other: &EventUse<'_>| other.is_published || other.consumers > 1;
-        let candidates = self
+
+        // Of two events with one consumer each, the later one is reported.
+        let (other, usage) = self
             .events
             .iter()
-            .filter(|(other, _)| is_misspelling(kind.as_str(), other.as_str()));
-        // Of two events with one consumer each, the later one is reported.
-        let (other, usage) = candidates
-            .into_iter()
-            .find(|(other, usage)| is_established(usage) || **other < kind)?;
+            .filter(|(other, _)| is_misspelling(kind.as_str(), other.as_str()))
+            .find(|(other, usage)| usage.is_published || usage.consumers > 1 || **other < kind)?;
+
         let place = if usage.file == own.file {
             String::new()
         } else {
@@ -238,6 +243,7 @@ fn wrong_start_event(
     if starts.contains(&event.as_str()) {
         return None;
     }
+
     let message = format!("{event} is not a start event of the saga `{}`", child.saga);
     let suggestion = did_you_mean(event.as_str(), starts.iter().copied())
         .unwrap_or_else(|| format!("its start events: {}", starts.join(", ")));
@@ -255,6 +261,8 @@ fn wrong_address(
 ) -> Option<RawDiagnostic> {
     let definition = program.as_compiled()?.definition();
     let event = start_event(child, program)?;
+
+    // An upcast can change the field, so the ids cannot be compared.
     if definition
         .events
         .get(event)
@@ -262,14 +270,17 @@ fn wrong_address(
     {
         return None;
     }
+
     let field = correlation_field(&definition.correlate, event)?;
     let own = template_at(&child.data, field)?;
+
     let message = match &child.correlation {
         Some(given) if can_be_equal(given, own) => return None,
         Some(given) => format!("the id of the child is `{}`", text_of(given)),
         None => "without `correlation`, the id of the child is that of this instance and the step"
             .to_owned(),
     };
+
     let message = format!(
         "{message}, but the saga `{}` finds its events by `{field}`, which is `{}`",
         child.saga,
@@ -287,17 +298,14 @@ fn correlation_field<'s>(spec: &'s CorrelationSpec, event: &EventType) -> Option
         CorrelationSpec::Field(text) => text,
         CorrelationSpec::ByType(texts) => texts.get(event)?,
     };
-    let is_path = |text: &str| {
-        text.chars()
-            .all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '-'))
+    let Some(expression) = text.strip_prefix('=') else {
+        return Some(text);
     };
-    match text.strip_prefix('=') {
-        None => Some(text),
-        Some(expression) => expression
-            .trim()
-            .strip_prefix("event.")
-            .filter(|path| is_path(path)),
-    }
+    let path = expression.trim().strip_prefix("event.")?;
+    let is_path = path
+        .chars()
+        .all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '-'));
+    is_path.then_some(path)
 }
 
 /// Returns the template of a field; `None` if the data has no such field, or an expression computes
@@ -310,7 +318,8 @@ fn template_at<'v>(data: &'v Value, path: &str) -> Option<&'v Value> {
 }
 
 fn can_be_equal(given: &Value, own: &Value) -> bool {
-    let (given, own) = (text_of(given), text_of(own));
+    let given = text_of(given);
+    let own = text_of(own);
     let is_computed = |text: &str| text.starts_with('=') && !text.starts_with("==");
     given == own || is_computed(&given) || is_computed(&own)
 }
@@ -334,9 +343,10 @@ fn published(definition: &Definition) -> impl Iterator<Item = &EventType> {
 
 /// Returns the named results of steps that a definition publishes as events.
 fn published_results(definition: &Definition) -> impl Iterator<Item = &EventType> {
-    let publishes = |step: &&Step| step.publish.or(definition.publish).unwrap_or(true);
-    let reports = |step: &&Step| step.action.traits().reports_named_result();
-    let reporting = definition.steps.iter().filter(publishes).filter(reports);
+    let reporting = definition.steps.iter().filter(|step| {
+        let is_published = step.publish.or(definition.publish).unwrap_or(true);
+        is_published && step.action.traits().reports_named_result()
+    });
     reporting
         .flat_map(|step| step.ok.iter().chain(&step.fail))
         .map(|matcher| &matcher.event)
@@ -364,6 +374,7 @@ fn consumed_by_step<'d>(i: usize, step: &'d Step, found: &mut Vec<(String, &'d E
         let matchers = matchers.iter().enumerate();
         found.extend(matchers.map(|(n, matcher)| (format!("{path}.{field}[{n}]"), &matcher.event)));
     };
+
     match step.action.traits().completion {
         Completion::Acceptance => {
             add("ok", &step.ok);
@@ -372,12 +383,14 @@ fn consumed_by_step<'d>(i: usize, step: &'d Step, found: &mut Vec<(String, &'d E
         Completion::Event => add("fail", &step.fail),
         Completion::Outcome | Completion::User | Completion::Timer | Completion::None => {}
     }
+
     if let Some(undo) = step.compensate.as_ref()
         && undo.action.traits().completion == Completion::Acceptance
     {
         add("undo.ok", &undo.ok);
         add("undo.fail", &undo.fail);
     }
+
     if let Action::Event(awaited) = &step.action {
         let events = awaited.events.iter().enumerate();
         found.extend(events.map(|(n, event)| (format!("{path}.do.event[{n}]"), event)));

@@ -21,14 +21,17 @@ pub(super) fn constant_condition(context: &LintContext<'_>) -> Vec<RawDiagnostic
         let Some((keyword, condition)) = repeat.condition() else {
             continue;
         };
+
         let body = || {
             context
                 .steps()
                 .filter(|(i, _)| context.order.loops[*i] == Some(end))
                 .map(|(_, step)| step)
         };
+
         let mut read = UsedVariables::default();
         read.search_text(condition);
+
         let saves = |name: &String| {
             handled.contains(name.as_str()) || body().any(|step| step.save.contains_key(name))
         };
@@ -41,6 +44,7 @@ pub(super) fn constant_condition(context: &LintContext<'_>) -> Vec<RawDiagnostic
         {
             continue;
         }
+
         let message = format!(
             "no step of the loop `{}` saves a variable that its `{keyword}` reads",
             step.id

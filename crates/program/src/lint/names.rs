@@ -19,6 +19,7 @@ pub(super) fn not_routable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
         });
         invalid.map(|invalid| (kind, name, path, invalid))
     });
+
     invalid
         .map(|(kind, name, path, invalid)| {
             let message = format!(
@@ -40,10 +41,12 @@ fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &
     let mut add = |kind, name: &'d str, path: String| {
         names.entry((kind, name)).or_insert(path);
     };
+
     add("saga", definition.saga.as_str(), "saga".to_owned());
     for (n, event) in definition.start.iter().enumerate() {
         add("event", event.as_str(), format!("start[{n}]"));
     }
+
     for (i, step) in definition.steps.iter().enumerate() {
         add("step", step.id.as_str(), format!("steps[{i}].id"));
         for (path, action) in actions(i, step) {
@@ -58,12 +61,14 @@ fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &
             });
         }
     }
+
     for (n, handler) in definition.on.iter().enumerate() {
         handler
             .event
             .iter()
             .for_each(|event| add("event", event.as_str(), format!("on[{n}].event")));
     }
+
     for (field, fact) in [
         ("completed", &definition.completed),
         ("failed", &definition.failed),
@@ -122,6 +127,7 @@ pub(super) fn awaited_and_handled(context: &LintContext<'_>) -> Vec<RawDiagnosti
             );
         }
     }
+
     let handlers = context.definition.on.iter().enumerate();
     let both = handlers.flat_map(|(n, handler)| handler.event.iter().map(move |event| (n, event)));
     both.filter(|(_, event)| awaited.contains(event))
@@ -145,6 +151,7 @@ pub(super) fn same_child_for_each_event(context: &LintContext<'_>) -> Vec<RawDia
             };
             Some((path, child.correlation.as_ref()?))
         });
+
     let constant = children.filter(|(_, id)| {
         !id.as_str()
             .is_some_and(|id| id.starts_with('=') && id.contains("event"))
@@ -152,7 +159,8 @@ pub(super) fn same_child_for_each_event(context: &LintContext<'_>) -> Vec<RawDia
     constant
         .map(|(path, _)| {
             let message =
-                "`correlation` does not read the event, so only the first event starts a child saga";
+                "`correlation` does not read the event, so only the first event starts a child \
+                 saga";
             RawDiagnostic::new(format!("{path}.correlation"), message)
                 .with_suggestion("use a field of the event, or omit `correlation`")
         })

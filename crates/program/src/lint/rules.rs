@@ -43,6 +43,7 @@ pub(super) fn warnings(
     let Some(context) = LintContext::of(definition) else {
         return Vec::new();
     };
+
     let found = RULES
         .iter()
         .flat_map(|(code, rule)| rule(&context).into_iter().map(|finding| (*code, finding)));
@@ -55,6 +56,7 @@ pub(super) fn warnings(
             code,
             diagnostic: problem,
         });
+
     let mut warnings = suppress::filter(found.collect(), &codes_of_all(), source, file);
     warnings.sort_by_key(|warning| {
         (

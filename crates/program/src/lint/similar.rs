@@ -10,13 +10,16 @@ pub(super) fn is_misspelling(one: &str, other: &str) -> bool {
     if one == other {
         return false;
     }
-    let (a, b) = (words(one), words(other));
+
+    let a = words(one);
+    let b = words(other);
     if a.concat() == b.concat() {
         return true;
     }
     if a.len() != b.len() {
         return false;
     }
+
     let mut different = a.iter().zip(&b).filter(|(a, b)| a != b);
     match (different.next(), different.next()) {
         (Some((a, b)), None) => is_misspelled_word(a, b),

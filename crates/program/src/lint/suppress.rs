@@ -37,12 +37,14 @@ pub(super) fn filter(
     let applies = |comment: &Suppression<'_>, warning: &LintWarning| {
         comment.applies(warning.diagnostic.line, warning.code)
     };
+
     let useless = allowed
         .iter()
         .filter(|c| !warnings.iter().any(|w| applies(c, w)) || c.reason.is_empty());
     let invalid: Vec<_> = useless
         .map(|comment| objection(comment, codes, file))
         .collect();
+
     let retained = warnings
         .into_iter()
         .filter(|warning| !allowed.iter().any(|comment| applies(comment, warning)));
@@ -70,12 +72,14 @@ fn comments(source: &str) -> Vec<Suppression<'_>> {
                 Some(rest) => (true, rest),
                 None => (false, text),
             };
+
             // Another word follows the prefix, for example `allowed`.
             let text = text.strip_prefix(char::is_whitespace)?.trim_start();
             let after = lines[n..]
                 .iter()
                 .position(|line| !line.starts_with('#'))
                 .unwrap_or(lines.len() - n);
+
             let (code, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
             let reason = rest.trim().strip_prefix("because").unwrap_or("").trim();
             let target = (!is_of_file).then_some(n + after + 1);
@@ -90,7 +94,9 @@ fn comments(source: &str) -> Vec<Suppression<'_>> {
 }
 
 fn objection(comment: &Suppression<'_>, codes: &[&str], file: &str) -> LintWarning {
-    let (code, known) = (comment.code, codes.contains(&comment.code));
+    let code = comment.code;
+    let known = codes.contains(&code);
+
     let (message, suggestion) = if !known {
         (
             format!("there is no rule `{code}`"),
@@ -112,17 +118,16 @@ fn objection(comment: &Suppression<'_>, codes: &[&str], file: &str) -> LintWarni
             "remove the comment",
         )
     };
-    let (file, suggestion) = (file.to_owned(), Some(suggestion.to_owned()));
-    let problem = Diagnostic {
-        file,
-        line: comment.line,
-        column: 1,
-        path: String::new(),
-        message,
-        suggestion,
-    };
+
     LintWarning {
         code: BAD_SUPPRESSION,
-        diagnostic: problem,
+        diagnostic: Diagnostic {
+            file: file.to_owned(),
+            line: comment.line,
+            column: 1,
+            path: String::new(),
+            message,
+            suggestion: Some(suggestion.to_owned()),
+        },
     }
 }

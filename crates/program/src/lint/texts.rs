@@ -27,12 +27,14 @@ pub(super) fn missing_equals(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
 fn finding(literal: &LiteralText, variables: &BTreeSet<String>) -> Option<RawDiagnostic> {
     let names = Names { literal, variables };
     let text = literal.text.trim();
+
     if let Some(expression) = names.path(text).or_else(|| names.bare(text)) {
         let message = format!("{text:?} is a literal text, not the value of `{expression}`");
         let suggestion =
             format!("write `={expression}`, or suppress the warning if the text is intended");
         return Some(RawDiagnostic::new(&literal.path, message).with_suggestion(suggestion));
     }
+
     let part = names.placeholder(text).or_else(|| names.embedded(text))?;
     let message = format!("the text contains `{part}`, which is not replaced by a value");
     let suggestion =
@@ -58,6 +60,7 @@ impl Names<'_> {
             .split('.')
             .map(|field| field.strip_prefix('?').unwrap_or(field));
         let first = fields.next().filter(|field| is_name(field))?;
+
         let is_known = match Root::named(root) {
             Some(Root::Vars) => self.reads(Root::Vars) && self.variables.contains(first),
             Some(Root::Event) => self.reads(Root::Event),
@@ -84,6 +87,7 @@ impl Names<'_> {
         if self.is_element(text) {
             return Some(text.to_owned());
         }
+
         let target = self.literal.path.rsplit('.').next().unwrap_or_default();
         if self.reads(Root::Event) {
             return (is_name(text) && target == text).then(|| format!("event.{text}"));
@@ -111,9 +115,8 @@ impl Names<'_> {
 
     /// Returns the first `vars.<variable>` within the text.
     fn embedded(&self, text: &str) -> Option<String> {
-        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
         let words = text
-            .split(|c: char| !is_part(c))
+            .split(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.')))
             .map(|word| word.trim_end_matches('.'));
         words
             .filter(|word| word.starts_with("vars."))

@@ -15,9 +15,11 @@ pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     used.search(&form);
     used.names
         .extend(definition.index.iter().map(|name| name.as_str().to_owned()));
+
     if used.all {
         return Vec::new();
     }
+
     let vars = definition
         .vars
         .keys()
@@ -34,6 +36,7 @@ pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
             .keys()
             .map(move |name| (name, format!("on[{n}].save.{name}")))
     });
+
     let unused = vars
         .chain(saved)
         .chain(handled)
@@ -69,13 +72,14 @@ impl UsedVariables {
 
     pub(super) fn search_text(&mut self, text: &str) {
         for (at, _) in text.match_indices("vars") {
-            let is_name_char = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
             let rest = &text[at + "vars".len()..];
-            if text[..at].ends_with(is_name_char)
+            // `vars` can be a part of another name.
+            if text[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '.'))
                 || rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
             {
                 continue;
             }
+
             match name_in(rest.trim_start()) {
                 Some(name) => drop(self.names.insert(name.to_owned())),
                 None => self.all = true,
@@ -86,12 +90,13 @@ impl UsedVariables {
 
 /// Returns the name in `.name`, `.?name`, `['name']`, `[?"name"]`.
 fn name_in(rest: &str) -> Option<&str> {
-    let is_name_char = |c: char| c.is_alphanumeric() || c == '_';
     if let Some(rest) = rest.strip_prefix('.') {
         let rest = rest.trim_start().trim_start_matches('?').trim_start();
-        let name = &rest[..rest.find(|c| !is_name_char(c)).unwrap_or(rest.len())];
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+        let name = &rest[..end.unwrap_or(rest.len())];
         return (!name.is_empty()).then_some(name);
     }
+
     let rest = rest.strip_prefix('[')?.trim_start_matches('?').trim_start();
     let quote = rest.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
     rest[1..].split_once(quote).map(|(name, _)| name)
@@ -113,7 +118,8 @@ pub(super) fn concurrent_save(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
                 .filter(|name| earlier.save.contains_key(*name))
             {
                 let message = format!(
-                    "`{}` and `{}` run concurrently and both save `{name}`; the stored value depends on their order",
+                    "`{}` and `{}` run concurrently and both save `{name}`; the stored value \
+                     depends on their order",
                     steps[a].id, later.id
                 );
                 let path = format!("steps[{b}].save.{name}");

@@ -53,6 +53,7 @@ impl Document {
             message,
             suggestion: None,
         };
+
         if text.len() > MAX_SOURCE_BYTES {
             let message = format!(
                 "the file is {} bytes long, the limit is {MAX_SOURCE_BYTES}",
@@ -60,6 +61,7 @@ impl Document {
             );
             return Err(diagnostic(Position { line: 1, column: 1 }, message));
         }
+
         let root =
             tree::parse(text).map_err(|malformed| diagnostic(malformed.at, malformed.message))?;
         Ok(Self {
@@ -113,13 +115,17 @@ impl<'d> Item<'d> {
         let Content::List(items) = &self.node.content else {
             return None;
         };
-        let item = |(i, node): (usize, &'d Node)| Item {
-            file: self.file,
-            node,
-            at: node.at,
-            path: self.under(i),
-        };
-        Some(items.iter().enumerate().map(item).collect())
+
+        let mut list = Vec::with_capacity(items.len());
+        for (i, node) in items.iter().enumerate() {
+            list.push(Item {
+                file: self.file,
+                node,
+                at: node.at,
+                path: self.under(i),
+            });
+        }
+        Some(list)
     }
 
     /// Returns the fields of a map in the order of the text; `None` if the value is not a map.
@@ -128,7 +134,9 @@ impl<'d> Item<'d> {
         let Content::Map(entries) = &self.node.content else {
             return None;
         };
-        let entry = |(key, node): &'d (tree::Key, Node)| {
+
+        let mut fields = Vec::with_capacity(entries.len());
+        for (key, node) in entries {
             let path = if self.path.is_empty() {
                 key.text.clone()
             } else {
@@ -140,13 +148,13 @@ impl<'d> Item<'d> {
                 at: node.at,
                 path,
             };
-            Entry {
+            fields.push(Entry {
                 name: key.text.as_str(),
                 item,
                 key: key.at,
-            }
-        };
-        Some(entries.iter().map(entry).collect())
+            });
+        }
+        Some(fields)
     }
 
     fn under(&self, index: usize) -> String {

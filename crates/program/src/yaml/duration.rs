@@ -15,7 +15,10 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     };
     let parsed = orlog_model::parse_duration(text).ok().filter(|_| is_valid);
     parsed.ok_or_else(|| {
-        format!("`{text}` is not a duration; write 500ms, 90s, 30m, 1h30m, 60d or ISO 8601 such as PT30M")
+        format!(
+            "`{text}` is not a duration; write 500ms, 90s, 30m, 1h30m, 60d or ISO 8601 such as \
+                 PT30M"
+        )
     })
 }
 

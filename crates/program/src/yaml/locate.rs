@@ -20,10 +20,14 @@ pub(super) fn locate<'n>(root: &'n Node, path: &str) -> Location<'n> {
         node: root,
         exact: true,
     };
+
     let mut rest = path;
     while !rest.is_empty() {
         match step(spot, rest) {
-            Some((next, left)) => (spot, rest) = (next, left),
+            Some((next, left)) => {
+                spot = next;
+                rest = left;
+            }
             None => {
                 return Location {
                     exact: false,
@@ -54,14 +58,13 @@ fn step<'n, 'p>(spot: Location<'n>, rest: &'p str) -> Option<(Location<'n>, &'p 
         (Content::Map(_) | Content::Scalar { .. }, Some(("0", left))) => Some((spot, left)),
         (Content::Map(entries), None) => {
             let rest = rest.strip_prefix('.').unwrap_or(rest);
+
             // Names can contain dots: the longest match applies.
-            let fits = |name: &str| {
-                rest.strip_prefix(name)
-                    .filter(|left| left.is_empty() || left.starts_with(['.', '[']))
-            };
-            let found = entries
-                .iter()
-                .filter_map(|(key, node)| Some((key, node, fits(&key.text)?)));
+            let found = entries.iter().filter_map(|(key, node)| {
+                let left = rest.strip_prefix(key.text.as_str())?;
+                let is_segment = left.is_empty() || left.starts_with(['.', '[']);
+                is_segment.then_some((key, node, left))
+            });
             let (key, node, left) = found.max_by_key(|(key, ..)| key.text.len())?;
             Some((
                 Location {

@@ -74,11 +74,11 @@ pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
         })?;
         builder.take(event, span)?;
     }
-    let empty = || SyntaxError {
+
+    builder.root.ok_or_else(|| SyntaxError {
         at: Position { line: 1, column: 1 },
         message: "the file is empty".to_owned(),
-    };
-    builder.root.ok_or_else(empty)
+    })
 }
 
 /// Collections under construction, outermost first.
@@ -172,6 +172,7 @@ impl TreeBuilder {
                 &format!("this nests deeper than {MAX_DEPTH} levels"),
             ));
         }
+
         self.open.push(OpenCollection { at, anchor, kind });
         Ok(())
     }
@@ -190,6 +191,7 @@ impl TreeBuilder {
                 (Content::Map(entries), size)
             }
         };
+
         self.push(
             Node {
                 at,
@@ -205,15 +207,19 @@ impl TreeBuilder {
     /// full copy.
     fn push(&mut self, node: Node, cost: usize, anchor: usize) -> Result<(), SyntaxError> {
         let at = node.at;
+        // An alias repeats a whole value, so its nodes count each time: a small text cannot become
+        // a large tree.
         self.nodes += if anchor > 0 { cost + node.size } else { cost };
         if self.nodes > MAX_NODES {
             let message =
                 format!("the file contains more than {MAX_NODES} values with aliases expanded");
             return Err(SyntaxError { at, message });
         }
+
         if anchor > 0 {
             self.anchors.insert(anchor, node.clone());
         }
+
         match self.open.last_mut().map(|open| &mut open.kind) {
             None if self.root.is_some() => {
                 return Err(malformed(
@@ -239,6 +245,7 @@ fn to_key(node: Node, seen: &mut BTreeMap<String, Position>) -> Result<Key, Synt
             "a key must be a text, not a list or a map",
         ));
     };
+
     match seen.insert(text.clone(), node.at) {
         Some(first) => Err(malformed(
             node.at,
@@ -301,24 +308,20 @@ fn plain_scalar(text: &str) -> Value {
         "false" | "False" | "FALSE" => return Value::Bool(false),
         _ => {}
     }
+
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return Value::from(text);
     }
+
     let unsigned = text.strip_prefix('+').unwrap_or(text);
-    let integer = unsigned
-        .parse::<i64>()
-        .map(Value::from)
-        .or_else(|_| unsigned.parse::<u64>().map(Value::from));
-    let double = || {
-        unsigned
-            .parse::<f64>()
-            .ok()
-            .and_then(Number::from_f64)
-            .map(Value::Number)
-    };
-    integer
-        .ok()
-        .or_else(double)
-        .unwrap_or_else(|| Value::from(text))
+    if let Ok(integer) = unsigned.parse::<i64>() {
+        return Value::from(integer);
+    }
+    if let Ok(integer) = unsigned.parse::<u64>() {
+        return Value::from(integer);
+    }
+
+    let double = unsigned.parse::<f64>().ok().and_then(Number::from_f64);
+    double.map_or_else(|| Value::from(text), Value::Number)
 }
