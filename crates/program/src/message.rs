@@ -92,6 +92,7 @@ pub fn type_of(state: &[u8]) -> Option<MessageType> {
         #[serde(rename = "type")]
         kind: MessageType,
     }
+
     let state: State = rmp_serde::from_slice(state).ok()?;
     Some(state.message.kind)
 }

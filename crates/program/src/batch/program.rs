@@ -128,6 +128,7 @@ fn signal(
         (RESUME, Some(mut state)) => {
             let is_approval = state.status == BatchStatus::AwaitingApproval;
             state.is_approved |= is_approval;
+
             state.status = BatchStatus::Running;
             advance(
                 state,
@@ -149,6 +150,7 @@ fn create(
     let invalid = |error: String| ProgramError::SchemaMismatch(format!("{CREATE}: {error}"));
     let spec: BatchSpec =
         serde_json::from_value(event.data.clone()).map_err(|error| invalid(error.to_string()))?;
+
     check_id(context.key.correlation.as_str()).map_err(invalid)?;
     match state {
         None => advance(BatchState::new(spec), "created", context),
@@ -187,12 +189,13 @@ fn page_ended(
                 serde_json::from_value::<PageOutcome>(payload.clone()).map_err(|error| {
                     ProgramError::SchemaMismatch(format!("outcome of a page: {error}"))
                 })?;
-            let work = state.page_ended(page, outcome, (context.key, context.now));
+            let work = state.page_ended(page, outcome, context.key, context.now);
             output(&state, work, progress(&state), None)
         }
         WorkOutcome::Accepted => Ok(ProgramOutput::Ignored("a page has a result".into())),
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
-            (state.status, state.error) = (BatchStatus::Failed, Some(failure.message.clone()));
+            state.status = BatchStatus::Failed;
+            state.error = Some(failure.message.clone());
             output(
                 &state,
                 Vec::new(),
@@ -208,10 +211,8 @@ fn advance(
     note: &str,
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
-    let work = state
-        .advance((context.key, context.now))
-        .into_iter()
-        .collect();
+    let work = state.advance(context.key, context.now);
+    let work = work.into_iter().collect();
     output(&state, work, note.to_owned(), None)
 }
 
@@ -220,6 +221,7 @@ fn progress(state: &BatchState) -> String {
     if !state.is_counted {
         return format!("{} matched", state.matched);
     }
+
     let BatchState {
         done,
         skipped,
@@ -243,6 +245,7 @@ fn output(
     let due = state
         .next_at
         .filter(|_| state.status == BatchStatus::Running && state.in_flight.is_none());
+
     let timer = match due {
         Some(due) => TimerChange::Arm {
             name: name.clone(),
@@ -250,6 +253,7 @@ fn output(
         },
         None => TimerChange::Cancel { name: name.clone() },
     };
+
     let wait = match due {
         _ if state.in_flight.is_some() => Wait::new(WaitKind::WorkResult, tag(), None),
         Some(due) => Wait::new(WaitKind::Timer, name, Some(due)),
@@ -259,6 +263,7 @@ fn output(
             None,
         ),
     };
+
     let status = match state.status {
         BatchStatus::Completed => Status::Completed,
         BatchStatus::Stopped => Status::Cancelled,
@@ -268,6 +273,7 @@ fn output(
         | BatchStatus::AwaitingApproval
         | BatchStatus::Stopping => Status::Running,
     };
+
     Ok(ProgramOutput::Applied(Box::new(Transition {
         run: orlog_model::RunChange::default(),
         state: encode(state)?,

@@ -3,9 +3,9 @@
 //!
 //! | input | counting | running | paused, or canary done | ended |
 //! |---|---|---|---|---|
-//! | outcome of a count | count the next page; after the last one, select | – | keep the position | – |
-//! | outcome of a selection | – | instruct the selected instances | drop it; it is repeated later | – |
-//! | outcome of an instruction | – | move the cursor; select at the next time | move the cursor | – |
+//! | outcome of a count | count on, then select | – | keep the position | – |
+//! | outcome of a selection | – | instruct the instances | drop it; it is repeated | – |
+//! | outcome of an instruction | – | move the cursor; select later | move the cursor | – |
 //! | timer | – | select | not armed | not armed |
 //! | pause | change | change | ignore, or keep paused | reject |
 //! | resume | ignore | ignore | continue | reject |
@@ -175,7 +175,8 @@ impl BatchState {
         &mut self,
         page: PageInFlight,
         outcome: PageOutcome,
-        (own, now): (&InstanceKey, Timestamp),
+        own: &InstanceKey,
+        now: Timestamp,
     ) -> Vec<Work> {
         match page {
             PageInFlight::Count => {
@@ -191,7 +192,7 @@ impl BatchState {
                 if self.status == BatchStatus::Running && !outcome.instances.is_empty() =>
             {
                 let next = self.after(outcome.cursor);
-                return vec![self.request_instruction(outcome.instances, next, (own, now))];
+                return vec![self.request_instruction(outcome.instances, next, own, now)];
             }
             // A selection is instructed at once or dropped.
             PageInFlight::Select if !outcome.instances.is_empty() => {}
@@ -202,6 +203,8 @@ impl BatchState {
                 since,
             } => {
                 self.position = next;
+                // The rate counts from the start of the page, so its own time is a part of the
+                // pause.
                 let pause = Duration::from_millis(
                     u64::from(instances) * 1_000 / u64::from(self.spec.rate.max(1)),
                 );
@@ -209,41 +212,49 @@ impl BatchState {
                 self.record(outcome);
             }
         }
-        self.advance((own, now)).into_iter().collect()
+
+        self.advance(own, now).into_iter().collect()
     }
 
     /// Decides what is next; returns the page that is requested.
-    pub(super) fn advance(&mut self, (own, now): (&InstanceKey, Timestamp)) -> Option<Work> {
+    pub(super) fn advance(&mut self, own: &InstanceKey, now: Timestamp) -> Option<Work> {
         if self.in_flight.is_some() {
             return None;
         }
+
         if self.status == BatchStatus::Stopping {
             self.status = BatchStatus::Stopped;
         }
         if self.status != BatchStatus::Running {
             return None;
         }
+
         let is_end = self.position.shard >= self.spec.shards.len().max(1);
         if is_end && self.is_counted {
             self.status = BatchStatus::Completed;
             return None;
         }
         if is_end {
-            (self.is_counted, self.position) = (true, Position::default());
+            self.is_counted = true;
+            self.position = Position::default();
         }
+
         let cursor = self.position.cursor.clone();
         if !self.is_counted {
             self.in_flight = Some(PageInFlight::Count);
             return Some(self.request(own, PageTask::Count { cursor }));
         }
+
         if !self.is_approved && self.processed() >= u64::from(self.spec.canary.unwrap_or_default())
         {
             self.status = BatchStatus::AwaitingApproval;
             return None;
         }
+
         if self.next_at.is_some_and(|next| next > now) {
             return None;
         }
+
         self.next_at = None;
         self.in_flight = Some(PageInFlight::Select);
         Some(self.request(
@@ -270,17 +281,20 @@ impl BatchState {
         &mut self,
         instances: Vec<CorrelationId>,
         next: Position,
-        (own, now): (&InstanceKey, Timestamp),
+        own: &InstanceKey,
+        now: Timestamp,
     ) -> Work {
         if !self.is_approved {
             self.canary.extend(instances.iter().cloned());
         }
+
         let count = u32::try_from(instances.len()).unwrap_or(u32::MAX);
         self.in_flight = Some(PageInFlight::Apply {
             next,
             instances: count,
             since: now,
         });
+
         let BatchSpec {
             action,
             user,

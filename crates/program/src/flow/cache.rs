@@ -35,17 +35,20 @@ impl FlowCache {
         if let Some(found) = cached().flows.get(&state.hash) {
             return Ok(Arc::clone(found));
         }
+
         // Before the compilation, which cannot be interrupted.
         if !budget::spend(state.source.len() as u64 * UNITS_PER_BYTE) {
             return Err(ProgramError::Evaluation(
                 "the compilation of the flow exceeds the cost budget of the transition".to_owned(),
             ));
         }
+
         let flow = compile(&state.source, "flow").map_err(|diagnostics| {
             let texts: Vec<_> = diagnostics.iter().map(ToString::to_string).collect();
             ProgramError::InvalidState(format!("the flow does not compile: {}", texts.join("; ")))
         })?;
         let flow = Arc::new(flow);
+
         let mut cached = cached();
         if cached.bytes + state.source.len() > MAX_BYTES {
             *cached = Cached::default();

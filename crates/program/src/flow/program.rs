@@ -86,6 +86,7 @@ impl Program for FlowProgram {
         if let (Some(state), ProgramInput::WorkResult { tag, .. }) = (&mut state, input) {
             state.count_attempts(tag, context.attempts);
         }
+
         match (state, input) {
             (state, ProgramInput::Event(event)) if event.kind.as_str() == SUBMIT => {
                 self.submit(state, event, context)
@@ -96,7 +97,7 @@ impl Program for FlowProgram {
                 Ok(ProgramOutput::Rejected("a flow is never stuck".into()))
             }
             (Some(state), ProgramInput::WorkResult { tag, outcome }) => {
-                self.result(state, (tag, outcome), context)
+                self.result(state, tag, outcome, context)
             }
             (Some(state), ProgramInput::Timer { .. } | ProgramInput::Cancel { .. }) => {
                 self.advance(state, input, context)
@@ -111,18 +112,21 @@ impl Program for FlowProgram {
         let state = FlowState::decode(state).ok()?;
         let flow = self.cache.of(&state).ok()?;
         let mut view = machine::view(&flow.saga, &state.machine)?;
+
         let graph: Vec<_> = flow
             .spec
             .jobs
             .iter()
             .map(|job| job_view(&state, job, &view["flow"]["jobs"]))
             .collect();
+
         let fields = [
             ("name", json!(flow.spec.name)),
             ("labels", json!(flow.spec.labels)),
             ("user", json!(state.user)),
             ("graph", Value::Array(graph)),
         ];
+
         let all = view.as_object_mut()?;
         all.extend(
             fields
@@ -145,6 +149,7 @@ impl FlowProgram {
         let submitted =
             SubmitFlow::deserialize(&event.data).map_err(|error| invalid(error.to_string()))?;
         check_id(context.key.correlation.as_str()).map_err(invalid)?;
+
         match state {
             None => {
                 let state = FlowState::new(submitted);
@@ -169,7 +174,7 @@ impl FlowProgram {
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
         let flow = self.cache.of(&state)?;
-        let which = match event.kind.as_str() {
+        let selection = match event.kind.as_str() {
             RETRY => Rerun::Failed,
             RERUN => match event.data["job"].as_str() {
                 Some(job) => Rerun::From(job),
@@ -181,7 +186,8 @@ impl FlowProgram {
                 ));
             }
         };
-        let output = machine::rerun(&flow.saga, &state.machine, which, context)?;
+
+        let output = machine::rerun(&flow.saga, &state.machine, selection, context)?;
         if let ProgramOutput::Applied(transition) = &output {
             let view = machine::view(&flow.saga, &transition.state).unwrap_or_default();
             state
@@ -191,12 +197,12 @@ impl FlowProgram {
         stored(state, output, &flow)
     }
 
-    /// Applies the result of a job. A result that the state cannot contain fails its job: as a dead
-    /// letter, the flow would wait for it without an end.
+    /// Applies the result of a job.
     fn result(
         &self,
         state: FlowState,
-        (tag, outcome): (&str, &WorkOutcome),
+        tag: &str,
+        outcome: &WorkOutcome,
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
         let flow = self.cache.of(&state)?;
@@ -204,6 +210,7 @@ impl FlowProgram {
             let input = ProgramInput::WorkResult { tag, outcome };
             machine::apply(&flow.saga, Some(&state.machine), &input, context)
         };
+
         let fail = |failure: Failure| {
             let failure = shortened(failure, &flow);
             apply(&WorkOutcome::Failed {
@@ -212,6 +219,9 @@ impl FlowProgram {
                 payload: Value::Null,
             })
         };
+
+        // A result that the state cannot contain fails its job: as a dead letter, the flow would
+        // wait for it without an end.
         let output = match outcome {
             WorkOutcome::Succeeded { payload, .. } if exceeds(&state, payload) => {
                 fail(too_large())?
@@ -235,6 +245,7 @@ impl FlowProgram {
             })?,
             WorkOutcome::Accepted => apply(outcome)?,
         };
+
         stored(state, output, &flow)
     }
 
@@ -260,6 +271,7 @@ fn stored(
     let ProgramOutput::Applied(mut transition) = output else {
         return Ok(output);
     };
+
     if let Some(failed) = &transition.failure
         && let Some(job) = &failed.step
     {
@@ -267,6 +279,7 @@ fn stored(
             .failures
             .insert(job.to_string(), shortened(failed.failure.clone(), flow));
     }
+
     state.machine = std::mem::take(&mut transition.state);
     if state.returns_results && transition.status == Status::Completed {
         let mut view = machine::view(&flow.saga, &state.machine).unwrap_or_default();
@@ -275,6 +288,7 @@ fn stored(
             view["flow"]["results"].take(),
         )));
     }
+
     transition.state = encode(&state)?;
     transition.reference = flow.spec.name.as_ref().map(|name| name.to_string().into());
     Ok(ProgramOutput::Applied(transition))
@@ -306,7 +320,8 @@ fn exceeds(state: &FlowState, payload: &Value) -> bool {
 
 fn too_large() -> Failure {
     let message = format!(
-        "the results of the jobs of a flow have at most {MAX_RESULTS_BYTES} bytes in all; store the data elsewhere, and return its location"
+        "the results of the jobs of a flow have at most {MAX_RESULTS_BYTES} bytes in all; store \
+         the data elsewhere, and return its location"
     );
     Failure {
         code: "result_too_large".to_owned(),
@@ -360,6 +375,7 @@ fn prerequisite_failed(job: &FlowJob, statuses: &Value) -> Option<Failure> {
     if statuses[job.id.as_str()] != "error" {
         return None;
     }
+
     let mut followed = job.prerequisites.iter().chain(&job.dependencies);
     let failed = followed.find(|before| statuses[before.as_str()] == "error")?;
     Some(Failure {

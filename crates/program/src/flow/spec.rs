@@ -40,7 +40,8 @@ language_map! {
         may_or_default "labels" labels: BTreeMap<Name, String> = Labels, "Labels: names and texts.";
         #[serde(default)]
         may_or_default "env" env: Map<String, Value> = Templates, "Environment of all jobs.";
-        may "timeout" timeout: Option<TimeLimit> = TimeLimit, "Maximum time of the flow. Default: unlimited.";
+        may "timeout" timeout: Option<TimeLimit> = TimeLimit,
+            "Maximum time of the flow. Default: unlimited.";
         must_or_default "jobs" jobs: Vec<FlowJob> = OneOrList<FlowJob>, "Jobs, 1 to 1000.";
     }
 }
@@ -50,7 +51,8 @@ language_map! {
     pub struct FlowJob as "job" {
         must "id" id: Name = Id<Name>, "Unique name without `:`, `[` or spaces.";
         #[serde(rename = "type")]
-        must "type" kind: Name = Id<Name>, "Type of the script; selects the runners: `python`, `sal`.";
+        must "type" kind: Name = Id<Name>,
+            "Type of the script; selects the runners: `python`, `sal`.";
         must "script" script: String = Text, "Source of the script; not a template.";
         #[serde(default)]
         may_or_default "env" env: Map<String, Value> = Templates,
@@ -58,20 +60,24 @@ language_map! {
         #[serde(default)]
         may_or_default "args" args: Value = Any, "Arguments of the job.";
         #[serde(default)]
-        may_or_default "prerequisites" prerequisites: Vec<Name> = OneOrList<Id<Name>>, "Jobs that must end first.";
+        may_or_default "prerequisites" prerequisites: Vec<Name> = OneOrList<Id<Name>>,
+            "Jobs that must end first.";
         #[serde(default)]
         may_or_default "dependencies" dependencies: Vec<Name> = OneOrList<Id<Name>>,
             "Jobs that must end first and whose results are passed to this job.";
         may "runner" runner: Option<RunnerSelector> = RunnerSelector,
             "Runners that may execute the job. Default: every runner of the type.";
-        may "when" when: Option<String> = Condition, "Condition of the job; if it is false, the job is skipped.";
+        may "when" when: Option<String> = Condition,
+            "Condition of the job; if it is false, the job is skipped.";
         may "foreach" foreach: Option<Foreach> = Foreach,
             "List to iterate; the job is executed once for each element.";
         may "timeout" timeout: Option<TimeLimit> = TimeLimit,
             "Time limit for the result, with the wait for a runner. Default: unlimited.";
-        may "retry" retry: Option<RetrySpec> = RetrySpec, "Attempts. Default: those of the upstream.";
+        may "retry" retry: Option<RetrySpec> = RetrySpec,
+            "Attempts. Default: those of the upstream.";
         may "in_doubt" in_doubt: Option<InDoubtPolicy> = Choice<InDoubtPolicy>,
-            "Policy for an unknown outcome: retry it, fail the job, or ask an operator. Default: the policy of the upstream.";
+            "Policy for an unknown outcome: retry it, fail the job, or ask an operator. Default: \
+             the policy of the upstream.";
         may "priority" priority: Option<String> = PriorityTemplate,
             "Priority of the job: `high`, `normal`, `low`, or an expression. Default: `normal`.";
     }
@@ -94,6 +100,7 @@ impl Codec for Labels {
             );
             decoder.report(RawDiagnostic::new(path, message));
         }
+
         for (name, value) in labels
             .iter()
             .filter(|(_, value)| value.len() > MAX_LABEL_BYTES)
@@ -104,6 +111,7 @@ impl Codec for Labels {
             );
             decoder.report(RawDiagnostic::new(format!("{path}.{name}"), message));
         }
+
         Some(labels)
     }
 }
@@ -138,7 +146,9 @@ pub fn compile(text: &str, file: &str) -> Result<CompiledFlow, Vec<Diagnostic>> 
             ..diagnostic
         }]);
     }
+
     let root = parse_text(text, file)?;
+
     let mut findings = Vec::new();
     let mut decoder = Decoder {
         findings: &mut findings,
@@ -148,6 +158,7 @@ pub fn compile(text: &str, file: &str) -> Result<CompiledFlow, Vec<Diagnostic>> 
     let Some(spec) = spec.filter(|_| findings.is_empty()) else {
         return Err(locate_all(findings, &root, file));
     };
+
     if spec.jobs.is_empty() || spec.jobs.len() > MAX_STEPS {
         let message = format!(
             "a flow must have 1 to {MAX_STEPS} jobs; it has {}",
@@ -159,6 +170,7 @@ pub fn compile(text: &str, file: &str) -> Result<CompiledFlow, Vec<Diagnostic>> 
             file,
         ));
     }
+
     match compile_flow(&spec.definition()) {
         Ok(saga) => Ok(CompiledFlow { spec, saga }),
         Err(findings) => Err(locate_all(
@@ -240,10 +252,12 @@ fn in_flow(finding: RawDiagnostic) -> RawDiagnostic {
         ),
         None => finding.path,
     };
+
     let message = finding
         .message
         .replace("steps", "jobs")
         .replace("step", "job");
+
     let suggestion = finding
         .suggestion
         .map(|suggestion| match suggestion.as_str() {
@@ -254,6 +268,7 @@ fn in_flow(finding: RawDiagnostic) -> RawDiagnostic {
                 .replace("`after`", "`prerequisites` or `dependencies`")
                 .replace("step", "job"),
         });
+
     RawDiagnostic {
         path,
         message,

@@ -58,6 +58,7 @@ impl FlowState {
         } = submitted;
         let digest = Sha256::digest(source.as_bytes());
         let hash = std::array::from_fn(|index| digest[index]);
+
         Self {
             format: FORMAT,
             source,

@@ -167,6 +167,7 @@ pub struct ProcessMessage {
 pub fn check_id(id: &str) -> Result<CorrelationId, String> {
     let checked = CorrelationId::for_path(id)
         .map_err(|error| error.to_string().replace("correlation id", "message id"))?;
+
     if id.len() > MAX_ID_BYTES {
         return Err(format!(
             "message id has {} bytes, the limit is {MAX_ID_BYTES}",
@@ -178,6 +179,7 @@ pub fn check_id(id: &str) -> Result<CorrelationId, String> {
             "message id {id:?} starts with {INBOX_PREFIX:?}, as the ids of received messages"
         ));
     }
+
     Ok(checked)
 }
 
@@ -191,7 +193,9 @@ pub fn inbox_id(from: &ContextAddress, id: &CorrelationId) -> CorrelationId {
         .as_str()
         .parse::<Uuid>()
         .ok()
+        // A time-ordered id keeps its time, so that lists of both sides have the same order.
         .filter(|id| id.get_version_num() == 7);
+
     let id = timed.map_or_else(
         || derive_id(Timestamp::from_millis(0), &parts),
         |timed| derive_child_id(timed, &parts),

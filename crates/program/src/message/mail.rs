@@ -40,8 +40,7 @@ pub struct ReceiveMessage {
 }
 
 impl MailTarget {
-    /// Returns the effect that sends a message. The subject begins with the sender, which the
-    /// sender cannot change.
+    /// Returns the effect that sends a message.
     ///
     /// # Errors
     /// Without recipients: the line for the message.
@@ -49,6 +48,7 @@ impl MailTarget {
         if self.to.is_empty() {
             return Err("mail not sent: no actor of the context has a mail address");
         }
+
         let Message {
             from,
             format,
@@ -56,11 +56,15 @@ impl MailTarget {
             body,
             ..
         } = message;
+
+        // The sender writes the subject, so the node puts the name of the sender before it.
         let subject = subject
             .as_ref()
             .map_or_else(|| from.to_string(), |subject| format!("{from}: {subject}"));
         let Self { effect, to } = self;
-        let payload = json!({ "to": to, "subject": subject, "format": format, "body": body, "sanitize": true });
+        let payload = json!({ "to": to, "subject": subject, "format": format, "body": body,
+            "sanitize": true });
+
         Ok(Work::Effect(Effect {
             tag: name(MAIL_TAG),
             round: 0,
@@ -76,13 +80,14 @@ impl MailTarget {
 }
 
 /// Returns the line of the outcome of a mail, and the note for the history; `None` if it has not
-/// ended. The sender receives the line, so that it has neither the recipients nor the response of
-/// the mail server.
+/// ended.
 pub(super) fn line_and_note(outcome: &WorkOutcome) -> Option<(String, String)> {
     match outcome {
         WorkOutcome::Succeeded { .. } => Some(("mail sent".to_owned(), "mail sent".to_owned())),
         WorkOutcome::Accepted => None,
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
+            // The sender receives the line, but neither the recipients nor the response of the mail
+            // server, which the note contains.
             let Failure { code, .. } = failure;
             Some((
                 format!("mail not sent: {code}"),

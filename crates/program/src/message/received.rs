@@ -2,14 +2,16 @@
 //!
 //! | input | no instance | dispatched | acknowledged | ended |
 //! |---|---|---|---|---|
-//! | delivery | a job starts its flow and is acknowledged, others are dispatched | ignore; another content: reject | the same | the same |
-//! | withdrawal | `error`: a delivery that arrives later changes nothing | `error`; another message: reject | the same, cancel the flow | ignore |
+//! | delivery | dispatched; job: acknowledged | ignore; other content: reject | the same | the same |
+//! | withdrawal | `error` | `error`; another message: reject | the same, cancel the flow | ignore |
 //! | acknowledge | reject | acknowledged | ignore | reject |
 //! | process, reject | reject | `processed`, `error`; a job: reject | the same | reject |
 //! | line | reject | add | add | reject |
 //! | end of the flow | – | – | `processed` with its results, or `error` | ignore |
 //! | end of the mail | – | add a line | add a line | add a line without a report |
 //! | end of a report | – | ignore | ignore | ignore |
+//!
+//! The delivery of a job starts its flow. A delivery after its withdrawal changes nothing.
 //!
 //! Each change of the status requests a report. Reports carry the state at the time of the attempt,
 //! so that they may overtake each other.
@@ -144,16 +146,18 @@ impl ReceivedMessage {
     }
 
     fn process(&mut self, result: Value, now: Timestamp) {
-        (self.status, self.result, self.ended_at) = (MessageStatus::Processed, result, Some(now));
+        self.status = MessageStatus::Processed;
+        self.result = result;
+        self.ended_at = Some(now);
     }
 
     fn fail(&mut self, code: &str, message: String, now: Timestamp) {
-        let failure = Failure {
+        self.status = MessageStatus::Error;
+        self.failure = Some(Failure {
             code: code.to_owned(),
             message,
-        };
-        (self.status, self.failure, self.ended_at) =
-            (MessageStatus::Error, Some(failure), Some(now));
+        });
+        self.ended_at = Some(now);
     }
 
     fn add_line(&mut self, text: &str, now: Timestamp) {
@@ -241,6 +245,7 @@ impl Program for InboxProgram {
                     CANCELLED,
                     format!("an operator of the receiver cancelled it: {reason}"),
                     context.now,
+                    // The sender has not ended the message, so it must receive the end.
                 );
                 let report = state.request_report();
                 output(
@@ -269,6 +274,7 @@ fn deliver(
         delivery: Delivery { message, withdrawn },
         mail,
     } = data(event)?;
+
     match (state, withdrawn) {
         (None, None) => receive(message, mail, context),
         (None, Some(reason)) => {
@@ -305,6 +311,7 @@ fn receive(
     let mut state = ReceivedMessage::new(message, context.now);
     let note = format!("from {}", state.message.from);
     if state.message.kind != MessageType::Job {
+        // Without a recipient, the message is stored all the same; a line reports the reason.
         let work = mail.map(|target| target.work(&state.message)).transpose();
         let work = work.unwrap_or_else(|line| {
             state.add_line(line, context.now);
@@ -312,6 +319,7 @@ fn receive(
         });
         return output(&state, work.into_iter().collect(), note);
     }
+
     state.acknowledge(context.now);
     let submitted = SubmitFlow {
         source: state.message.body.clone(),
@@ -327,6 +335,7 @@ fn receive(
         data: json!(submitted),
         on_parent_end: ParentEndPolicy::Stop,
     });
+
     output(&state, vec![start], note)
 }
 
@@ -342,17 +351,21 @@ fn change(
             "a message does not handle this event".into(),
         ));
     }
+
     if state.status.is_final() {
         let reason = format!("the message has ended: {}", state.status.as_str());
         return Ok(ProgramOutput::Rejected(reason.into()));
     }
+
     if kind == ACKNOWLEDGE && state.status == MessageStatus::Acknowledged {
         return Ok(ProgramOutput::Ignored("it is already acknowledged".into()));
     }
+
     if state.message.kind == MessageType::Job && matches!(kind, PROCESS | REJECT) {
         let reason = "the flow of a job ends it; cancel the flow to end it earlier";
         return Ok(ProgramOutput::Rejected(reason.into()));
     }
+
     match kind {
         ACKNOWLEDGE => state.acknowledge(context.now),
         PROCESS => state.process(data::<ProcessMessage>(event)?.result, context.now),
@@ -362,9 +375,11 @@ fn change(
         }
         _ => state.add_line(event.data["text"].as_str().unwrap_or_default(), context.now),
     }
+
     if kind != LINE {
         state.by.clone_from(&event.user);
     }
+
     let report = state.request_report();
     let note = if kind == LINE {
         "line"
@@ -386,6 +401,7 @@ fn flow_ended(
             state.fail(&failure.code, failure.message.clone(), context.now);
         }
     }
+
     let report = state.request_report();
     let note = format!("flow: {}", state.status.as_str());
     output(&state, vec![report], note)
@@ -407,12 +423,14 @@ fn mail_ended(
 
 /// Returns the cancellation of the flow of a job.
 fn cancel_flow(state: &ReceivedMessage, reason: &str, context: &Context<'_>) -> Option<Work> {
-    let cancel = || CancelChild {
+    if state.message.kind != MessageType::Job {
+        return None;
+    }
+    Some(Work::CancelChild(CancelChild {
         saga: SagaName::new(flow::SAGA).expect("the name is short"),
         correlation: context.key.correlation.clone(),
         reason: reason.to_owned(),
-    };
-    (state.message.kind == MessageType::Job).then(|| Work::CancelChild(cancel()))
+    }))
 }
 
 fn data<T: serde::de::DeserializeOwned>(event: &Event) -> Result<T, ProgramError> {
@@ -425,15 +443,17 @@ fn output(
     work: Vec<Work>,
     note: String,
 ) -> Result<ProgramOutput, ProgramError> {
-    let wait = match state.message.kind {
+    let (wait_kind, wait_name) = match state.message.kind {
         MessageType::Job => (WaitKind::Saga, FLOW_TAG),
         MessageType::Chat | MessageType::Mail => (WaitKind::Operator, "process"),
     };
     let change = Change {
         status: state.status.of_instance(state.is_cancelled()),
         work,
-        timers: (None, None),
-        wait,
+        timer_before: None,
+        timer_after: None,
+        wait_kind,
+        wait_name,
         thread: state.message.thread.clone(),
         failure: state.failure.clone(),
         note,

@@ -137,6 +137,7 @@ impl SentMessage {
             acknowledgement,
             result,
         } = self.timeouts;
+
         match (self.status, self.delivered_at, self.acknowledged_at) {
             (MessageStatus::Dispatched, None, _) => {
                 Some(("delivery", self.message.sent_at.saturating_add(delivery)))
@@ -158,10 +159,13 @@ impl SentMessage {
     fn report(&mut self, report: Report, now: Timestamp) -> bool {
         let is_first = self.delivered_at.is_none();
         self.delivered_at.get_or_insert(now);
+
         let has_lines = report.total_lines > self.total_lines;
+        // Reports can overtake each other; a status only increases.
         if report.status < self.status || report.status == self.status && !has_lines {
             return is_first;
         }
+
         if report.status >= MessageStatus::Acknowledged {
             self.acknowledged_at.get_or_insert(now);
         }
@@ -169,39 +173,49 @@ impl SentMessage {
             self.ended_at = Some(now);
         }
         if has_lines {
-            (self.lines, self.total_lines) = (report.lines, report.total_lines);
+            self.lines = report.lines;
+            self.total_lines = report.total_lines;
         }
-        (self.status, self.result, self.failure) = (report.status, report.result, report.failure);
+
+        self.status = report.status;
+        self.result = report.result;
+        self.failure = report.failure;
         true
     }
 
     /// Ends the message at the sender.
     fn fail(&mut self, failure: Failure, now: Timestamp) {
-        (self.status, self.failure, self.ended_at) =
-            (MessageStatus::Error, Some(failure), Some(now));
+        self.status = MessageStatus::Error;
+        self.failure = Some(failure);
+        self.ended_at = Some(now);
     }
 
     /// Returns the failure of a timeout.
     fn timeout(&self, timer: &str) -> Option<Failure> {
         let to = &self.message.to;
-        let limit = |limit: Duration| format_duration(limit);
         let Timeouts {
             delivery,
             acknowledgement,
             result,
         } = self.timeouts;
+
         let message = match timer {
             "delivery" => format!(
-                "{to} did not confirm the delivery within {}; the attempts of the instance have the reason",
-                limit(delivery)
+                "{to} did not confirm the delivery within {}; the attempts of the instance have \
+                 the reason",
+                format_duration(delivery)
             ),
             "acknowledgement" => format!(
                 "{to} did not acknowledge it within {}",
-                limit(acknowledgement?)
+                format_duration(acknowledgement?)
             ),
-            "result" => format!("{to} did not process it within {}", limit(result?)),
+            "result" => format!(
+                "{to} did not process it within {}",
+                format_duration(result?)
+            ),
             _ => return None,
         };
+
         Some(Failure {
             code: format!("{timer}_timeout"),
             message,
@@ -303,6 +317,7 @@ fn send(
     let sent: SendMessage =
         serde_json::from_value(event.data.clone()).map_err(|error| invalid(error.to_string()))?;
     check_id(context.key.correlation.as_str()).map_err(invalid)?;
+
     match state {
         None => {
             let state = SentMessage::new(sent, context.now);
@@ -351,6 +366,7 @@ fn delivered(
         }
         WorkOutcome::Accepted => Ok(ProgramOutput::Ignored("a delivery has a result".into())),
         WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. }
+            // An earlier attempt delivered it, and its response was lost.
             if state.delivered_at.is_some() =>
         {
             Ok(ProgramOutput::Ignored("the message is delivered".into()))
@@ -375,6 +391,7 @@ fn timed_out(
     else {
         return Ok(ProgramOutput::Ignored("the timer is not armed".into()));
     };
+
     let note = failure.to_string();
     state.fail(failure, context.now);
     let work = withdrawal_of_job(&state);
@@ -387,6 +404,7 @@ fn cancel(
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     let before = state.timer();
+
     let reason = if reason.is_empty() {
         String::new()
     } else {
@@ -396,6 +414,7 @@ fn cancel(
         code: CANCELLED.to_owned(),
         message: format!("the sender cancelled it{reason}"),
     };
+
     state.fail(failure, context.now);
     output(
         &state,
@@ -424,15 +443,17 @@ fn output(
     work: Vec<Work>,
     note: String,
 ) -> Result<ProgramOutput, ProgramError> {
-    let wait = match state.delivered_at {
+    let (wait_kind, wait_name) = match state.delivered_at {
         None => (WaitKind::WorkResult, PeerTask::Deliver.tag()),
         Some(_) => (WaitKind::Event, REPORT),
     };
     let change = Change {
         status: state.status.of_instance(state.is_cancelled()),
         work,
-        timers: (before, state.timer()),
-        wait,
+        timer_before: before,
+        timer_after: state.timer(),
+        wait_kind,
+        wait_name,
         thread: state.message.thread.clone(),
         failure: state.failure.clone(),
         note,

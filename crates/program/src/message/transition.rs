@@ -50,11 +50,13 @@ impl PeerTask {
 
     /// Returns the effect for a message; without a timeout, its attempts end with the instance.
     pub(super) fn work(self, message: &Message, timeout: Option<Duration>) -> Work {
-        let (from, to) = (&message.from.node, &message.to.node);
+        let from = &message.from.node;
+        let to = &message.to.node;
         let (round, own, peer) = match self {
             Self::Deliver | Self::Withdraw => (0, from, to),
             Self::Report { number } => (number, to, from),
         };
+
         Work::Effect(Effect {
             tag: name(self.tag()),
             round,
@@ -74,6 +76,8 @@ fn effect(own: &NodeName, peer: &NodeName) -> &'static str {
     if own == peer {
         return EFFECT;
     }
+    // A node that is away stops only the messages for the nodes with the same name of the effect
+    // (ADR 0081).
     let others = &EFFECTS[1..];
     others[usize::from(Sha256::digest(peer.as_str())[0]) % others.len()]
 }
@@ -89,10 +93,11 @@ pub(super) type TimerState = Option<(&'static str, Timestamp)>;
 pub(super) struct Change {
     pub(super) status: Status,
     pub(super) work: Vec<Work>,
-    /// Timers before and after the change.
-    pub(super) timers: (TimerState, TimerState),
+    pub(super) timer_before: TimerState,
+    pub(super) timer_after: TimerState,
     /// What the instance waits for.
-    pub(super) wait: (WaitKind, &'static str),
+    pub(super) wait_kind: WaitKind,
+    pub(super) wait_name: &'static str,
     pub(super) thread: String,
     pub(super) failure: Option<Failure>,
     pub(super) note: String,
@@ -104,21 +109,26 @@ impl Change {
         let Self {
             status,
             work,
-            timers: (before, after),
-            wait: (kind, waits_for),
+            timer_before,
+            timer_after,
+            wait_kind,
+            wait_name,
             thread,
             failure,
             note,
         } = self;
+
         let mut timers = Vec::new();
-        if before != after {
-            timers.extend(before.map(|(timer, _)| TimerChange::Cancel { name: name(timer) }));
-            timers.extend(after.map(|(timer, due)| TimerChange::Arm {
+        if timer_before != timer_after {
+            timers.extend(timer_before.map(|(timer, _)| TimerChange::Cancel { name: name(timer) }));
+            timers.extend(timer_after.map(|(timer, due)| TimerChange::Arm {
                 name: name(timer),
                 due,
             }));
         }
-        let wait = Wait::new(kind, name(waits_for), after.map(|(_, due)| due));
+
+        let due = timer_after.map(|(_, due)| due);
+        let wait = Wait::new(wait_kind, name(wait_name), due);
         ProgramOutput::Applied(Box::new(Transition {
             run: RunChange::default(),
             state,

@@ -1,24 +1,47 @@
 //! Checks of the fields of a cron expression, for errors that name the field and its range.
 
-/// Name, minimum, maximum and named values of each field.
-const FIELDS: [(&str, u32, u32, &[&str]); 5] = [
-    ("minute", 0, 59, &[]),
-    ("hour", 0, 23, &[]),
-    ("day of the month", 1, 31, &[]),
-    (
-        "month",
-        1,
-        12,
-        &[
+/// Field of a cron expression.
+struct CronField {
+    name: &'static str,
+    min: u32,
+    max: u32,
+    /// Names of its values.
+    value_names: &'static [&'static str],
+}
+
+const FIELDS: [CronField; 5] = [
+    CronField {
+        name: "minute",
+        min: 0,
+        max: 59,
+        value_names: &[],
+    },
+    CronField {
+        name: "hour",
+        min: 0,
+        max: 23,
+        value_names: &[],
+    },
+    CronField {
+        name: "day of the month",
+        min: 1,
+        max: 31,
+        value_names: &[],
+    },
+    CronField {
+        name: "month",
+        min: 1,
+        max: 12,
+        value_names: &[
             "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
         ],
-    ),
-    (
-        "day of the week",
-        0,
-        7,
-        &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"],
-    ),
+    },
+    CronField {
+        name: "day of the week",
+        min: 0,
+        max: 7,
+        value_names: &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"],
+    },
 ];
 /// Nicknames of whole expressions.
 const NICKNAMES: [&str; 6] = [
@@ -37,26 +60,36 @@ const NICKNAMES: [&str; 6] = [
 pub(super) fn check(expression: &str) -> Result<(), String> {
     let text = expression.trim();
     if text.starts_with('@') {
-        let known = NICKNAMES.iter().any(|name| name.eq_ignore_ascii_case(text));
-        let unknown = || format!("{text} is unknown; nicknames: {}", NICKNAMES.join(", "));
-        return if known { Ok(()) } else { Err(unknown()) };
+        if NICKNAMES.iter().any(|name| name.eq_ignore_ascii_case(text)) {
+            return Ok(());
+        }
+        return Err(format!(
+            "{text} is unknown; nicknames: {}",
+            NICKNAMES.join(", ")
+        ));
     }
+
     let fields: Vec<_> = text.split_whitespace().collect();
     if fields.len() != FIELDS.len() {
         let count = fields.len();
-        let names = FIELDS.map(|(name, ..)| name).join(", ");
+        let names = FIELDS.each_ref().map(|field| field.name).join(", ");
         return Err(format!("it has {count} fields; write 5: {names}"));
     }
+
     fields
         .iter()
-        .zip(FIELDS)
+        .zip(&FIELDS)
         .try_for_each(|(text, field)| check_field(text, field))
 }
 
-fn check_field(
-    text: &str,
-    (name, min, max, names): (&str, u32, u32, &[&str]),
-) -> Result<(), String> {
+fn check_field(text: &str, field: &CronField) -> Result<(), String> {
+    let CronField {
+        name,
+        min,
+        max,
+        value_names,
+    } = *field;
+
     for part in text.split(',') {
         let (range, step) = part
             .split_once('/')
@@ -66,14 +99,16 @@ fn check_field(
         {
             return Err(format!("{name}: the step of \"{part}\" must not be 0"));
         }
+
         let mut ends = Vec::new();
         for value in range.split('-').filter(|value| !value.is_empty()) {
             // The modifiers of croner: last (`L`), nearest weekday (`15W`), and the n-th weekday
             // (`MON#2`).
             let value = value.split('#').next().unwrap_or_default();
-            if is_named(value, names) {
+            if is_named(value, value_names) {
                 continue;
             }
+
             let value = value.trim_end_matches(['L', 'W', 'l', 'w']);
             if let Ok(number) = value.parse::<u32>() {
                 if !(min..=max).contains(&number) {
@@ -81,16 +116,17 @@ fn check_field(
                 }
                 ends.push(number);
             } else if !value.chars().all(|c| matches!(c, '*' | '?' | '+')) {
-                let known = if names.is_empty() {
+                let known = if value_names.is_empty() {
                     String::new()
                 } else {
-                    format!(", or {}", names.join(" "))
+                    format!(", or {}", value_names.join(" "))
                 };
                 return Err(format!(
                     "{name} \"{value}\" is not a number ({min}-{max}{known})"
                 ));
             }
         }
+
         if let [first, last] = ends[..]
             && first > last
         {

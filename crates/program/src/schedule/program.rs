@@ -133,7 +133,9 @@ fn signal(
             true
         }),
         (TRIGGER, Some(mut state)) => {
+            // The due time is the id of a run, so two runs in one millisecond need different times.
             let after_last = Timestamp::from_millis(state.triggered_at.as_millis() + 1);
+
             state.triggered_at = context.now.max(after_last);
             let due = DueRun {
                 at: state.triggered_at,
@@ -158,11 +160,10 @@ fn put(
     let PutSchedule { spec, file } = serde_json::from_value(event.data.clone())
         .map_err(|error| ProgramError::SchemaMismatch(format!("{PUT}: {error}")))?;
     let invalid = |error: String| ProgramError::SchemaMismatch(format!("{PUT}: {error}"));
-    let (name, next) = (
-        context.key.correlation.as_str(),
-        compiled(&spec).map_err(invalid)?,
-    );
+    let name = context.key.correlation.as_str();
+    let next = compiled(&spec).map_err(invalid)?;
     super::check_name(name).map_err(invalid)?;
+
     let Some(mut state) = state else {
         return change(
             ScheduleState::new(spec, file, context.now),
@@ -170,14 +171,18 @@ fn put(
             context,
         );
     };
+
     if !state.deleted && state.spec == spec && state.file == file {
         return Ok(ProgramOutput::Ignored("the schedule is unchanged".into()));
     }
+
     let mut requests = Requests::default();
     if state.deleted {
         // The cursor may be ahead of a clock that was set forward. The ids of the runs prevent a
         // second start.
-        (state.deleted, state.paused, state.counts) = (false, false, Counts::default());
+        state.deleted = false;
+        state.paused = false;
+        state.counts = Counts::default();
         state.cursor = context.now;
         state.recreations += 1;
     } else if let Ok(compiled) = compiled(&state.spec) {
@@ -194,8 +199,10 @@ fn put(
         // An earlier release wrote the specification, and this one cannot read it.
         state.cursor = state.cursor.max(context.now);
     }
+
     // Runs in progress continue.
-    (state.spec, state.file) = (spec, file);
+    state.spec = spec;
+    state.file = file;
     state.advance(
         &Schedule {
             name,
@@ -227,8 +234,9 @@ fn run_ended(
             Some(failure.clone())
         }
     };
+
     transition(state, context, |state, _, requests| {
-        state.run_ended(requests, (tag, failure), context.now)
+        state.run_ended(requests, tag, failure, context.now)
     })
 }
 
@@ -239,7 +247,9 @@ fn delete(mut state: ScheduleState) -> Result<ProgramOutput, ProgramError> {
             "the schedule is already deleted".into(),
         ));
     }
-    (state.deleted, state.queued, state.fires_at) = (true, None, None);
+    state.deleted = true;
+    state.queued = None;
+    state.fires_at = None;
     output(&state, Requests::default())
 }
 
@@ -263,10 +273,12 @@ fn transition(
         name: context.key.correlation.as_str(),
         compiled: &compiled,
     };
+
     let mut requests = Requests::default();
     if !apply(&mut state, &own, &mut requests) {
         return Ok(ProgramOutput::Ignored("the run is unknown".into()));
     }
+
     state.advance(&own, &mut requests, context.now);
     output(&state, requests)
 }
@@ -280,9 +292,11 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         },
         None => TimerChange::Cancel { name: name.clone() },
     };
+
     let waits = state
         .fires_at
         .map(|due| Wait::new(WaitKind::Timer, name, Some(due)));
+
     let status = if state.has_ended() {
         Status::Completed
     } else {
@@ -295,6 +309,7 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         ([], None) => "no further time".to_owned(),
         (notes, _) => notes.join(", "),
     };
+
     Ok(ProgramOutput::Applied(Box::new(Transition {
         run: orlog_model::RunChange::default(),
         state: encode(state)?,

@@ -143,6 +143,7 @@ impl ScheduleSpec {
                 message,
             }
         };
+
         match (&self.cron, &self.every, &self.at) {
             (Some(cron), None, None) => {
                 Times::cron(cron, zone).map_err(|error| failed("cron", error))
@@ -171,6 +172,7 @@ impl ScheduleSpec {
                 message: format!("{} is reserved", self.saga),
             });
         }
+
         let event = self.event.as_deref().map(EventType::for_input).transpose();
         let event = keep(&mut errors, "event", event);
         let times = self.times().map_err(|error| errors.push(error)).ok();
@@ -180,8 +182,10 @@ impl ScheduleSpec {
                 .ok(),
             None => Some(default),
         };
+
         let catch_up = optional("catch_up", self.catch_up.as_ref(), DEFAULT_CATCH_UP);
         let jitter = optional("jitter", self.jitter.as_ref(), Duration::ZERO);
+
         if catch_up.is_some_and(|window| window < MIN_CATCH_UP) {
             let message = "the window is too short; the minimum is 10s".to_owned();
             errors.push(ScheduleError {
@@ -189,6 +193,7 @@ impl ScheduleSpec {
                 message,
             });
         }
+
         let mut findings = RawDiagnostics::new();
         let scope = Scope {
             roots: &[],
@@ -197,6 +202,7 @@ impl ScheduleSpec {
         };
         let data = Template::compile(&self.data, "data", &scope, &mut findings);
         errors.extend(findings.into_iter().map(ScheduleError::from));
+
         match (saga, event, times, catch_up, jitter) {
             (Some(saga), Some(event), Some(times), Some(catch_up), Some(jitter))
                 if errors.is_empty() =>
@@ -249,13 +255,16 @@ fn keep<T, E: fmt::Display>(
     field: &str,
     value: Result<T, E>,
 ) -> Option<T> {
-    let failed = |error: E| {
-        errors.push(ScheduleError {
-            field: field.to_owned(),
-            message: error.to_string(),
-        });
-    };
-    value.map_err(failed).ok()
+    match value {
+        Ok(value) => Some(value),
+        Err(error) => {
+            errors.push(ScheduleError {
+                field: field.to_owned(),
+                message: error.to_string(),
+            });
+            None
+        }
+    }
 }
 
 fn duration(field: &str, text: &str) -> Result<Duration, ScheduleError> {

@@ -3,9 +3,9 @@
 //!
 //! | input | active | paused | ended or deleted |
 //! |---|---|---|---|
-//! | put | decide the due times, replace the specification, continue after now | replace it; stay paused | start again after now |
+//! | put | decide the due times, then replace them | replace; stay paused | start again |
 //! | timer | decide the due times | not armed | not armed |
-//! | end of a run | record it; start the queued run and the delayed due times | record it | record it |
+//! | end of a run | record it; start queued and delayed runs | record it | record it |
 //! | trigger | decide a run, now | the same | reject |
 //! | pause, resume | change; resume continues after now | change | reject |
 //! | delete, cancel | end; runs continue | end; runs continue | ignore |
@@ -169,6 +169,7 @@ impl ScheduleState {
         if self.paused || self.deleted {
             return Ok(Vec::new());
         }
+
         let compiled = compiled(&self.spec)?;
         let times = compiled
             .times
@@ -188,17 +189,21 @@ impl ScheduleState {
         {
             self.start(own, requests, queued, now);
         }
+
         self.fires_at = None;
-        let (mut decided, mut missed) = (0, 0);
+        let mut decided = 0;
+        let mut missed = 0;
         while !self.paused && !self.deleted {
             let Some(due) = own.compiled.times.next_after(self.cursor) else {
                 break;
             };
+
             let fires = fire_time(own.compiled, own.name, due);
             if fires > now {
                 self.fires_at = Some(fires);
                 break;
             }
+
             if now.duration_since(fires) > own.compiled.catch_up {
                 missed += 1;
                 self.cursor = due;
@@ -208,14 +213,17 @@ impl ScheduleState {
                 }
                 continue;
             }
+
             if self.spec.overlap == Overlap::Allow && self.running.len() >= MAX_RUNNING {
                 // The end of a run continues.
                 break;
             }
+
             if decided == MAX_DECIDED {
                 self.fires_at = Some(fires);
                 break;
             }
+
             decided += 1;
             self.cursor = due;
             self.decide(
@@ -228,6 +236,7 @@ impl ScheduleState {
                 now,
             );
         }
+
         if missed > 0 {
             self.counts.missed += missed;
             requests.notes.push(format!("missed {missed}"));
@@ -248,11 +257,13 @@ impl ScheduleState {
         if self.paused {
             return;
         }
+
         let mut open = own
             .compiled
             .times
             .after(self.cursor)
             .take_while(|due| *due <= now);
+
         if let Some(due) = open.next() {
             let before = due.saturating_sub(Duration::from_millis(1));
             // Its other due times up to now, if there are any, lie before the change.
@@ -263,10 +274,12 @@ impl ScheduleState {
                     .take_while(|due| *due <= now)
                     .collect::<Vec<_>>()
             };
+
             if until_now(own.compiled) == until_now(next) {
                 self.cursor = before;
                 return;
             }
+
             self.decide(
                 own,
                 requests,
@@ -277,11 +290,13 @@ impl ScheduleState {
                 now,
             );
             // More than the number that one transition decides, or more than can run.
+
             self.counts.missed += open
                 .zip(1..=MAX_COUNTED)
                 .last()
                 .map_or(0, |(_, count)| count);
         }
+
         self.cursor = self.cursor.max(now);
     }
 
@@ -305,6 +320,7 @@ impl ScheduleState {
         now: Timestamp,
     ) {
         let is_idle = self.running.is_empty() && self.queued.is_none();
+
         match self.spec.overlap {
             _ if is_idle => self.start(own, requests, due, now),
             Overlap::Allow if self.running.len() < MAX_RUNNING => {
@@ -349,7 +365,9 @@ impl ScheduleState {
             started_at: now,
             cancelling: false,
         };
+
         self.counts.started += 1;
+        // The run of a deleted schedule with the same due time can still be in progress.
         if self
             .running
             .iter()
@@ -363,6 +381,7 @@ impl ScheduleState {
             requests.notes.push(format!("not started: {failure}"));
             return self.end(run, Some(failure), now);
         }
+
         match own.compiled.data(own.name, due.at, &run.correlation) {
             Ok(data) => {
                 requests.notes.push(format!("started {}", run.correlation));
@@ -394,16 +413,18 @@ impl ScheduleState {
     pub(super) fn run_ended(
         &mut self,
         requests: &mut Requests,
-        (run, failure): (&str, Option<Failure>),
+        tag_of_run: &str,
+        failure: Option<Failure>,
         now: Timestamp,
     ) -> bool {
         let Some(index) = self
             .running
             .iter()
-            .position(|open| tag(&open.correlation).as_str() == run)
+            .position(|open| tag(&open.correlation).as_str() == tag_of_run)
         else {
             return false;
         };
+
         let run = self.running.remove(index);
         let outcome = if failure.is_some() {
             "failed"
@@ -422,6 +443,7 @@ impl ScheduleState {
             None => self.counts.completed += 1,
             Some(_) => self.counts.failed += 1,
         }
+
         self.recent.truncate(RECENT - 1);
         self.recent.push_front(EndedRun {
             run,
@@ -450,6 +472,7 @@ fn fire_time(compiled: &Compiled, name: &str, due: Timestamp) -> Timestamp {
     if compiled.jitter.is_zero() {
         return due;
     }
+
     let gap = compiled
         .times
         .next_after(due)
@@ -457,6 +480,8 @@ fn fire_time(compiled: &Compiled, name: &str, due: Timestamp) -> Timestamp {
     let limit = u64::try_from(compiled.jitter.min(gap).as_millis())
         .unwrap_or(u64::MAX)
         .max(1);
+
+    // All nodes and every repetition of the transition compute the same delay.
     let digest = Sha256::new()
         .chain_update(name)
         .chain_update(due.as_millis().to_be_bytes())
@@ -465,6 +490,7 @@ fn fire_time(compiled: &Compiled, name: &str, due: Timestamp) -> Timestamp {
         .iter()
         .take(8)
         .fold(0, |hash, byte| hash << 8 | u64::from(*byte));
+
     due.saturating_add(Duration::from_millis(hash % limit))
 }
 

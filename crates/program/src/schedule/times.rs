@@ -7,7 +7,7 @@
 //!
 //! | hours of the expression | local time that does not exist | local time that exists twice |
 //! |---|---|---|
-//! | named (`30 2 * * *`) or a local date | due when the clock is set forward | due at the first of the two |
+//! | named (`30 2 * * *`) or a local date | due when the clock is set forward | due at the first |
 //! | all, or a step of all (`*/15 * * * *`) | not due | due at both |
 //!
 //! This is the rule of cron on Debian and other systems: a daily run happens once on each day, a
@@ -57,7 +57,9 @@ impl Times {
     /// A message with the field that is invalid.
     pub fn cron(expression: &str, zone: &str) -> Result<Self, String> {
         let failed = |reason: String| format!("cron \"{expression}\": {reason}");
+
         cron_fields::check(expression).map_err(failed)?;
+
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)
             .year(Year::Disallowed)
@@ -65,12 +67,14 @@ impl Times {
         let cron = parser
             .parse(expression)
             .map_err(|error| failed(error.to_string()))?;
+
         let every_hour = cron_fields::names_no_hour(expression);
         let times = Self(Kind::Cron {
             cron: Box::new(cron),
             zone: zone_named(zone)?,
             every_hour,
         });
+
         match times.next_after(Timestamp::from_millis(0)) {
             Some(_) => Ok(times),
             None => Err(failed("no date matches it".to_owned())),
@@ -87,6 +91,7 @@ impl Times {
                 "every: {interval:?} is too short; the minimum is 1s"
             ));
         }
+
         let interval = i64::try_from(interval.as_millis())
             .map_err(|_| "every: the interval is too long".to_owned())?;
         Ok(Self(Kind::Every {
@@ -106,8 +111,12 @@ impl Times {
             (_, Ok(local)) => resolve(&zone, local),
             (Err(_), Err(_)) => None,
         };
+
         let instant = instant.ok_or_else(|| {
-            format!("at: {text:?} is not a date; write 2027-01-31T09:00 for a time in the zone, or 2027-01-31T09:00:00Z")
+            format!(
+                "at: {text:?} is not a date; write 2027-01-31T09:00 for a time in the zone, or \
+                     2027-01-31T09:00:00Z"
+            )
         })?;
         Ok(Self(Kind::At(Timestamp::from_millis(
             instant.as_millisecond(),
@@ -159,6 +168,7 @@ impl Times {
 pub(super) fn zone_named(name: &str) -> Result<TimeZone, String> {
     ZONES.get(name).map_err(|_| {
         let known: Vec<_> = ZONES.available().map(|zone| zone.to_string()).collect();
+
         // `berlin` is a part of `Europe/Berlin`.
         let lower = name.to_lowercase();
         let cities: Vec<_> = known
@@ -173,6 +183,7 @@ pub(super) fn zone_named(name: &str) -> Result<TimeZone, String> {
             .take(3)
             .map(|known| format!("`{known}`"))
             .collect();
+
         let advice = match did_you_mean(name, known.iter().map(String::as_str)) {
             _ if !cities.is_empty() => format!("did you mean {}?", cities.join(" or ")),
             Some(advice) => advice,
@@ -234,8 +245,10 @@ fn resolve(zone: &TimeZone, local: DateTime) -> Option<Instant> {
 /// Returns the next time of an expression for all hours: the search runs with a fixed offset up to
 /// each change of the offset.
 fn next_elapsed(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant> {
-    let (mut offset, mut local) = (zone.to_offset(after), zone.to_datetime(after));
+    let mut offset = zone.to_offset(after);
+    let mut local = zone.to_datetime(after);
     let mut transitions = zone.following(after);
+
     loop {
         let next = cron.find_next_occurrence(&local, false).ok()?;
         let instant = offset.to_timestamp(next).ok()?;
@@ -245,6 +258,9 @@ fn next_elapsed(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant>
         else {
             return Some(instant);
         };
+
+        // The clock changes before the next time: the search continues from the change, just before
+        // it, so that a time at the change itself is found.
         offset = change.offset();
         local = offset.to_datetime(
             change

@@ -85,7 +85,7 @@ impl Program for ShadowProgram {
                 page_ended(state, outcome, context)
             }
             (Some(state), ProgramInput::Cancel { .. }) => {
-                end(state, (ShadowStatus::Stopped, "stopping"), context)
+                end(state, ShadowStatus::Stopped, "stopping", context)
             }
             (Some(_), ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete) => {
                 Ok(ProgramOutput::Rejected("a shadow is never stuck".into()))
@@ -120,8 +120,8 @@ fn signal(
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     match event.kind.as_str() {
-        STOP => end(state, (ShadowStatus::Stopped, "stopping"), context),
-        PROMOTED => end(state, (ShadowStatus::Promoted, "promoted"), context),
+        STOP => end(state, ShadowStatus::Stopped, "stopping", context),
+        PROMOTED => end(state, ShadowStatus::Promoted, "promoted", context),
         _ => Ok(ProgramOutput::Ignored(
             "a shadow does not handle this event".into(),
         )),
@@ -130,7 +130,8 @@ fn signal(
 
 fn end(
     mut state: ShadowState,
-    (status, note): (ShadowStatus, &str),
+    status: ShadowStatus,
+    note: &str,
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     if state.status.is_final() {
@@ -154,13 +155,14 @@ fn page_ended(
                 serde_json::from_value::<PageOutcome>(payload.clone()).map_err(|error| {
                     ProgramError::SchemaMismatch(format!("outcome of a page: {error}"))
                 })?;
-            let work = state.page_ended(page, outcome, (context.key, context.now));
+            let work = state.page_ended(page, outcome, context.key, context.now);
             let note = format!("{} equal, {} different", state.equal, state.different);
             output(&state, work, note, None)
         }
         WorkOutcome::Accepted => Ok(ProgramOutput::Ignored("a page has a result".into())),
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
-            (state.status, state.error) = (ShadowStatus::Failed, Some(failure.message.clone()));
+            state.status = ShadowStatus::Failed;
+            state.error = Some(failure.message.clone());
             output(&state, None, failure.to_string(), Some(failure.clone()))
         }
     }
@@ -171,7 +173,7 @@ fn advance(
     note: &str,
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
-    let work = state.advance((context.key, context.now));
+    let work = state.advance(context.key, context.now);
     output(&state, work, note.to_owned(), None)
 }
 
@@ -185,6 +187,7 @@ fn output(
     let due = state
         .next_at
         .filter(|_| !state.status.is_final() && state.in_flight.is_none());
+
     let timer = match due {
         Some(due) => TimerChange::Arm {
             name: name.clone(),
@@ -192,10 +195,12 @@ fn output(
         },
         None => TimerChange::Cancel { name: name.clone() },
     };
+
     let wait = match due {
         Some(due) => Wait::new(WaitKind::Timer, name, Some(due)),
         None => Wait::new(WaitKind::WorkResult, tag(), None),
     };
+
     let status = match state.status {
         ShadowStatus::Running | ShadowStatus::Ending => Status::Running,
         ShadowStatus::Completed | ShadowStatus::Promoted | ShadowStatus::Superseded => {
@@ -204,6 +209,7 @@ fn output(
         ShadowStatus::Stopped => Status::Cancelled,
         ShadowStatus::Failed => Status::Failed,
     };
+
     Ok(ProgramOutput::Applied(Box::new(Transition {
         run: orlog_model::RunChange::default(),
         state: encode(state)?,

@@ -2,7 +2,7 @@
 //!
 //! | phase | page in each shard | next phase |
 //! |---|---|---|
-//! | compare | instances that ended since the previous page, again and again | at the end of the time: unfinished |
+//! | compare | instances that ended since the previous page | at the end of the time: unfinished |
 //! | unfinished | instances that have not ended, once | drain |
 //! | drain | instances that ended before the phase *unfinished* | when there are none: end |
 //! | end | end of the recording | the final status |
@@ -187,33 +187,45 @@ impl ShadowState {
     /// Ends the shadow with this status, after the page in flight.
     pub(super) fn end(&mut self, outcome: ShadowStatus) {
         if self.phase != Phase::End {
-            (self.phase, self.shard, self.next_at) = (Phase::End, 0, None);
+            self.phase = Phase::End;
+            self.shard = 0;
+            self.next_at = None;
         }
-        (self.status, self.outcome) = (ShadowStatus::Ending, outcome);
+        self.status = ShadowStatus::Ending;
+        self.outcome = outcome;
     }
 
     /// Applies the outcome of the page in flight; returns the page that follows.
     pub(super) fn page_ended(
         &mut self,
-        PageInFlight { phase, shard }: PageInFlight,
+        page: PageInFlight,
         outcome: PageOutcome,
-        (own, now): (&InstanceKey, Timestamp),
+        own: &InstanceKey,
+        now: Timestamp,
     ) -> Option<Work> {
+        let PageInFlight { phase, shard } = page;
         let pause = Duration::from_millis(outcome.elapsed_ms.saturating_mul(PAUSE_FACTOR));
-        let (active, has_more, read_at) = (outcome.active, outcome.has_more, outcome.read_at);
+        let active = outcome.active;
+        let has_more = outcome.has_more;
+        let read_at = outcome.read_at;
+
         let progress = &mut self.shards[shard];
         progress.after = outcome.position.clone().or(progress.after.take());
         if phase == Phase::Unfinished {
             progress.unfinished_at = Some(read_at);
         }
+
         self.record(outcome);
         let is_last = shard + 1 == self.shards.len();
         self.is_recording |= is_last;
         let repeats = self.phase == Phase::Drain && has_more;
         let is_idle = self.phase == Phase::Compare && !has_more && is_last;
+
         if !repeats {
             self.shard = (shard + 1) % self.shards.len();
         }
+
+        // The phase can have ended while its page was in flight, by a stop or a promotion.
         if self.phase != Phase::End {
             let pause = pause.max(if is_idle { IDLE_PAUSE } else { MIN_PAUSE });
             self.next_at = Some(now.saturating_add(pause));
@@ -233,14 +245,16 @@ impl ShadowState {
         } else if phase != Phase::End {
             self.shard = 0;
         }
-        self.advance((own, now))
+
+        self.advance(own, now)
     }
 
     /// Leaves a phase after its page in the last shard.
     fn leave_phase(&mut self, now: Timestamp) {
         match self.phase {
             Phase::Compare if now >= self.spec.until => {
-                (self.phase, self.status) = (Phase::Unfinished, ShadowStatus::Ending);
+                self.phase = Phase::Unfinished;
+                self.status = ShadowStatus::Ending;
             }
             Phase::Unfinished => self.phase = Phase::Drain,
             Phase::Drain => self.end(ShadowStatus::Completed),
@@ -249,20 +263,24 @@ impl ShadowState {
     }
 
     /// Decides what is next; returns the page that is requested.
-    pub(super) fn advance(&mut self, (own, now): (&InstanceKey, Timestamp)) -> Option<Work> {
+    pub(super) fn advance(&mut self, own: &InstanceKey, now: Timestamp) -> Option<Work> {
         if self.in_flight.is_some()
             || self.status.is_final()
             || self.next_at.is_some_and(|next| next > now)
         {
             return None;
         }
+
         self.next_at = None;
         self.in_flight = Some(PageInFlight {
             phase: self.phase,
             shard: self.shard,
         });
         self.pages += 1;
+
         let slots = self.spec.shards.get(self.shard);
+        // A page in another shard has no access to the instance of the shadow, which has the
+        // specification.
         let spec = slots.map(|_| self.spec.clone());
         let request = json!(PageRequest {
             spec,
@@ -292,6 +310,7 @@ impl ShadowState {
         for (reason, count) in outcome.skipped {
             *self.skipped.entry(reason).or_default() += count;
         }
+
         for KindOutcome {
             kind,
             count,

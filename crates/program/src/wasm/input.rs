@@ -95,21 +95,29 @@ pub(super) fn of(program_input: &ProgramInput<'_>, context: &Context<'_>) -> Vec
         timer: None,
         cancel: None,
     };
+
     match program_input {
         ProgramInput::Event(event) => {
-            (input.kind, input.event) = ("event", Some(event_input(event)));
+            input.kind = "event";
+            input.event = Some(event_input(event));
         }
         ProgramInput::WorkResult { tag, outcome } => {
-            (input.kind, input.work_result) = ("workResult", Some(work_result_input(tag, outcome)));
+            input.kind = "workResult";
+            input.work_result = Some(work_result_input(tag, outcome));
         }
-        ProgramInput::Timer { name } => (input.kind, input.timer) = ("timer", Some(Timer { name })),
+        ProgramInput::Timer { name } => {
+            input.kind = "timer";
+            input.timer = Some(Timer { name });
+        }
         ProgramInput::Cancel { reason } => {
-            (input.kind, input.cancel) = ("cancel", Some(Cancel { reason }));
+            input.kind = "cancel";
+            input.cancel = Some(Cancel { reason });
         }
         ProgramInput::Retry => input.kind = "retry",
         ProgramInput::Skip => input.kind = "skip",
         ProgramInput::ForceComplete => input.kind = "forceComplete",
     }
+
     bytes(&input)
 }
 

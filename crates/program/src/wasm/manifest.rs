@@ -15,6 +15,12 @@ use crate::diagnostic::RawDiagnostic;
 use crate::steps::split_command;
 
 const SECTION: &str = "orlog.manifest";
+/// Manifest in the suggestion for a module without a valid one.
+const EXAMPLE: &str = concat!(
+    r#"{"saga":"order","version":1,"#,
+    r#""events":[{"type":"OrderPlaced","starts":true,"correlate":"orderId"}],"#,
+    r#""effects":[],"commands":[]}"#,
+);
 
 /// Validated manifest.
 #[derive(Debug)]
@@ -66,13 +72,12 @@ struct RawEventDeclaration {
 
 impl ModuleManifest {
     pub(super) fn manifest(&self) -> Manifest {
-        let subscription =
-            |(kind, declaration): (&EventType, &EventDeclaration)| EventSubscription {
-                kind: kind.clone(),
-                starts: declaration.starts,
-            };
+        let subscriptions = self.events.iter().map(|(kind, event)| EventSubscription {
+            kind: kind.clone(),
+            starts: event.starts,
+        });
         Manifest {
-            subscriptions: self.events.iter().map(subscription).collect(),
+            subscriptions: subscriptions.collect(),
             effects: self.effects.clone(),
             commands: self.commands.clone(),
             sagas: self.sagas.clone(),
@@ -105,6 +110,7 @@ pub(super) fn read(guest: &WasmModule) -> Result<ModuleManifest, Vec<RawDiagnost
             ))]);
         }
     };
+
     if text.len() > MAX_MANIFEST_BYTES {
         let message = format!(
             "the manifest is {} bytes long, the limit is {MAX_MANIFEST_BYTES}",
@@ -112,6 +118,7 @@ pub(super) fn read(guest: &WasmModule) -> Result<ModuleManifest, Vec<RawDiagnost
         );
         return Err(vec![manifest_error(message)]);
     }
+
     let raw: RawManifest =
         serde_json::from_slice(text).map_err(|error| vec![manifest_error(error.to_string())])?;
     check(raw)
@@ -119,7 +126,8 @@ pub(super) fn read(guest: &WasmModule) -> Result<ModuleManifest, Vec<RawDiagnost
 
 fn manifest_error(message: String) -> RawDiagnostic {
     RawDiagnostic::new(SECTION, message).with_suggestion(format!(
-        r#"put JSON such as {{"saga":"order","version":1,"events":[{{"type":"OrderPlaced","starts":true,"correlate":"orderId"}}],"effects":[],"commands":[]}} into the custom section `{SECTION}` (Rust: `orlog_guest::export!`), or export `{}() -> i64` that returns it"#,
+        "put JSON such as {EXAMPLE} into the custom section `{SECTION}` (Rust: \
+         `orlog_guest::export!`), or export `{}() -> i64` that returns it",
         module::MANIFEST
     ))
 }
@@ -127,6 +135,7 @@ fn manifest_error(message: String) -> RawDiagnostic {
 fn check(raw: RawManifest) -> Result<ModuleManifest, Vec<RawDiagnostic>> {
     let mut findings = Vec::new();
     let mut report = |path: String, message: &str| findings.push(RawDiagnostic::new(path, message));
+
     if raw.version == 0 {
         report(at("version"), "versions start at 1");
     }
@@ -146,17 +155,20 @@ fn check(raw: RawManifest) -> Result<ModuleManifest, Vec<RawDiagnostic>> {
             );
         }
     }
+
     if !raw.events.iter().any(|event| event.starts) {
         report(
             at("events"),
             "no event starts an instance; set `\"starts\": true` on one of them",
         );
     }
+
     for (index, command) in raw.commands.iter().enumerate() {
         if let Err(finding) = split_command(command) {
             report(at(&format!("commands[{index}]")), &finding.message);
         }
     }
+
     let events = events(raw.events, &mut report);
     if !findings.is_empty() {
         return Err(findings);
@@ -204,6 +216,7 @@ fn events(
                 "a path consists of names separated by dots, such as `order.id`",
             );
         }
+
         if events
             .insert(kind, EventDeclaration { starts, correlate })
             .is_some()

@@ -37,9 +37,11 @@ impl WasmModule {
         if let Some(reason) = too_many_locals(bytes) {
             return Err(invalid(reason));
         }
+
         let engine = Engine::new(&config());
         let module = Module::new(&engine, bytes).map_err(|error| invalid(error.to_string()))?;
         let guest = Self { engine, module };
+
         let findings = [imports(&guest.module), guest.missing()].concat();
         if findings.is_empty() {
             Ok(guest)
@@ -92,8 +94,10 @@ impl WasmModule {
             (MIGRATE, &[I; 4][..], ValType::I64),
             (MANIFEST, &[], ValType::I64),
         ];
+
         let optional = optional.into_iter().filter(|(name, ..)| self.exports(name));
         let functions = required.into_iter().chain(optional);
+
         let errors = functions
             .filter_map(|(name, params, result)| self.function_error(name, params, result));
         errors.chain(self.memory_error()).collect()
@@ -122,6 +126,7 @@ impl WasmModule {
             Some(_) => format!("it must export {signature}, but its `{name}` is not a function"),
             None => format!("it must export {signature}"),
         };
+
         Some(
             RawDiagnostic::new("exports", message)
                 .with_suggestion("docs/wasm.md lists what a module exports"),
@@ -174,15 +179,17 @@ fn too_many_locals(bytes: &[u8]) -> Option<String> {
             .into_iter()
             .map_while(Result::ok);
         let count: u64 = groups.map(|(count, _)| u64::from(count)).sum();
-        let reason =
-            || format!("function {index} has {count} local variables, the limit is {MAX_LOCALS}");
-        (count > MAX_LOCALS).then(reason)
+        (count > MAX_LOCALS).then(|| {
+            format!("function {index} has {count} local variables, the limit is {MAX_LOCALS}")
+        })
     })
 }
 
 fn imports(module: &Module) -> Vec<RawDiagnostic> {
-    let finding = |import: wasmi::ImportType<'_>| {
-        let (module, name) = (import.module(), import.name());
+    let mut findings = Vec::new();
+    for import in module.imports().take(MAX_LISTED) {
+        let module = import.module();
+        let name = import.name();
         let message =
             format!("it imports `{module}.{name}`; a saga module must not import anything");
         let suggestion = match module {
@@ -194,9 +201,9 @@ fn imports(module: &Module) -> Vec<RawDiagnostic> {
             }
             _ => "remove the code that needs it, or link it into the module",
         };
-        RawDiagnostic::new("imports", message).with_suggestion(suggestion)
-    };
-    module.imports().take(MAX_LISTED).map(finding).collect()
+        findings.push(RawDiagnostic::new("imports", message).with_suggestion(suggestion));
+    }
+    findings
 }
 
 fn list(types: &[ValType]) -> String {
@@ -226,13 +233,17 @@ impl ModuleCall {
             .memory_size(MAX_MEMORY_PAGES * PAGE_BYTES)
             .table_elements(MAX_TABLE_ELEMENTS)
             .trap_on_grow_failure(true);
+
         let mut store = Store::new(&guest.engine, limits.build());
         store.limiter(|limits| limits);
+
+        // A module has its own limit, and also shares the budget of its transition.
         let of_transition = budget::remaining().map(|units| units.saturating_mul(FUEL_PER_UNIT));
         let fuel = of_transition.map_or(MAX_FUEL, |fuel| fuel.min(MAX_FUEL));
         store
             .set_fuel(fuel)
             .expect("the engine is configured to consume fuel");
+
         Self {
             store,
             memory: None,
@@ -275,29 +286,34 @@ impl ModuleCall {
         arguments: &[&[u8]],
     ) -> Result<Vec<u8>, String> {
         let instance = self.enter(guest)?;
+
         let mut values = Vec::with_capacity(2 * arguments.len());
         for bytes in arguments {
             values.extend(self.write_argument(instance, bytes)?);
         }
+
         let packed = match self.invoke(instance, function, &values, Val::I64(0))? {
             Val::I64(packed) => packed.cast_unsigned(),
             other => return Err(format!("it returned {other:?}")),
         };
+
         self.read_output(packed >> 32, packed & u64::from(u32::MAX))
     }
 
-    /// Copies bytes into memory that the module allocates. Never calls `alloc(0)`, because some
-    /// modules return an invalid pointer for it.
+    /// Copies bytes into memory that the module allocates.
     fn write_argument(&mut self, instance: Instance, bytes: &[u8]) -> Result<[Val; 2], String> {
         let length =
             i32::try_from(bytes.len()).map_err(|_| "its input is longer than 2 GiB".to_owned())?;
+        // Some modules return an invalid pointer for `alloc(0)`, so it is never called.
         if length == 0 {
             return Ok([Val::I32(0), Val::I32(0)]);
         }
+
         let pointer = match self.invoke(instance, ALLOC, &[Val::I32(length)], Val::I32(0))? {
             Val::I32(pointer) => pointer,
             other => return Err(format!("its `{ALLOC}` returned {other:?}")),
         };
+
         let memory = self.memory.ok_or("it has no memory")?;
         let written = memory.write(&mut self.store, pointer.cast_unsigned() as usize, bytes);
         written.map_err(|_| {
@@ -316,6 +332,7 @@ impl ModuleCall {
         let function = instance
             .get_func(&self.store, name)
             .ok_or_else(|| format!("it has no `{name}`"))?;
+
         let mut results = [result_type];
         let called = function.call(&mut self.store, arguments, &mut results);
         called.map_err(|error| self.failure(&error))?;
@@ -329,14 +346,15 @@ impl ModuleCall {
                 "its output is {length} bytes long, the limit is {MAX_MODULE_OUTPUT_BYTES}"
             ));
         }
+
         let memory = self.memory.ok_or("it has no memory")?;
         let range = usize::try_from(start)
             .ok()
             .zip(usize::try_from(start + length).ok());
         let found = range.and_then(|(start, end)| memory.data(&self.store).get(start..end));
-        let out_of_bounds =
-            || format!("its output, {length} bytes at {start}, is outside its memory");
-        found.map(<[u8]>::to_vec).ok_or_else(out_of_bounds)
+        found
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| format!("its output, {length} bytes at {start}, is outside its memory"))
     }
 
     /// Returns the error message: function, cause, used fuel and memory.
@@ -344,7 +362,8 @@ impl ModuleCall {
         let used = self.used_fuel();
         let pages = self.memory.map_or(0, |memory| memory.size(&self.store));
         format!(
-            "{function}: {reason} (fuel: {used} of {MAX_FUEL}, memory: {pages} of {MAX_MEMORY_PAGES} pages)"
+            "{function}: {reason} (fuel: {used} of {MAX_FUEL}, memory: {pages} of \
+             {MAX_MEMORY_PAGES} pages)"
         )
     }
 }

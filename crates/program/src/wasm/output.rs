@@ -109,6 +109,7 @@ pub(super) fn parse_migration(
         .into_iter()
         .map(|TagRename { from, to }| (from, to))
         .collect();
+
     let (state, status) = match (output.blocked.is_empty(), output.state, output.status) {
         (true, Some(state), Some(status)) => {
             (state_bytes(state).map_err(|reason| vec![reason])?, status)
@@ -120,6 +121,7 @@ pub(super) fn parse_migration(
             ]);
         }
     };
+
     let tasks: Result<_, _> = output.tasks.into_iter().map(requests::task).collect();
     let transition = Transition {
         run: orlog_model::RunChange::default(),
@@ -138,6 +140,7 @@ pub(super) fn parse_migration(
         failure: None,
         note: output.note.unwrap_or_else(|| "migrated".to_owned()),
     };
+
     Ok(Migration {
         is_mapped: output.mapped || !tags.is_empty(),
         transition,
@@ -150,9 +153,9 @@ fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ProgramError> {
         .map_err(|error| ProgramError::Crashed(format!("its output is invalid: {error}")))
 }
 
-/// Returns the bytes of the state. The content belongs to the module; only size and depth are
-/// checked.
+/// Returns the bytes of the state.
 fn state_bytes(state: &RawValue) -> Result<Vec<u8>, String> {
+    // The content belongs to the module; only size and depth are checked.
     let bytes = state.get().as_bytes();
     if bytes.len() > MAX_PAYLOAD_BYTES {
         return Err(format!(
@@ -168,7 +171,11 @@ fn state_bytes(state: &RawValue) -> Result<Vec<u8>, String> {
 
 /// Returns the nesting depth of arrays and objects. The bytes are well-formed JSON.
 fn depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
+    let mut depth = 0_usize;
+    let mut deepest = 0;
+    let mut in_text = false;
+    let mut escaped = false;
+
     for byte in json {
         match byte {
             _ if escaped => escaped = false,
@@ -206,6 +213,7 @@ fn check_texts(output: &ModuleOutput<'_>) -> Result<(), String> {
             ));
         }
     }
+
     let counts = [
         ("work", output.work.len()),
         ("timers", output.timers.len()),
@@ -237,6 +245,7 @@ fn transition(
     let failure = output
         .failure
         .map(|FailureOutput { code, message }| Failure { code, message }.into());
+
     Ok(Transition {
         run: orlog_model::RunChange::default(),
         state,

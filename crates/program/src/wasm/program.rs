@@ -45,6 +45,7 @@ fn load(bytes: &[u8]) -> Result<WasmProgram, Vec<RawDiagnostic>> {
     guest
         .check_instantiation()
         .map_err(|reason| vec![RawDiagnostic::new("", reason)])?;
+
     let mut hash = [0; 16];
     hash.copy_from_slice(&Sha256::digest(bytes)[..16]);
     let reference = DefinitionRef {
@@ -67,12 +68,14 @@ fn check_bytes(bytes: &[u8]) -> Result<(), RawDiagnostic> {
         return Err(RawDiagnostic::new("", message)
             .with_suggestion("strip debug sections and optimize for size"));
     }
+
     if !is_wasm(bytes) {
         return Err(RawDiagnostic::new(
             "",
             "not a WebAssembly module: it does not start with \\0asm",
         ));
     }
+
     if bytes[MAGIC.len()..].starts_with(COMPONENT) {
         let diagnostic = RawDiagnostic::new(
             "",
@@ -80,6 +83,7 @@ fn check_bytes(bytes: &[u8]) -> Result<(), RawDiagnostic> {
         );
         return Err(diagnostic.with_suggestion("build the core module, without wit and adapters"));
     }
+
     Ok(())
 }
 
@@ -123,6 +127,7 @@ impl Program for WasmProgram {
         if let Some(reason) = skip_reason(&self.declared, state, program_input) {
             return Ok(ProgramOutput::Ignored(reason.into()));
         }
+
         let input = input::of(program_input, context);
         let module_output = self
             .guest
@@ -145,6 +150,7 @@ impl Program for WasmProgram {
         if !self.guest.exports(module::MIGRATE) {
             return Err(vec![format!("the module exports no `{}`", module::MIGRATE)]);
         }
+
         let from = input::migration_input(from.definition_ref(), context);
         let module_output = self
             .guest
@@ -177,6 +183,7 @@ fn skip_reason(
         | ProgramInput::Skip
         | ProgramInput::ForceComplete => false,
     };
+
     (state.is_none() && !starts)
         .then_some("there is no instance, and this event does not start one")
 }

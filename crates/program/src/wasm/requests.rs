@@ -235,6 +235,7 @@ pub(super) fn work(
             })
         }
     };
+
     match payload(&work).map(check_payload) {
         Some(Err(large)) => Err(format!("the payload of {}: {large}", work.label())),
         Some(Ok(())) | None => Ok(work),
@@ -273,6 +274,7 @@ fn command(
             request.name
         ));
     }
+
     let (aggregate_type, name) = split_command(&request.name).map_err(|finding| finding.message)?;
     let aggregate_id = request
         .id
@@ -283,6 +285,7 @@ fn command(
             request.name
         ));
     }
+
     Ok(Work::Command(Command {
         tag: request.tag,
         round: request.round,
@@ -307,6 +310,7 @@ fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, Str
             request.name
         ));
     }
+
     if request
         .retry
         .as_ref()
@@ -314,6 +318,7 @@ fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, Str
     {
         return Err(format!("its effect `{}` allows no attempts", request.name));
     }
+
     let retry = request.retry.map(
         |RetryRequest {
              max_attempts,
@@ -323,6 +328,7 @@ fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, Str
             initial_backoff: initial_backoff_ms.map(Duration::from_millis),
         },
     );
+
     Ok(Work::Effect(Effect {
         tag: request.tag,
         round: request.round,
