@@ -5,8 +5,6 @@ use orlog_model::{PendingWork, Wait, WaitKind, WorkKind};
 
 /// Marks the pending effects whose results the instance awaited before a transition, and does not
 /// await after it.
-///
-/// The waits have the order of the definition, so each one is usually found at once.
 pub(crate) fn mark(pending: &mut [PendingWork], before: &[Wait], waits: &[Wait]) {
     let mut next = 0;
     for earlier in before
@@ -15,10 +13,11 @@ pub(crate) fn mark(pending: &mut [PendingWork], before: &[Wait], waits: &[Wait])
     {
         let is_same = |wait: &Wait| wait.kind == earlier.kind && wait.name == earlier.name;
 
+        // The waits have the order of the definition, so each one is usually found at once.
         if let Some(index) = waits[next..].iter().position(is_same) {
             next += index + 1;
-        // A wait that moved before an earlier one is still awaited.
         } else if !waits[..next].iter().any(is_same) {
+            // A wait that moved before an earlier one is still awaited; this one is not.
             let effects = pending
                 .iter_mut()
                 .filter(|work| work.kind == WorkKind::Effect);

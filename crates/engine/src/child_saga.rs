@@ -50,6 +50,7 @@ fn start(
             message,
         };
         let mut commit = rejection_commit(context.key, command, parent, failure, context.now);
+
         // The dedupe key prevents a second rejection on each redelivery.
         commit.dedupe_key = context.instance.and(input.dedupe_key());
 
@@ -106,11 +107,13 @@ fn start(
 }
 
 /// Adds a note to the history if the correlation rule of the child gives another id than its
-/// parent. Events with that id do not reach the child (ADR 0060).
+/// parent.
 fn note_other_address(context: &DecisionContext<'_>, event: &Event, transition: &mut Transition) {
     if let Ok(own) = context.program.correlate(event)
         && own != context.key.correlation
     {
+        // Events with that id do not reach the child (ADR 0060); without a note, it only seems to
+        // wait.
         let note = &transition.note;
         transition.note =
             format!("{note}; its events with the correlation id {own} do not reach it");
@@ -148,6 +151,8 @@ fn cancel(
     reason: &str,
 ) -> Decision {
     match context.instance {
+        // The cancellation can overtake the start: they are separate messages of the bus (ADR
+        // 0008).
         None => early_input::buffer_cancel(context, input),
         Some(instance)
             if instance
@@ -270,6 +275,8 @@ fn end_commit(
 ) -> Commit {
     let mut commit = Commit::empty(key.clone(), now);
     commit.work.push(WorkItem {
+        // Derived from the request of the parent, so that a redelivered command has the same
+        // message.
         id: derive_child_id(parent.work_id, &[b"rejected"]),
         instance: key.clone(),
         work: Work::NotifyParent(NotifyParent {

@@ -101,6 +101,8 @@ pub(crate) fn build_commit(
     );
 
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
+
+    // A run deletes the entries of earlier runs one by one, so that the store needs no ranges.
     commit.forgets = transition
         .run
         .forgets
@@ -191,8 +193,7 @@ fn remove_fired_timer(timers: &mut Vec<ArmedTimer>, input: &Input) {
     }
 }
 
-/// Arms and cancels the timers of the program in order. An ended instance has no timers; a stuck
-/// one has only those of signals.
+/// Arms and cancels the timers of the program in order.
 fn change_timers(
     timers: &mut Vec<ArmedTimer>,
     commit: &mut Commit,
@@ -201,11 +202,14 @@ fn change_timers(
 ) {
     for change in &transition.timers {
         let (TimerChange::Arm { name, .. } | TimerChange::Cancel { name }) = change;
+
         // Arming a name again replaces its timer. The timers of signals belong to the engine,
         // whatever name the program uses.
         disarm(timers, commit, |t| t.signal.is_none() && t.name == *name);
 
         if let TimerChange::Arm { name, due } = change {
+            // The token is that of the input, not of a version: a decision that is repeated arms
+            // the same timer (ADR 0015).
             let token = cause.hash_with(name.as_str().as_bytes());
             timers.push(ArmedTimer {
                 name: name.clone(),
@@ -222,6 +226,7 @@ fn change_timers(
         }
     }
 
+    // An ended instance has no timers; a stuck one has only those of signals.
     let status = transition.status;
     if status.is_final() || status == Status::Stuck {
         disarm(timers, commit, |timer| {
@@ -307,6 +312,7 @@ fn item(
     WorkItem {
         id,
         instance: context.key.clone(),
+        // The time counts from the decision, so that a backlog or an outage does not reduce it.
         deadline: work
             .timeout()
             .map(|timeout: Duration| context.now.saturating_add(timeout)),
@@ -322,10 +328,10 @@ fn item(
     }
 }
 
-/// Records work that can return a result. Work replaces the pending work with the same tag, so the
-/// list has at most one entry per tag.
+/// Records work that can return a result.
 fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
     if let Some(tag) = item.work.tag() {
+        // Work replaces the pending work with the same tag, so the list has one entry for each tag.
         open.retain(|work| work.tag != *tag);
         open.push(PendingWork {
             id: item.id,
@@ -339,10 +345,10 @@ fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
     }
 }
 
-/// Returns whether an ended instance awaits the result of the work. The program ended although it
-/// saw that earlier results are dead letters; a later one waits for a redrive, because its late
-/// success must be compensated.
+/// Returns whether an ended instance awaits the result of the work.
 fn is_awaited_after_end(work: &PendingWork, ended_before: bool) -> bool {
+    // The program ended although it saw that earlier results are dead letters. A later one waits
+    // for a redrive, because its late success must be compensated.
     work.survives_end && (ended_before || work.dead_letter.is_none())
 }
 
@@ -455,13 +461,13 @@ pub(crate) fn child_result(
     }
 }
 
-/// Returns the users of the instance after an input. A result requires them in its row; an ended
-/// instance has no tasks that they exclude.
+/// Returns the users of the instance after an input.
 fn users_after(
     context: &DecisionContext<'_>,
     input: &Input,
     has_result: bool,
 ) -> Option<InstanceUsers> {
+    // The row of an instance with a result requires users, although no task excludes them any more.
     excluded_users::users_after(context, input).or_else(|| has_result.then(InstanceUsers::default))
 }
 
@@ -473,8 +479,7 @@ fn forgotten_version(context: &DecisionContext<'_>, version: u64) -> Option<u64>
 }
 
 /// Returns the result of the instance after a commit: the last fact of the transition that ended
-/// it. An instance that compensates a late success after its end keeps its result, unless it emits
-/// another one.
+/// it.
 fn result_after(
     before: Option<&Instance>,
     status: Status,
@@ -486,6 +491,8 @@ fn result_after(
         return earlier();
     }
 
+    // An instance that ends again, after it compensated a late success, keeps its result unless it
+    // emits another fact.
     let Some(fact) = end_fact(commit.work.iter().map(|item| &item.work)) else {
         return earlier();
     };
@@ -520,6 +527,7 @@ pub(crate) fn with_user(input: &Input, note: String) -> String {
     truncate_note(match input {
         Input::Control(control) if control.user.is_some() || control.reason.is_some() => {
             let prefix = user_note(input.label(), control);
+
             // The history already has the label; a note that only repeats it is left out.
             if note == input.label() {
                 prefix

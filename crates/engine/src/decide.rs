@@ -118,6 +118,7 @@ pub fn decide_without_definition(
 
 fn decide_event(context: &DecisionContext<'_>, input: &Input, event: &Event) -> Decision {
     match context.instance {
+        // The event can overtake the start event of its instance.
         None if !starts(context.program, event) => early_input::buffer_event(context, input, event),
         Some(instance) if instance.paused => buffer_input(context, input),
         None | Some(_) => decide_with_program(context, input, &ProgramInput::Event(event)),
@@ -182,6 +183,7 @@ fn decide_timer(context: &DecisionContext<'_>, input: &Input, fired: &TimerFired
     match context.instance {
         Some(instance) if armed && instance.paused => buffer_input(context, input),
         Some(instance) if armed => match instance.scheduled_signal(fired) {
+            // A signal for a later time is a timer that carries the event (ADR 0071).
             Some(signal) => deliver_scheduled(context, input, instance, signal),
             None => decide_with_program(
                 context,
@@ -243,6 +245,7 @@ fn decide_control(
         }
         ControlAction::Replay => reject("the target state is missing"),
         ControlAction::Drop => reject("only a quarantined instance can be dropped"),
+        // A migration to a definition that is loaded is decided by the saga actor.
         ControlAction::Migrate { .. } => Decision::Reject(Rejection::MigrationBlocked {
             reasons: vec!["no definition has this hash".to_owned()],
         }),

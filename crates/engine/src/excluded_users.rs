@@ -44,7 +44,7 @@ fn check_one(
 }
 
 /// Returns the users of the instance after an input: the user of its start event, and the user of
-/// its last completed task. Tasks that decide an effect in doubt do not count.
+/// its last completed task.
 pub(crate) fn users_after(context: &DecisionContext<'_>, input: &Input) -> Option<InstanceUsers> {
     let Some(instance) = context.instance else {
         return Some(InstanceUsers {
@@ -54,6 +54,8 @@ pub(crate) fn users_after(context: &DecisionContext<'_>, input: &Input) -> Optio
     };
 
     let mut users = instance.users.clone();
+
+    // Tasks that decide an effect in doubt do not count.
     if let Some(user) = completing_user(instance, input) {
         users.get_or_insert_default().last_task_user = Some(user.clone());
     }

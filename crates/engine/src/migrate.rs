@@ -122,6 +122,7 @@ fn migration_commit(
             .map(|(_, new)| new.clone())
     };
 
+    // Results arrive under the new tags.
     for tag in before.pending_work.iter_mut().map(|open| &mut open.tag) {
         *tag = renamed(tag).unwrap_or_else(|| tag.clone());
     }

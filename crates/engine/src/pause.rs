@@ -12,8 +12,7 @@ use crate::record;
 /// Failure code of a crashed program.
 const PROGRAM_CRASHED: &str = "program_crashed";
 
-/// Pauses the instance, if it exists, in the commit that dead-letters the input. State, timers and
-/// pending work do not change.
+/// Pauses the instance, if it exists, in the commit that dead-letters the input.
 pub(crate) fn pause_after_crash(
     context: &DecisionContext<'_>,
     input: &Input,
@@ -25,6 +24,8 @@ pub(crate) fn pause_after_crash(
         message: message.to_owned(),
     };
 
+    // The transition that the program intended is unknown, so state, timers and pending work stay,
+    // and no later input is applied to them.
     let paused_instance = context
         .instance
         .map(|instance| with_paused_flag(context, instance, true));
@@ -68,6 +69,7 @@ pub(crate) fn set_paused(context: &DecisionContext<'_>, input: &Input, paused: b
         })
     });
 
+    // A repeated request has no second effect.
     commit.dedupe_key = input.dedupe_key();
     commit.history = history_entry(context, input, &commit, flag_note(input, paused), None);
     commit

@@ -18,6 +18,7 @@ pub fn publish_result(key: &InstanceKey, now: Timestamp, input: &Input, decision
     let Input::WorkResult(result) = input else {
         return;
     };
+
     // An ignored result was requested again, or is already stored.
     let Decision::Commit(commit) = decision else {
         return;

@@ -49,6 +49,8 @@ pub fn emit_facts(
 
     for (index, fact) in result.facts.iter().enumerate() {
         let item = item(key, now, result, index, fact, &causation, trace);
+
+        // The entry was built without the facts.
         if let Some(record) = &mut commit.history {
             record.work.push((item.work.label(), item.id));
             let data = item.work.payload().filter(|data| !data.is_null());

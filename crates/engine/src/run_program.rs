@@ -117,6 +117,8 @@ fn fault_commit(context: &DecisionContext<'_>, input: &Input, fault: &ProgramErr
     };
 
     let mut commit = dead_letter_input(context.key, input, cause, context.now, context.node);
+
+    // No later input may be applied to a state that lacks this one.
     if let ProgramError::Crashed(message) = fault {
         pause_after_crash(context, input, message, &mut commit);
     }
@@ -137,6 +139,7 @@ fn fault_commit(context: &DecisionContext<'_>, input: &Input, fault: &ProgramErr
 pub(crate) fn buffer_input(context: &DecisionContext<'_>, input: &Input) -> Decision {
     let mut commit = cleanup_commit(context.key, input, context.now);
     commit.buffer = Some(Box::new(input.clone()));
+    // A duplicate of a buffered input is recognized although the input is not applied yet.
     commit.dedupe_key = input.dedupe_key();
     Decision::Commit(Box::new(commit))
 }

@@ -131,6 +131,7 @@ fn schedule(
 
     let name = Name::new(format!("{TIMER_PREFIX}{}", event.id))
         .expect("an event id is shorter than a name");
+    // The token is a hash of the input, as that of every timer.
     let token = input.identity().hash_with(name.as_str().as_bytes());
     let signal = ScheduledSignal {
         event: event.clone(),

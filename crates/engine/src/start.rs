@@ -93,6 +93,7 @@ fn begin(
         Ok(ProgramOutput::Applied(transition)) => {
             let mut commit =
                 build_commit(context, TransitionCause::new(input, version), *transition);
+            // The same commit stores the signal, so that a crash between both loses nothing.
             commit.buffer = start
                 .signal
                 .as_ref()

@@ -25,8 +25,7 @@ pub(crate) fn apply_event(task: &mut Task, step: &TaskEventKind, by: Option<&str
     }
 }
 
-/// Returns the tasks that are open after a transition, and the updates of the others. An ended
-/// instance has no tasks.
+/// Returns the tasks that are open after a transition, and the updates of the others.
 pub(crate) fn updates_after(
     context: &DecisionContext<'_>,
     input: &Input,
@@ -43,6 +42,7 @@ pub(crate) fn updates_after(
     for change in changes {
         match change {
             TaskChange::Open(spec) => {
+                // A step that is executed again replaces its open task.
                 close(context, &mut tasks, commit, |task| {
                     task.spec.tag == spec.tag
                 });
@@ -76,6 +76,7 @@ pub(crate) fn updates_after(
         }
     }
 
+    // An ended instance has no tasks.
     if status.is_final() {
         close(context, &mut tasks, commit, |_| true);
     }
@@ -124,8 +125,9 @@ fn close(
     }
 }
 
-/// Returns the id of a task. Like work ids, it does not depend on the time of the decision.
+/// Returns the id of a task.
 fn task_id(run_id: Uuid, spec: &TaskSpec) -> Uuid {
+    // Like work ids, it does not depend on the time of the decision.
     derive_child_id(
         run_id,
         &[

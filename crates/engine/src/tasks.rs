@@ -38,8 +38,10 @@ pub(crate) fn decide_task(
     let permission = match order {
         TaskAction::Claim | TaskAction::Complete { .. } => check_permission(task, user, roles)
             .and_then(|()| excluded_users::check(instance, task, user)),
+        // Only the claimant gives a task back; a task without one has nothing to release.
         TaskAction::Release => check_claimant(task, user),
         TaskAction::Assign {
+            // Otherwise an administrator could assign the task to the user whom it excludes.
             assignee: Some(assignee),
             ..
         } => excluded_users::check(instance, task, assignee),

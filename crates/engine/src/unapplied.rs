@@ -41,6 +41,7 @@ pub fn mark_unapplied(
     };
 
     let id = Some(dead_letter.id);
+
     // The commit already contains the next snapshot: the crash of the program paused the instance.
     if let Some(next) = &mut commit.instance {
         Arc::make_mut(next).pending_work[open].dead_letter = id;

@@ -6,9 +6,6 @@ use orlog_model::{
 
 /// Sets the origins of the waits of an instance after a transition. `before` is the instance before
 /// it, in the same run.
-///
-/// A wait lasts if the instance waited for the same before, unless the input ended that wait or the
-/// program began it again. Work, timers and tasks identify their waits themselves.
 pub(crate) fn set_origins(
     instance: &mut Instance,
     before: Option<&Instance>,
@@ -18,11 +15,15 @@ pub(crate) fn set_origins(
     let mut waits = std::mem::take(&mut instance.waits);
     for wait in &mut waits {
         let is_new = std::mem::take(&mut wait.is_new);
+
+        // Work, timers and tasks identify their waits themselves.
         let Some(before) = before.filter(|_| instance.subject_of(wait).is_none()) else {
             wait.origin = 0;
             continue;
         };
 
+        // A wait lasts if the instance waited for the same before, unless the input ended that wait
+        // or the program began it again.
         let lasts = !is_new && !ends(input, wait, before);
         let earlier = before
             .waits
