@@ -124,13 +124,13 @@ pub(crate) fn exceed() {
     METER.set(exceeded);
 }
 
-/// Records the place at which the budget was exceeded, if it was. Later evaluations fail because of
-/// the first one.
+/// Records the place at which the budget was exceeded, if it was.
 pub(crate) fn record_place(step: Option<&str>, expression: Option<&str>) {
     if !is_exceeded() {
         return;
     }
     PLACE.with_borrow_mut(|place| {
+        // Later evaluations fail because of the first one.
         place.get_or_insert_with(|| Exceeded {
             step: step.map(str::to_owned),
             expression: expression.map(str::to_owned),

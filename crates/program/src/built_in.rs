@@ -16,9 +16,9 @@ pub fn is_built_in(saga: &str) -> bool {
     saga.starts_with("orlog.")
 }
 
-/// Returns the reference of a built-in saga. Instances are pinned to its hash, so it never changes;
-/// the state has a format version.
+/// Returns the reference of a built-in saga.
 pub(crate) fn reference(saga: &str) -> DefinitionRef {
+    // Instances are pinned to this hash, so it never changes; the state has a format version.
     let digest = Sha256::digest(format!("native:{saga}:1"));
     let hash = std::array::from_fn(|index| digest[index]);
     DefinitionRef {

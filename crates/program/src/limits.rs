@@ -107,12 +107,11 @@ pub fn check_payload(value: &Value) -> Result<(), PayloadTooLarge> {
     check_payload_within(value, &mut left)
 }
 
-/// Checks a value as [`check_payload`], against the bytes `left` for several values. Each value
-/// that a transition reads, copies or writes is checked, so its size is charged to the transition
-/// here.
+/// Checks a value as [`check_payload`], against the bytes `left` for several values.
 pub(crate) fn check_payload_within(value: &Value, left: &mut usize) -> Result<(), PayloadTooLarge> {
     let before = *left;
     let fits = walk(value, MAX_JSON_DEPTH, left);
+    // Each value that a transition reads, copies or writes is checked, so its size is charged here.
     budget::spend_bytes(before - *left);
     fits
 }

@@ -219,6 +219,7 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
             Err(NoTransition::Ignored("the instance has already started"))
         }
         ProgramInput::Event(event) => {
+            // A handler consumes the event before a step does, of which the lint OL07 warns.
             let handled = handler::run_handlers(run, event)?;
             match match_event::match_event(run, &event.kind, (*event).into()) {
                 Ok(mut step_input) => {
@@ -270,9 +271,8 @@ fn advance_to_rest(run: &mut Execution<'_>) -> Result<(), ProgramError> {
 }
 
 /// Executes all possible actions, forward or backward, and determines the resulting phase.
-///
-/// While the instance is stuck, no step starts.
 fn advance_once(run: &mut Execution<'_>) -> Result<(), ProgramError> {
+    // While the instance is stuck, no step starts.
     if run.state.flags.has(Flags::FORCED) || enter_stuck_if_blocked(run) {
         return Ok(());
     }
@@ -338,6 +338,7 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         return Ok(());
     }
 
+    // A flow has no compensations: it ends when nothing else can start (ADR 0080).
     if run.saga.isolates_failures && is_blocked_by_failures(run) {
         return finish_compensated(run);
     }

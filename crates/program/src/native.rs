@@ -276,6 +276,7 @@ impl<N: NativeSaga> NativeProgram<N> {
             (_, Some(_)) => {}
         }
 
+        // The variant of the enum of events is the event type.
         let typed = json!({ "type": event.kind.as_str(), "data": event.data });
         let typed = serde_json::from_value(typed)
             .map_err(|error| ProgramError::SchemaMismatch(format!("{}: {error}", event.kind)))?;
@@ -339,6 +340,7 @@ impl<N: NativeSaga> Program for NativeProgram<N> {
         let mut transition = TransitionBuilder::new(context);
         let decision = self.decide(decoded, input, &mut transition)?;
 
+        // An invalid name was recorded while the transition was built.
         match (decision, transition.error.take()) {
             (SagaDecision::Ignore(reason), _) => Ok(ProgramOutput::Ignored(reason.into())),
             (SagaDecision::Reject(reason), _) => Ok(ProgramOutput::Rejected(reason.into())),

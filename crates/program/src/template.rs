@@ -34,9 +34,9 @@ impl Template {
         compile(value, path, scope, findings)
     }
 
-    /// Evaluates the template. The cost and memory limits of one expression apply to all its
-    /// expressions together.
+    /// Evaluates the template.
     pub(crate) fn evaluate(&self, bindings: &Bindings<'_>) -> Result<Value, EvalError> {
+        // The limits of one expression apply to all expressions of the template together.
         cost::evaluate(bindings.step, || {
             self.fill(bindings, &mut { MAX_PAYLOAD_BYTES })
         })
@@ -144,14 +144,14 @@ fn compile_text(
     }
 }
 
-/// Compiles one expression and adds errors to `findings`. Skips the expression if the limit of
-/// diagnostics is reached.
+/// Compiles one expression and adds errors to `findings`.
 pub(crate) fn compile_expression(
     source: &str,
     path: &str,
     scope: &Scope<'_>,
     findings: &mut Vec<RawDiagnostic>,
 ) -> Option<Expression> {
+    // A hostile definition must not compile thousands of invalid expressions.
     if findings.len() >= MAX_DIAGNOSTICS {
         return None;
     }

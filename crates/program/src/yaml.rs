@@ -44,6 +44,9 @@ pub fn compile_yaml(text: &str, file: &str) -> Result<CompiledDefinition, Vec<Di
 
     let mut findings = Vec::new();
     let definition = Definition::decode_file(&root, &mut findings);
+
+    // Unreadable parts have placeholders, so that the rest is checked in the same pass. A
+    // definition with a placeholder never leaves the front-end.
     match with_source(definition, text.to_owned()) {
         Ok(compiled) if findings.is_empty() => Ok(compiled),
         Ok(_) => Err(report(findings, &root, file)),
@@ -92,6 +95,7 @@ pub fn load(source: &str, file: &str) -> Result<CompiledDefinition, Vec<Diagnost
     if source.len() > MAX_SOURCE_BYTES {
         return compile_yaml(source, file);
     }
+    // The canonical JSON of the builder is also valid YAML, but in another form.
     match serde_json::from_str::<Definition>(source) {
         Ok(definition) => compile(definition),
         Err(_) => compile_yaml(source, file),
@@ -118,6 +122,7 @@ fn report(mut findings: Vec<RawDiagnostic>, root: &Node, file: &str) -> Vec<Diag
     };
 
     let unlocated = findings.len().saturating_sub(MAX_DIAGNOSTICS);
+
     // Each position costs a search in the text: a hostile file causes thousands of diagnostics.
     findings.truncate(MAX_DIAGNOSTICS);
 
@@ -147,13 +152,13 @@ fn report(mut findings: Vec<RawDiagnostic>, root: &Node, file: &str) -> Vec<Diag
     problems
 }
 
-/// Adds positions to diagnostics of a definition. The source is YAML or the JSON of the builder,
-/// which has no lines.
+/// Adds positions to diagnostics of a definition.
 pub(crate) fn locate_diagnostics(
     findings: Vec<RawDiagnostic>,
     source: &str,
     file: &str,
 ) -> Vec<Diagnostic> {
+    // The JSON of the builder has no lines.
     let is_yaml = serde_json::from_str::<Definition>(source).is_err();
     match tree::parse(source).ok().filter(|_| is_yaml) {
         Some(root) => findings

@@ -180,6 +180,7 @@ fn page_ended(
     outcome: &WorkOutcome,
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
+    // Effects of a batch follow each other, so a result belongs to the page in flight.
     let Some(page) = state.in_flight.take() else {
         return Ok(ProgramOutput::Ignored("no page is in flight".into()));
     };

@@ -197,12 +197,15 @@ impl BatchState {
             // A selection is instructed at once or dropped.
             PageInFlight::Select if !outcome.instances.is_empty() => {}
             PageInFlight::Select => self.position = self.after(outcome.cursor),
+            // A page that a crash repeats has the same control requests, so its counts are exact
+            // (ADR 0063).
             PageInFlight::Apply {
                 next,
                 instances,
                 since,
             } => {
                 self.position = next;
+
                 // The rate counts from the start of the page, so its own time is a part of the
                 // pause.
                 let pause = Duration::from_millis(
@@ -245,6 +248,7 @@ impl BatchState {
             return Some(self.request(own, PageTask::Count { cursor }));
         }
 
+        // The canary is done: a user decides about the rest.
         if !self.is_approved && self.processed() >= u64::from(self.spec.canary.unwrap_or_default())
         {
             self.status = BatchStatus::AwaitingApproval;
@@ -289,6 +293,8 @@ impl BatchState {
         }
 
         let count = u32::try_from(instances.len()).unwrap_or(u32::MAX);
+
+        // The position moves only when the instances have received the instruction.
         self.in_flight = Some(PageInFlight::Apply {
             next,
             instances: count,

@@ -109,6 +109,7 @@ fn saga(
         let in_loop = loops.next().flatten();
         let step = step(compiler, &format!("steps[{i}]"), form, in_loop);
         let publishes_result = form.publish.or(definition.publish).unwrap_or(true);
+
         // Without an order, diagnostics exist, and the compiled saga is dropped.
         steps.push(CompiledStep {
             before: before.next().unwrap_or_default(),
@@ -173,12 +174,14 @@ fn saga(
     }
 }
 
-/// Compiles the variables of the start event. A restart has no event, only data.
+/// Compiles the variables of the start event.
 fn start_vars(
     compiler: &mut ExpressionCompiler<'_>,
     definition: &Definition,
 ) -> Vec<(String, Template)> {
     let vars = compiler.map(Site::new("vars", ExpressionScope::Start), &definition.vars);
+
+    // A restart has no event, only data.
     let restart = definition
         .steps
         .iter()
@@ -259,6 +262,8 @@ fn step(
         scope: result_scope(&kind),
         ..site
     };
+
+    // Only `save` reads all collected events; `until` has a site of its own.
     let saved = Site {
         collects: kind.collection().is_some(),
         ..result
@@ -377,13 +382,13 @@ fn fact(
     })
 }
 
-/// Compiles a migration. Its templates use the variables of an older version, which are unknown
-/// here.
+/// Compiles a migration.
 fn migration(
     compiler: &mut ExpressionCompiler<'_>,
     n: usize,
     form: &MigrationSpec,
 ) -> CompiledMigration {
+    // The templates use the variables of an older version, which are unknown here.
     let scope = Scope {
         roots: &[Root::Vars, Root::Key, Root::Results],
         vars: None,

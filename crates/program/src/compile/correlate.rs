@@ -113,6 +113,7 @@ impl CorrelationRule {
     fn value(&self, event: EventData<'_>) -> Option<Value> {
         let value = match self {
             CorrelationRule::Path(path) => correlation::field(event.data, path)?.clone(),
+            // An event without a value is reported as one without a correlation id.
             CorrelationRule::Computed(_, expression) => expression
                 .evaluate(&Bindings::before_any_instance().event(event))
                 .ok()?,

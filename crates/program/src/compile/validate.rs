@@ -305,6 +305,8 @@ fn dependencies(definition: &Definition, i: usize, step: &Step, findings: &mut R
     let Action::Job(job) = &step.action else {
         return;
     };
+
+    // Only jobs have results.
     for id in &job.dependencies {
         let other = definition.steps.iter().find(|other| other.id == *id);
         if other.is_some_and(|other| !matches!(other.action, Action::Job(_))) {

@@ -392,6 +392,8 @@ impl<'a> Checker<'a> {
 
     fn known_function(&mut self, id: u64, name: &str) {
         let is_operator = !name.starts_with(|c: char| c.is_ascii_alphabetic());
+
+        // Operators and names of the macros cannot be written by users.
         if is_operator || NAMES.contains(&name) || name.contains('@') {
             return;
         }

@@ -43,9 +43,10 @@ pub(crate) fn evaluate<T>(step: Option<&str>, work: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Records that the evaluation exceeded the rest of the budget of its transition. An exceeded limit
-/// of the evaluation itself is an error of the expression only, as without a transition.
+/// Records that the evaluation exceeded the rest of the budget of its transition.
 pub(super) fn exceed_transition() {
+    // The limit of the evaluation itself is an error of the expression only, as without a
+    // transition.
     if OPENED_UNITS.get() < MAX_EVALUATION_COST {
         budget::exceed();
     }
@@ -100,7 +101,7 @@ pub(super) fn text_cost(bytes: usize) -> usize {
     1 + bytes / 64
 }
 
-/// Spends the cost of a copy of the value. JSON that is read in place is copied as a reference.
+/// Spends the cost of a copy of the value.
 pub(super) fn spend_copy(value: &dyn Val) -> bool {
     if let Some(string) = value.downcast_ref::<CelString>() {
         return spend(text_cost(string.inner().len()));
@@ -120,6 +121,7 @@ pub(super) fn spend_copy(value: &dyn Val) -> bool {
                 .all(|(key, item)| spend_copy(key.inner()) && spend_copy(item.as_ref()));
     }
 
+    // JSON that is read in place is copied as a reference.
     let inner = value
         .downcast_ref::<CelOptional>()
         .and_then(CelOptional::option);
@@ -129,9 +131,10 @@ pub(super) fn spend_copy(value: &dyn Val) -> bool {
 /// Stack size: four times the need of the longest permitted operator chain in an unoptimized build.
 const STACK_BYTES: usize = 32 * 1024 * 1024;
 
-/// Runs work on a thread with a large stack and waits for it. Only touched stack pages use memory.
+/// Runs work on a thread with a large stack and waits for it.
 pub(super) fn with_stack<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
+        // Only touched pages of the stack use memory.
         let thread = std::thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, work);

@@ -73,6 +73,7 @@ impl Filter {
         names.retain(|name| example.contains_key(name));
         read_as_times(&mut parsed.expression, times, &mut Vec::new());
 
+        // The example shows early whether the filter is a condition.
         let filter = Self { parsed, names };
 
         // An error for a null value is uncertain: other instances have a value of another type.
@@ -115,6 +116,8 @@ impl Filter {
         let read = cost::evaluate(None, || {
             run(&self.parsed, &FreeVariables(values), |value| {
                 let condition = value.downcast_ref::<CelBool>().map(|b| *b.inner());
+
+                // A value of another type is an error of the condition, not of one instance.
                 if condition.is_none() {
                     none = Some(format!(
                         "a condition must be true or false, but is {}",

@@ -171,6 +171,7 @@ fn within<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
         )
     };
 
+    // CEL compares elements with their own types only; JSON elements need the equality of Orlog.
     let found = if range.get_type().kind() == Kind::List {
         let mut items = range.as_iterable().ok_or_else(no_overload)?.iter();
         let mut found = false;
@@ -209,6 +210,7 @@ fn each<'b, 'v>(mut args: Args<'b, 'v>) -> EvalResult<'b, 'v> {
     let Some(map) = range.downcast_ref::<CelMap>() else {
         return Ok(range);
     };
+
     // CEL maps are hash maps; without an order, an expression has no stable value.
     let mut keys: Vec<_> = map.inner().keys().collect();
     keys.sort();
@@ -329,6 +331,7 @@ fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
                     got: name_of(item),
                     want: "string".to_owned(),
                 })?;
+        // Charged for each part, so that a long result is never created first.
         charge(text_cost(part.inner().len() + separator.len()))?;
         if !std::mem::take(&mut first) {
             joined.push_str(separator);
@@ -351,6 +354,7 @@ fn sum<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     while let Some(item) = items.next() {
         charge(1)?;
         if let Some(number) = item.downcast_ref::<CelInt>() {
+            // Whole numbers keep every digit; doubles would not.
             let sum = whole.unwrap_or(0_i64).checked_add(*number.inner());
             whole = Some(sum.ok_or_else(|| error("the sum exceeds 64 bits"))?);
         } else if let Some(number) = item.downcast_ref::<CelDouble>() {

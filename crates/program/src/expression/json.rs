@@ -64,9 +64,9 @@ fn wrap_number(number: &Number) -> Box<dyn Val> {
     }
 }
 
-/// Returns true if two values are equal, whether JSON or CEL values. CEL lists and maps support
-/// only their own types, so `==` is compiled to this function.
+/// Returns true if two values are equal, whether JSON or CEL values.
 pub(super) fn equal(a: &dyn Val, b: &dyn Val) -> bool {
+    // CEL lists and maps support only their own types, so `==` is compiled to this function.
     match (a.get_type().kind(), b.get_type().kind()) {
         (Kind::List, Kind::List) => equal_lists(a, b).unwrap_or(false),
         (Kind::Map, Kind::Map) => equal_maps(a, b).unwrap_or(false),

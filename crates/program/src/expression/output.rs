@@ -74,8 +74,7 @@ fn list(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String
     Ok(Value::Array(out))
 }
 
-/// Converts a map. CEL maps have no key order; keys are sorted first, so that the reported error is
-/// deterministic.
+/// Converts a map.
 fn map(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String> {
     let unreadable = "unreadable map";
     let fields = value.as_indexer().ok_or(unreadable)?;
@@ -85,6 +84,8 @@ fn map(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, String>
     while let Some(key) = keys.next() {
         named.push((key_text(key)?, key));
     }
+
+    // CEL maps have no key order; without one, the reported error would differ between runs.
     named.sort_by(|a, b| a.0.cmp(&b.0));
 
     let mut out = Map::new();
@@ -142,10 +143,10 @@ fn spend(left: &mut usize, bytes: usize) -> Result<(), String> {
 /// instance stores the error.
 const MAX_REASON_BYTES: usize = 300;
 
-/// Converts a CEL error to a short message. Omits the debug form of whole values, which some CEL
-/// errors contain.
+/// Converts a CEL error to a short message.
 pub(super) fn reason(error: &ExecutionError) -> String {
     let mut text = sentence(error);
+    // The instance stores the message, which can contain keys and texts of the payload.
     text.truncate(text.floor_char_boundary(MAX_REASON_BYTES));
     text
 }

@@ -13,13 +13,13 @@ pub(super) const PATTERN_UNITS: usize = 100;
 const CACHE_CAPACITY: usize = 32;
 
 /// Returns the compiled pattern, from a cache of the thread: CEL calls `matches` without the
-/// context of the evaluation. The cache does not affect results or costs. Matching takes time
-/// linear in the text for any pattern.
+/// context of the evaluation. Matching takes time linear in the text for any pattern.
 pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
     thread_local! {
         static CACHE: RefCell<Vec<Regex>> = const { RefCell::new(Vec::new()) };
     }
     CACHE.with_borrow_mut(|cached| {
+        // The cache affects neither results nor costs.
         if let Some(found) = cached.iter().find(|known| known.as_str() == pattern) {
             return Ok(found.clone());
         }
@@ -33,9 +33,7 @@ pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
     })
 }
 
-/// Returns the cost factor of a pattern for each unit of text. Matching takes up to one operation
-/// for each byte of the text and each state of the pattern, and a counted repetition multiplies the
-/// states.
+/// Returns the cost factor of a pattern for each unit of text.
 pub(super) fn pattern_weight(pattern: &str) -> usize {
     let bounds = pattern
         .split('{')
@@ -48,6 +46,8 @@ pub(super) fn pattern_weight(pattern: &str) -> usize {
             .max()
     });
 
+    // Matching takes up to one operation for each byte of the text and each state of the pattern,
+    // and a counted repetition multiplies the states.
     let repetitions = counts.fold(1_usize, |product, count| {
         product.saturating_mul(count.max(1))
     });

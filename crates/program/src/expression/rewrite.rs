@@ -31,6 +31,7 @@ impl Rewriter {
     fn node(&mut self, node: &mut IdedExpr) {
         if let Some((name, deep)) = chain(node) {
             let bound = self.bound.iter().rev().find(|bound| bound.name == name);
+
             // A field of a JSON element charges for itself when it is read.
             let pays = bound.is_some_and(|bound| !(bound.json && deep));
 
@@ -215,11 +216,12 @@ pub(super) fn wrap(node: &mut IdedExpr, function: &str, more: Vec<IdedExpr>) {
 }
 
 /// Rewrites `a == b` to `@equal(a, b)`, which supports JSON on either side, and `a in b` likewise.
-/// Skips plain literals, which CEL compares correctly.
 fn know_json(node: &mut IdedExpr) {
     let Expr::Call(call) = &mut node.expr else {
         return;
     };
+
+    // CEL compares plain literals correctly.
     let has_literal = call
         .args
         .iter()

@@ -36,6 +36,7 @@ pub(super) fn last_index_of(search: &Search<'_>) -> Result<Option<usize>, Execut
         let length = text.chars().count();
         return Ok(Some(offset.map_or(length, |offset| offset.min(length))));
     }
+
     // A match that starts at the offset or before it ends at this byte or before it.
     let end = offset.map_or(text.len(), |offset| {
         byte_of(text, offset).saturating_add(needle.len())

@@ -237,6 +237,7 @@ fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
         || ExecutionError::no_such_overload("@pairs", vec![range.get_type().name().to_owned()]);
 
     let mut items = range.as_iterable().ok_or_else(no_range)?.iter();
+
     // A list of pairs, because the interpreter binds one variable only.
     let mut all: Vec<(Box<dyn Val + 'v>, Box<dyn Val + 'v>)> = Vec::new();
     if range.get_type().kind() == Kind::List {

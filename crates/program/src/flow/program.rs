@@ -153,6 +153,8 @@ impl FlowProgram {
         match state {
             None => {
                 let state = FlowState::new(submitted);
+
+                // A text that does not compile must not start an instance.
                 self.cache
                     .of(&state)
                     .map_err(|error| invalid(error.to_string()))?;
@@ -281,6 +283,9 @@ fn stored(
     }
 
     state.machine = std::mem::take(&mut transition.state);
+
+    // The last fact of the transition that ends an instance is its result, which the parent
+    // receives.
     if state.returns_results && transition.status == Status::Completed {
         let mut view = machine::view(&flow.saga, &state.machine).unwrap_or_default();
         transition.work.push(Work::Fact(Fact::new(
@@ -314,6 +319,7 @@ fn without_data(event: &Event) -> Event {
 }
 
 fn exceeds(state: &FlowState, payload: &Value) -> bool {
+    // The state grows by about the size of the result in JSON.
     let bytes = serde_json::to_vec(payload).map_or(usize::MAX, |text| text.len());
     state.machine.len().saturating_add(bytes) > MAX_RESULTS_BYTES
 }

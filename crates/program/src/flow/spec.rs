@@ -208,7 +208,7 @@ impl FlowSpec {
 }
 
 impl FlowJob {
-    /// Returns the job as a step. Only its prerequisites and dependencies order it.
+    /// Returns the job as a step.
     fn step(&self) -> Step {
         let job = JobAction {
             kind: self.kind.clone(),
@@ -221,6 +221,7 @@ impl FlowJob {
         };
         Step {
             id: self.id.clone(),
+            // Only its prerequisites and dependencies order a job, not its position.
             after: Some(StepDependencies {
                 steps: Vec::new(),
                 join: crate::definition::Join::All,

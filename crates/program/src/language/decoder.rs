@@ -138,6 +138,7 @@ impl Decoder<'_> {
         fields: &Fields<'_>,
         name: &str,
     ) -> Option<C::Value> {
+        // A value that is no map is already reported as a whole.
         if fields.is_map && fields.get(name).is_none() {
             self.report(RawDiagnostic::new(
                 &fields.path,

@@ -15,6 +15,7 @@ pub(super) const MISSING_COMPENSATION: &str = "OL03";
 pub(super) fn no_failure_path(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let endless = context.steps().filter(|(i, step)| {
         let has_saga_timer = context.definition.timeout.is_some() && !context.past_pivot(*i);
+
         // Something ends an instance that stays active; the compiler checks it.
         let is_ended = has_saga_timer || context.definition.keep_active;
         waits(step) && step.fail.is_empty() && step.timeout.is_none() && !is_ended
@@ -32,10 +33,10 @@ pub(super) fn no_failure_path(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
         .collect()
 }
 
-/// Returns true if the step awaits a result that may never arrive. A command without `ok` ends when
-/// it is accepted or rejected.
+/// Returns true if the step awaits a result that may never arrive.
 fn waits(step: &Step) -> bool {
     match step.action.traits().completion {
+        // Without `ok`, a command ends when it is accepted or rejected.
         Completion::Acceptance => !step.ok.is_empty(),
         Completion::Event | Completion::User => true,
         Completion::Outcome | Completion::Timer | Completion::None => false,
@@ -128,6 +129,7 @@ pub(super) fn outlasts_saga_timeout(context: &LintContext<'_>) -> Vec<RawDiagnos
         return Vec::new();
     };
 
+    // The saga timer no longer runs past the pivot.
     let long = context.steps().filter(|(i, step)| {
         let longest = constant(&step.timeout).max(step.action.kind().duration());
         longest.is_some_and(|time| time >= saga_timeout) && !context.past_pivot(*i)

@@ -143,6 +143,8 @@ impl DataSamples {
     /// data.
     fn of(&self, definition: &Definition, source: &Source<'_>) -> Option<Vec<&Value>> {
         let Source { kind, step } = source;
+
+        // An upcast template reads the data before the expressions do.
         if kind.is_some_and(|kind| definition.events.contains_key(kind)) {
             return None;
         }
@@ -300,6 +302,7 @@ fn lacks(sample: &Value, fields: &[String]) -> bool {
         match at.as_object().map(|map| map.get(field)) {
             Some(Some(value)) => at = value,
             Some(None) => return true,
+            // A value that is no map does not tell which fields exist.
             None => return false,
         }
     }

@@ -89,11 +89,13 @@ pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagn
             let Some(step) = steps.get(next) else {
                 continue;
             };
+
             // A step with `after`, or one that a switch selects, does not follow by its position.
             if step.after.is_some() || !context.order.selected_by[next].is_empty() {
                 continue;
             }
 
+            // If another case is selected, the step is bypassed with its branch.
             let ending = branches.iter().find(|other| {
                 context.order.exclude(**other, *branch) && !context.has_followers(**other)
             });
@@ -119,6 +121,7 @@ pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagn
 
 /// OL11: a pivot without successors.
 pub(super) fn pivot_without_effect(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    // A pivot only forbids the compensation of what precedes it when a later step fails.
     let last = context
         .steps()
         .filter(|(i, step)| step.pivot && !context.has_followers(*i));

@@ -165,6 +165,7 @@ impl<'d> DefinitionGroup<'d> {
             return None;
         }
 
+        // The definition can be deployed later, so this is a warning (ADR 0060).
         let message = format!("no definition of the saga `{}` is present", child.saga);
         let names = self
             .members
@@ -251,9 +252,6 @@ fn wrong_start_event(
 }
 
 /// Reports a child saga whose `correlate` gives another id than its parent.
-///
-/// Ids are compared as templates. Different expressions can have equal values, so they are
-/// accepted.
 fn wrong_address(
     path: &str,
     child: &ChildSagaAction,
@@ -275,6 +273,7 @@ fn wrong_address(
     let own = template_at(&child.data, field)?;
 
     let message = match &child.correlation {
+        // Ids are compared as templates. Different expressions can have equal values.
         Some(given) if can_be_equal(given, own) => return None,
         Some(given) => format!("the id of the child is `{}`", text_of(given)),
         None => "without `correlation`, the id of the child is that of this instance and the step"

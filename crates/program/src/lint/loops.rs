@@ -45,6 +45,7 @@ pub(super) fn constant_condition(context: &LintContext<'_>) -> Vec<RawDiagnostic
             continue;
         }
 
+        // The condition stays as it is: one round, or the maximum number of rounds.
         let message = format!(
             "no step of the loop `{}` saves a variable that its `{keyword}` reads",
             step.id

@@ -73,6 +73,7 @@ impl UsedVariables {
     pub(super) fn search_text(&mut self, text: &str) {
         for (at, _) in text.match_indices("vars") {
             let rest = &text[at + "vars".len()..];
+
             // `vars` can be a part of another name.
             if text[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '.'))
                 || rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')

@@ -17,9 +17,9 @@ use crate::definition::Join;
 use crate::steps::kind::StartError;
 use crate::steps::{CompiledCase, select};
 
-/// Starts all ready steps. Steps that finish immediately allow their successors to start in the
-/// same transition. A loop that begins another round allows its first steps to start.
+/// Starts all ready steps.
 pub(super) fn advance(run: &mut Execution<'_>) {
+    // A loop that begins another round allows its first steps, which come earlier in the order.
     while start_ready(run) {}
 }
 
@@ -102,6 +102,7 @@ fn start_step(
         return Ok(());
     }
 
+    // A restart and the end of a loop are no requests: they change the state of the run.
     if let Some(restart) = step.action.kind.restart() {
         return restart::restart(run, at, restart);
     }

@@ -57,6 +57,8 @@ pub(super) fn apply_step_input(
     }
 
     emit_result(run, step_input);
+
+    // Any result ends the doubt, not only the decision of the operator.
     close_in_doubt_task(run, at);
 
     match update {
@@ -240,6 +242,7 @@ fn failed(
 
     run.add_step_note(at, &cause.code);
     fail_step(run, at, step_state, cause);
+
     // The upstream may have executed the step although no response arrives (ADR 0016).
     if step_input.certainty == Certainty::Unknown {
         compensate_unknown(run, at);

@@ -49,6 +49,7 @@ pub(super) fn collect(
     }
 
     collected.keys.push(key);
+
     // The payloads are stored only if an expression reads them.
     if collection.keeps_data
         && let Value::Array(list) = &mut collected.data

@@ -24,6 +24,7 @@ const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(1);
 pub(super) fn start_compensation(run: &mut Execution<'_>, cause: FailureCause) {
     abandon_all(run);
     run.cancel_saga_timer();
+
     // A cancellation is no failure of the instance.
     if !run.state.flags.has(Flags::CANCELLED) {
         run.failure = Some(cause.clone());
@@ -73,6 +74,7 @@ pub(super) fn abandon(run: &mut Execution<'_>, at: StepIndex) {
     if !run.state.entry(at).state.is_in_progress() {
         return;
     }
+
     // Only its elements have outstanding work; each is abandoned on its own.
     if at.element.is_none() && run.step(at).foreach.is_some() {
         run.state.steps[at.step] = StepEntry::of(StepState::Abandoned);
@@ -104,6 +106,8 @@ pub(super) fn compensate_unapplied(run: &mut Execution<'_>) {
         for at in run.step_and_elements(step) {
             // The input can be the result itself, after a redrive.
             let is_settled = run.settles.as_deref() == Some(run.tag_of(at, false).as_str());
+
+            // The result is a dead letter, so that no other result follows.
             if !is_settled && run.has_unapplied_result(at) {
                 compensate_unknown(run, at);
             }
@@ -128,8 +132,7 @@ pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool
 }
 
 /// Discards these steps before a join: bypasses pending steps, abandons those in progress, and
-/// schedules the compensation of completed ones. Past rounds of a loop that contains the join stay
-/// completed.
+/// schedules the compensation of completed ones.
 pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[usize]) {
     for step in steps.iter().copied() {
         for at in run.step_and_elements(step) {
@@ -143,6 +146,7 @@ pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[us
         }
     }
 
+    // Past rounds of a loop that contains the join stay completed.
     let in_loop = run.saga.steps[join].in_loop;
     for at in run.state.done.clone() {
         let is_past = in_loop.is_some() && run.step(at).in_loop == in_loop && at.element.is_some();
@@ -153,16 +157,18 @@ pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[us
     }
 }
 
-/// Requests the next compensation, last completed first, unless one is in progress. In the
-/// compensating phase, all completed steps are compensated; in the running phase, only discarded
-/// ones.
+/// Requests the next compensation, last completed first, unless one is in progress.
 pub(super) fn compensate_next(run: &mut Execution<'_>) {
     let compensation_started = run.state.flags.has(Flags::COMPENSATION_STARTED);
+
+    // If the awaited child saga succeeds, its step is the last completed one (ADR 0065).
     if compensation_started && awaits_child(run) {
         return;
     }
 
     while run.state.compensating_step.is_none() {
+        // In the compensating phase, all completed steps are compensated; in the running phase,
+        // only discarded ones. The last completed step comes first.
         let next = run.state.done.iter().rposition(|at| {
             compensation_started || run.state.entry(*at).state == StepState::CompensationPending
         });
@@ -171,6 +177,8 @@ pub(super) fn compensate_next(run: &mut Execution<'_>) {
         };
 
         let at = run.state.done.remove(index);
+
+        // Attempts of the compensation count from one; those of the action have ended.
         run.state.entry_mut(at).retries = 0;
 
         if run.step(at).compensation.is_none() {

@@ -148,10 +148,11 @@ impl CompiledAction {
         }
     }
 
-    /// Returns the maximum number of attempts of the machine. Providers retry by themselves.
+    /// Returns the maximum number of attempts of the machine.
     pub(super) fn max_attempts(&self) -> u32 {
         match (self.kind.traits().completion, &self.options.retry) {
             (Completion::Acceptance, Some(retry)) => retry.max_attempts.unwrap_or(u32::MAX),
+            // Providers retry by themselves.
             (_, _) => 1,
         }
     }

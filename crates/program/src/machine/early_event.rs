@@ -31,6 +31,7 @@ pub(super) fn keep_early(run: &mut Execution<'_>, event: &Event) -> Result<bool,
     }
 
     if early(run).len() >= MAX_EARLY_EVENTS {
+        // The event becomes a dead letter.
         let message = format!(
             "{kind}: its step has not started, and {MAX_EARLY_EVENTS} events are already kept"
         );
@@ -38,6 +39,7 @@ pub(super) fn keep_early(run: &mut Execution<'_>, event: &Event) -> Result<bool,
     }
 
     let expires_at = run.context.now.saturating_add(ttl);
+
     // Only a step that counts events needs their keys.
     let key = if run.saga.collects(kind) {
         event_key(event)

@@ -328,6 +328,7 @@ impl<'a> Execution<'a> {
             self.cancel_timer(name);
         }
 
+        // Most states have no optional part, so that the tag is not computed.
         if self.state.extra.is_some() {
             self.remove_child_and_escalation(&self.tag_of(at, old.state.is_compensation()));
         }

@@ -26,6 +26,7 @@ pub(super) fn start_elements(
             .insert(name.clone(), Value::Array(vec![Value::Null; list.len()]));
     }
 
+    // The list is stored, because variables can change while its elements are in progress.
     run.state.set_elements(index, list);
     run.state.steps[index] = StepEntry::of(StepState::Running);
     start_next_elements(run, index);

@@ -52,6 +52,7 @@ fn run_handler(
 
     for (index, task) in handler.tasks.iter().enumerate() {
         let bindings = run.saga_bindings().event(event);
+
         // Each event is a round of its own.
         let round = event.dedupe_key().hash_with(&index.to_le_bytes());
         let starts_child = matches!(task.kind, CompiledActionKind::Saga(_));
@@ -122,6 +123,7 @@ fn open_child(
         .filter(|work| is_handler_child(&work.tag))
         .count();
     let children = &mut run.state.run.events.children;
+
     // A start request that is repeated has the tag of its event, and starts no second child.
     if children.iter().any(|child| child.tag == start.tag) {
         return Ok(());
@@ -129,6 +131,7 @@ fn open_child(
 
     // Each open child is a part of the state. One that is not awaited is in the pending work only.
     if pending.max(children.len()) >= MAX_HANDLER_CHILDREN {
+        // The event becomes a dead letter, which is redriven when some have ended (ADR 0075).
         let message =
             format!("on[{number}]: {MAX_HANDLER_CHILDREN} child sagas of event handlers are open");
         return Err(ProgramError::Evaluation(message));

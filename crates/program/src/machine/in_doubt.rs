@@ -85,6 +85,7 @@ pub(super) fn request_again(run: &mut Execution<'_>, at: StepIndex) {
 
     let entry = run.state.entry_mut(at);
     entry.retries = entry.retries.saturating_add(1);
+
     // No step starts while the saga is stuck; the next advance requests the pending step.
     if run.state.phase == Phase::Stuck {
         run.state.entry_mut(at).state = StepState::Pending;

@@ -26,6 +26,7 @@ pub(super) fn match_event<'e>(
         .ok_or("the saga does not consume this event")?;
 
     let mut last_reason = "no condition of the steps that await this event holds";
+
     // A step that awaits the event takes precedence over one that no longer does.
     for late in [false, true] {
         for entry in entries {

@@ -120,6 +120,7 @@ impl StateMigrator<'_> {
                     .push(format!("step `{}` has no mapping", step.id));
             }
 
+            // Two states cannot become one.
             if let Some(first) = target.and_then(|target| selected.insert(target, &step.id)) {
                 self.blocked.push(format!(
                     "steps `{first}` and `{}` map to the same step",
@@ -376,6 +377,7 @@ impl StateMigrator<'_> {
             return;
         }
 
+        // A timeout that the old version lacks begins now.
         let bindings = Bindings::new(context.key).vars(&new.vars);
         match self.to.deadline(context.now, &bindings) {
             Ok(until) => new.until = until,
@@ -450,8 +452,9 @@ impl StateMigrator<'_> {
     }
 
     /// Returns all timer changes. Step timers keep their due times under new names; the saga timer
-    /// is kept, armed or cancelled. No timer is armed while the instance is stuck.
+    /// is kept, armed or cancelled.
     fn timers(&self, before: &Execution<'_>, after: &Execution<'_>) -> Vec<TimerChange> {
+        // No timer is armed while the instance is stuck.
         if self.old.phase == Phase::Stuck {
             return Vec::new();
         }

@@ -130,6 +130,8 @@ pub(super) fn force_complete(run: &mut Execution<'_>) -> Result<(), NoTransition
     };
 
     cancel_outstanding(run, at);
+
+    // Nothing of the instance may be in progress after its end.
     abandon_all(run);
     stop_late_waits(run);
     run.state.done.clear();

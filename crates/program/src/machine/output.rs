@@ -158,9 +158,9 @@ fn event_name(event: &EventType) -> Name {
     Name::new(event.as_str()).expect("the maximum length of a name exceeds that of an event type")
 }
 
-/// Adds the wait for an event. Steps that await the same event share a wait, which lasts while one
-/// of them waits.
+/// Adds the wait for an event.
 fn push_event(wait: Wait, waits: &mut Vec<Wait>) {
+    // Steps that await the same event share a wait, which lasts while one of them waits.
     match waits.iter_mut().find(|other| other.is_like(&wait)) {
         Some(other) => other.is_new &= wait.is_new,
         None => waits.push(wait),

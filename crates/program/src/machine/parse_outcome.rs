@@ -140,6 +140,8 @@ fn is_operator_decision(
     if run.state.entry(at).state.is_in_doubt() {
         return true;
     }
+
+    // The task can be closed in the meantime; no result of a provider has this name.
     if !action.asks_operator() || decision.as_str() != NOT_EXECUTED {
         return false;
     }

@@ -25,6 +25,7 @@ pub(super) fn end_loop_round(
         run.add_step_note(at, &format!("ended after {}", rounds(next)));
     } else if next < repeat.max {
         begin_round(run, end, next)?;
+
         // The step stays pending, so that joins and phases need no rule for loops (ADR 0064).
         run.add_step_note(at, &format!("round {next}"));
         return Ok(());
@@ -68,6 +69,8 @@ fn begin_round(run: &mut Execution<'_>, end: usize, next: usize) -> Result<(), S
     check_values(run, end, past.as_ref())?;
 
     let is_kept = |step: usize| kept.iter().any(|(of, _)| *of == step);
+
+    // The tags of the next round are other ones, so the key rounds of this one are not needed.
     forget_requests(run, &body, is_kept);
 
     for step in body {

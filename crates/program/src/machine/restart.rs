@@ -23,12 +23,14 @@ use crate::steps::kind::{EXPRESSION_ERROR, StartError};
 /// Code of a restart that waits for open work.
 const BLOCKED: &str = "restart_blocked";
 
-/// Begins a new run, or schedules the next attempt. One transition begins at most one run.
+/// Begins a new run, or schedules the next attempt.
 pub(super) fn restart(
     run: &mut Execution<'_>,
     at: StepIndex,
     restart: &CompiledRestart,
 ) -> Result<(), StartError> {
+    // A saga without waits would restart without end in one transition, so the next restart waits
+    // for a timer. A result of open work would be lost, because the new run does not know its step.
     if run.begins_run || !is_settled(run, at) {
         return Ok(schedule_retry(run, at, BLOCKED, StepState::Retrying)?);
     }
@@ -38,6 +40,7 @@ pub(super) fn restart(
     let new = State::new(run.saga.steps.len());
     let mut old = std::mem::replace(&mut run.state, new);
     if let Err(error) = init_run(run, EventData::of_result(&data)) {
+        // An invalid start event fails the step, not the input (ADR 0066).
         run.state = old;
         let message = format!("cannot begin a new run: {error}");
         return Err(StartError {
@@ -49,6 +52,7 @@ pub(super) fn restart(
     run.begins_run = true;
     run.new_run = Some(run.work.len());
     run.state.run.begin_run(&old.run, run.context.version);
+
     // An event that waits for its step is one of the new run as well.
     if let Some(extra) = old.extra.as_mut().filter(|extra| !extra.early.is_empty()) {
         run.state.extra_mut().early = std::mem::take(&mut extra.early);
@@ -84,8 +88,9 @@ pub(super) fn arm_timeout(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// Returns whether nothing of the run is open. Results of handler actions are not awaited.
+/// Returns whether nothing of the run is open.
 fn is_settled(run: &Execution<'_>, restart: StepIndex) -> bool {
+    // Results of handler actions are not awaited, and the input settles its own work.
     let has_pending_work = run.context.pending_work.iter().any(|work| {
         let tag = work.tag.as_str();
         work.survives_end && !tag.starts_with(ON) && run.settles.as_deref() != Some(tag)

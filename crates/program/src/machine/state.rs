@@ -164,6 +164,7 @@ impl State {
         let unreadable =
             |error: rmp_serde::decode::Error| ProgramError::InvalidState(error.to_string());
 
+        // The first byte is the header of the array, the second one the format.
         let state: Self = match bytes.get(1) {
             Some(1) => rmp_serde::from_slice::<Format1>(bytes)
                 .map_err(unreadable)?

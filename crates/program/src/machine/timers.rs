@@ -72,6 +72,7 @@ pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTran
 
 fn on_saga_timeout(run: &mut Execution<'_>) -> Result<(), NoTransition> {
     if run.state.phase != Phase::Running || run.state.flags.has(Flags::PIVOTED) {
+        // Past the pivot, the saga can only run forward.
         return Err(NoTransition::Ignored("the saga timeout no longer applies"));
     }
 
@@ -151,6 +152,7 @@ pub(super) fn rearm_timers(run: &mut Execution<'_>) {
 /// Returns what is known about an action whose timer fired.
 fn certainty_after_timeout(action: &CompiledAction) -> Certainty {
     let traits = action.kind.traits();
+
     // No result follows for a command that an event confirms. That of an effect or a job is final
     // at the same deadline. A task is closed, and a child saga is cancelled and reports its end.
     if traits.completion == Completion::Acceptance && action.awaits_event() {

@@ -50,8 +50,7 @@ pub(super) fn resolve(saga: &CompiledSaga, event: &Event) -> Result<VersionDecis
     )
 }
 
-/// Resolves the version of the response of an effect. A response that is not accepted counts as an
-/// unknown outcome, because the effect was executed: the step fails and is compensated.
+/// Resolves the version of the response of an effect.
 pub(super) fn resolve_response<'o>(
     run: &Execution<'_>,
     tag: &str,
@@ -88,6 +87,8 @@ pub(super) fn resolve_response<'o>(
                 schema_version: CURRENT_SCHEMA,
             },
             VersionedPayload::Unsupported(UnsupportedVersionPolicy::Compensate, message) => {
+                // The effect was executed, so its outcome is unknown: the step fails and is
+                // compensated.
                 WorkOutcome::TimedOut {
                     failure: schema_version(message),
                 }

@@ -2,7 +2,7 @@
 //!
 //! | input | no instance | dispatched | acknowledged | ended |
 //! |---|---|---|---|---|
-//! | delivery | dispatched; job: acknowledged | ignore; other content: reject | the same | the same |
+//! | delivery | dispatched; job: acknowledged | ignore; unequal: reject | the same | the same |
 //! | withdrawal | `error` | `error`; another message: reject | the same, cancel the flow | ignore |
 //! | acknowledge | reject | acknowledged | ignore | reject |
 //! | process, reject | reject | `processed`, `error`; a job: reject | the same | reject |
@@ -302,7 +302,7 @@ fn deliver(
     }
 }
 
-/// Stores a message. The answer to the delivery is its first report.
+/// Stores a message.
 fn receive(
     message: Message,
     mail: Option<MailTarget>,
@@ -317,6 +317,8 @@ fn receive(
             state.add_line(line, context.now);
             None
         });
+
+        // The answer to the delivery is the first report, so none is requested.
         return output(&state, work.into_iter().collect(), note);
     }
 
@@ -407,7 +409,7 @@ fn flow_ended(
     output(&state, vec![report], note)
 }
 
-/// Adds the outcome of the mail to the lines. The status of the message does not depend on it.
+/// Adds the outcome of the mail to the lines.
 fn mail_ended(
     mut state: ReceivedMessage,
     outcome: &WorkOutcome,
@@ -417,6 +419,7 @@ fn mail_ended(
         return Ok(ProgramOutput::Ignored("a mail has a result".into()));
     };
     state.add_line(&line, context.now);
+    // A sender whose message has ended ignores reports.
     let report = (!state.status.is_final()).then(|| state.request_report());
     output(&state, report.into_iter().collect(), note)
 }

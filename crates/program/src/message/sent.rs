@@ -158,9 +158,12 @@ impl SentMessage {
     /// Applies a report, which proves the delivery. Returns whether anything changes.
     fn report(&mut self, report: Report, now: Timestamp) -> bool {
         let is_first = self.delivered_at.is_none();
+
+        // A report proves the delivery, whose own response can be lost.
         self.delivered_at.get_or_insert(now);
 
         let has_lines = report.total_lines > self.total_lines;
+
         // Reports can overtake each other; a status only increases.
         if report.status < self.status || report.status == self.status && !has_lines {
             return is_first;

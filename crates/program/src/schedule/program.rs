@@ -127,6 +127,7 @@ fn signal(
         (RESUME, Some(state)) if !state.paused => {
             Ok(ProgramOutput::Ignored("it is not paused".into()))
         }
+        // A resume continues after now: due times of the pause are not made up for.
         (RESUME, Some(state)) => transition(state, context, |state, own, _| {
             state.paused = false;
             state.pass(own, context.now);
@@ -184,6 +185,8 @@ fn put(
         state.paused = false;
         state.counts = Counts::default();
         state.cursor = context.now;
+
+        // The number tells the runs of the new schedule from those of the deleted one.
         state.recreations += 1;
     } else if let Ok(compiled) = compiled(&state.spec) {
         state.finish(
@@ -297,6 +300,7 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         .fires_at
         .map(|due| Wait::new(WaitKind::Timer, name, Some(due)));
 
+    // A deleted schedule whose runs continue has ended: they are child sagas of their own.
     let status = if state.has_ended() {
         Status::Completed
     } else {

@@ -204,6 +204,7 @@ impl ScheduleState {
                 break;
             }
 
+            // The due time is older than the catch-up window, for example after an outage.
             if now.duration_since(fires) > own.compiled.catch_up {
                 missed += 1;
                 self.cursor = due;
@@ -244,8 +245,7 @@ impl ScheduleState {
     }
 
     /// Decides the due times up to `now`, because a specification with other due times replaces
-    /// this one. If jitter delays the start of a due time, the next specification starts it, or it
-    /// is decided now if that does not contain it.
+    /// this one.
     pub(super) fn finish(
         &mut self,
         own: &Schedule<'_>,
@@ -264,8 +264,11 @@ impl ScheduleState {
             .after(self.cursor)
             .take_while(|due| *due <= now);
 
+        // Jitter delays the start of this due time. The next specification starts it; if it does
+        // not contain it, it is decided now.
         if let Some(due) = open.next() {
             let before = due.saturating_sub(Duration::from_millis(1));
+
             // Its other due times up to now, if there are any, lie before the change.
             let until_now = |times: &Compiled| {
                 times
@@ -289,6 +292,7 @@ impl ScheduleState {
                 },
                 now,
             );
+
             // More than the number that one transition decides, or more than can run.
 
             self.counts.missed += open
@@ -326,6 +330,7 @@ impl ScheduleState {
             Overlap::Allow if self.running.len() < MAX_RUNNING => {
                 self.start(own, requests, due, now);
             }
+            // One due time waits; further ones would pile up behind a run that does not end.
             Overlap::Queue if self.queued.is_none() => {
                 requests.notes.push(format!("queued {}", due.at));
                 self.queued = Some(due);
@@ -367,6 +372,7 @@ impl ScheduleState {
         };
 
         self.counts.started += 1;
+
         // The run of a deleted schedule with the same due time can still be in progress.
         if self
             .running
@@ -473,6 +479,7 @@ fn fire_time(compiled: &Compiled, name: &str, due: Timestamp) -> Timestamp {
         return due;
     }
 
+    // A start is never delayed beyond the next due time.
     let gap = compiled
         .times
         .next_after(due)

@@ -92,6 +92,7 @@ impl Times {
             ));
         }
 
+        // The times count from the anchor, so that they do not drift with the starts.
         let interval = i64::try_from(interval.as_millis())
             .map_err(|_| "every: the interval is too long".to_owned())?;
         Ok(Self(Kind::Every {
@@ -205,12 +206,13 @@ pub fn local_time(time: Timestamp, zone: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Returns the next time of an expression that names its hours. The search runs on local times,
-/// which are due once each.
+/// Returns the next time of an expression that names its hours.
 fn next_local(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant> {
+    // The search runs on local times, which are due once each.
     let mut local = zone.to_datetime(after);
     loop {
         local = cron.find_next_occurrence(&local, false).ok()?;
+
         // A local time that exists twice is due at its first instant, also if `after` is between
         // the two.
         match resolve(zone, local)? {
@@ -242,9 +244,9 @@ fn resolve(zone: &TimeZone, local: DateTime) -> Option<Instant> {
     }
 }
 
-/// Returns the next time of an expression for all hours: the search runs with a fixed offset up to
-/// each change of the offset.
+/// Returns the next time of an expression for all hours.
 fn next_elapsed(cron: &Cron, zone: &TimeZone, after: Instant) -> Option<Instant> {
+    // The search runs with a fixed offset up to each change of the offset.
     let mut offset = zone.to_offset(after);
     let mut local = zone.to_datetime(after);
     let mut transitions = zone.following(after);

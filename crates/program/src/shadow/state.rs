@@ -230,6 +230,8 @@ impl ShadowState {
             let pause = pause.max(if is_idle { IDLE_PAUSE } else { MIN_PAUSE });
             self.next_at = Some(now.saturating_add(pause));
             match active {
+                // New instances have another definition than the live one, so there is nothing to
+                // compare.
                 Some(active) if active == self.spec.candidate.hash => {
                     self.end(ShadowStatus::Promoted);
                 }
@@ -279,6 +281,7 @@ impl ShadowState {
         self.pages += 1;
 
         let slots = self.spec.shards.get(self.shard);
+
         // A page in another shard has no access to the instance of the shadow, which has the
         // specification.
         let spec = slots.map(|_| self.spec.clone());
@@ -324,6 +327,7 @@ impl ShadowState {
                 known.instances.extend(instances);
                 known.instances.truncate(MAX_EXAMPLES);
             } else if self.kinds.len() < MAX_KINDS {
+                // The state of the shadow contains the examples, so both numbers are limited.
                 let mut instances = instances;
                 instances.truncate(MAX_EXAMPLES);
                 self.kinds.push(DifferenceKind {

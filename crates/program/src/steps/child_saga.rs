@@ -90,8 +90,7 @@ pub(crate) struct CompiledChildSaga {
 }
 
 impl CompiledChildSaga {
-    /// Returns the correlation id of the definition, or that of the parent and the tag. A child
-    /// that is restarted after an operator decision requires another id.
+    /// Returns the correlation id of the definition, or that of the parent and the tag.
     fn correlation(&self, context: &RequestContext<'_>) -> Result<CorrelationId, EvalError> {
         let parent = &context.key.correlation;
         let tag = context.tag;
@@ -115,6 +114,7 @@ impl CompiledChildSaga {
             )?),
             // The parent may have an id that only stored instances have.
             (None, 0) => CorrelationId::new(format!("{parent}:{tag}")),
+            // A child that is restarted after a decision of an operator needs another id.
             (None, retries) => {
                 CorrelationId::new(format!("{parent}:{tag}:{}", retries.saturating_add(1)))
             }

@@ -115,6 +115,7 @@ impl CompiledTimeLimit {
             }
             TimeLimit::Computed(source) => {
                 let expression = compiler.condition(site.at(&path), Some(source))?;
+
                 // A value that no variable changes fails when the definition is deployed, not in
                 // each instance.
                 for value in expression.constant_results() {
@@ -146,6 +147,7 @@ impl CompiledTimeLimit {
     ) -> Result<Duration, EvalError> {
         match self {
             CompiledTimeLimit::Constant(duration) => Ok(*duration),
+            // Evaluated once, when the time begins; the timer stores the result (ADR 0075).
             CompiledTimeLimit::Computed(expression) => {
                 limit_of(&expression.evaluate(bindings)?, Some(now))
                     .map_err(|reason| expression.error(reason))

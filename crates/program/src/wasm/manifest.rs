@@ -93,6 +93,7 @@ pub(super) fn read(guest: &WasmModule) -> Result<ModuleManifest, Vec<RawDiagnost
     let output;
     let text = match guest.sections(SECTION)[..] {
         [section] => section,
+        // Some compilers cannot write custom sections.
         [] if guest.exports(module::MANIFEST) => {
             output = guest
                 .call(module::MANIFEST, &[])

@@ -34,6 +34,8 @@ impl WasmModule {
     pub(super) fn compile(bytes: &[u8]) -> Result<Self, Vec<RawDiagnostic>> {
         let invalid =
             |reason: String| vec![RawDiagnostic::new("", format!("invalid module: {reason}"))];
+        // A call clears all local variables at the cost of one instruction, so fuel does not bound
+        // them.
         if let Some(reason) = too_many_locals(bytes) {
             return Err(invalid(reason));
         }
@@ -68,6 +70,7 @@ impl WasmModule {
     /// Creates an instance without a call, to detect failures of the start function and the
     /// segments.
     pub(super) fn check_instantiation(&self) -> Result<(), String> {
+        // A start function or a segment that fails would fail each transition.
         let mut call = ModuleCall::new(self);
         call.enter(self)
             .map(|_| ())
@@ -150,11 +153,12 @@ impl WasmModule {
     }
 }
 
-/// Returns the configuration of the engine. The same bytes and calls produce the same results and
-/// use the same fuel: no threads, no relaxed SIMD (neither is compiled in), canonical NaN,
-/// translation before the first call.
+/// Returns the configuration of the engine.
 fn config() -> Config {
     let mut config = Config::default();
+
+    // The same bytes and calls must produce the same results and use the same fuel: no threads, no
+    // relaxed SIMD (neither is compiled in), canonical NaN, translation before the first call.
     config.consume_fuel(true);
     config.compilation_mode(CompilationMode::Eager);
     config.enforced_limits(EnforcedLimits::strict());
@@ -164,9 +168,9 @@ fn config() -> Config {
     config
 }
 
-/// Returns a message for the first function that exceeds the limit of local variables. Ignores
-/// unreadable bytes, because the validation reports them.
+/// Returns a message for the first function that exceeds the limit of local variables.
 fn too_many_locals(bytes: &[u8]) -> Option<String> {
+    // The validation reports unreadable bytes.
     let payloads = Parser::new(0).parse_all(bytes).map_while(Result::ok);
     let bodies = payloads.filter_map(|payload| match payload {
         Payload::CodeSectionEntry(body) => Some(body),
@@ -257,10 +261,10 @@ impl ModuleCall {
             .saturating_sub(self.store.get_fuel().unwrap_or_default())
     }
 
-    /// Spends the used fuel from the budget of the transition. The limit of a module is an error of
-    /// the module; less fuel is that of the transition.
+    /// Spends the used fuel from the budget of the transition.
     fn spend_budget(&self) {
         budget::spend(1 + self.used_fuel() / FUEL_PER_UNIT);
+        // The limit of a module is an error of the module; less fuel is that of the transition.
         if self.is_out_of_fuel && self.fuel < MAX_FUEL {
             budget::exceed();
         }

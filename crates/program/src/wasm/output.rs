@@ -91,6 +91,7 @@ pub(super) fn parse_output(
         (None, Some(reason), None, None) => Ok(ProgramOutput::Ignored(reason.clone().into())),
         (None, None, Some(reason), None) => Ok(ProgramOutput::Rejected(reason.clone().into())),
         (None, None, None, Some(reason)) => Err(ProgramError::SchemaMismatch(reason.clone())),
+        // What the module intended is unknown, so no later input may be applied.
         _ => Err(ProgramError::Crashed(
             "its output must contain exactly one of `state`, `ignored`, `rejected` and `deadLetter`"
                 .to_owned(),

@@ -173,6 +173,7 @@ fn skip_reason(
 ) -> Option<&'static str> {
     let starts = match program_input {
         ProgramInput::Event(event) => match declared.events.get(&event.kind) {
+            // The manifest answers without a call of the module.
             None => return Some("the saga does not consume this event"),
             Some(declaration) => declaration.starts,
         },

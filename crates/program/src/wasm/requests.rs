@@ -268,6 +268,7 @@ fn command(
     declared: &ModuleManifest,
     context: &Context<'_>,
 ) -> Result<Work, String> {
+    // The node checks what the manifest lists when it loads the module.
     if declared.commands.binary_search(&request.name).is_err() {
         return Err(format!(
             "it requests the command `{}`, which its manifest does not list",

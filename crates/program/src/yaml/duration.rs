@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-/// Parses a duration, or returns a message with the valid forms. These are fewer than those of
-/// [`orlog_model::parse_duration`]: the schema of definitions describes them with a pattern.
+/// Parses a duration, or returns a message with the valid forms.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    // Fewer forms than those of the model are valid: the schema of definitions has a pattern for
+    // them.
     let is_valid = match text.strip_prefix('P') {
         Some(iso) => iso
             .chars()

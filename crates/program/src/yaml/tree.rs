@@ -121,6 +121,7 @@ impl TreeBuilder {
             }
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
                 Some(node) => {
+                    // The alias is expanded here, so its nodes count again.
                     let node = node.clone();
                     let cost = node.size;
                     self.push(node, cost, 0)
@@ -207,6 +208,7 @@ impl TreeBuilder {
     /// full copy.
     fn push(&mut self, node: Node, cost: usize, anchor: usize) -> Result<(), SyntaxError> {
         let at = node.at;
+
         // An alias repeats a whole value, so its nodes count each time: a small text cannot become
         // a large tree.
         self.nodes += if anchor > 0 { cost + node.size } else { cost };
@@ -300,7 +302,7 @@ impl Node {
     }
 }
 
-/// Converts a plain scalar. Infinities and numbers too large for JSON stay texts.
+/// Converts a plain scalar.
 fn plain_scalar(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -322,6 +324,7 @@ fn plain_scalar(text: &str) -> Value {
         return Value::from(integer);
     }
 
+    // Infinities and numbers too large for JSON stay texts.
     let double = unsigned.parse::<f64>().ok().and_then(Number::from_f64);
     double.map_or_else(|| Value::from(text), Value::Number)
 }

@@ -175,6 +175,7 @@ impl RunState {
     /// Returns the version of the next history entry of earlier runs to delete: one for each
     /// transition, so that the history does not grow with the number of runs.
     pub(in crate::machine) fn forget_next(&mut self) -> Option<u64> {
+        // One entry for each transition, so that the history is as long as the longest run.
         let version = self.forget_from;
         if version >= self.first_version {
             return None;
