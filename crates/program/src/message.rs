@@ -85,10 +85,10 @@ pub const LINE: &str = "orlog.inbox.line";
 pub fn type_of(state: &[u8]) -> Option<MessageType> {
     #[derive(Deserialize)]
     struct State {
-        message: Typed,
+        message: MessageHeader,
     }
     #[derive(Deserialize)]
-    struct Typed {
+    struct MessageHeader {
         #[serde(rename = "type")]
         kind: MessageType,
     }

@@ -82,15 +82,21 @@ fn orlog_functions(env: &mut Env) -> Result<(), cel::DeclarationError> {
 
     // Functions that charge: the rewriter puts them around inputs and costly calls (ADR 0037).
     env.add_overload(USE, "use", vec![DYN_TYPE], |args| copy(one(args)?))?;
-    env.add_overload(INPUT, "input", vec![DYN_TYPE], |args| paid(args, input))?;
+    env.add_overload(INPUT, "input", vec![DYN_TYPE], |args| {
+        charge_argument(args, input)
+    })?;
     env.add_overload("@distinct", "distinct", vec![DYN_TYPE], |args| {
-        paid(args, squared)
+        charge_argument(args, squared)
     })?;
     env.add_overload("@format", "format", vec![DYN_TYPE], |args| {
-        paid(args, clauses)
+        charge_argument(args, clauses)
     })?;
-    env.add_overload("@split", "split", vec![DYN_TYPE], |args| paid(args, pieces))?;
-    env.add_overload("@range", "range", vec![DYN_TYPE], |args| paid(args, number))?;
+    env.add_overload("@split", "split", vec![DYN_TYPE], |args| {
+        charge_argument(args, pieces)
+    })?;
+    env.add_overload("@range", "range", vec![DYN_TYPE], |args| {
+        charge_argument(args, number)
+    })?;
     env.add_overload("@join", "join", vec![LIST_TYPE], |args| join(&args))?;
     env.add_overload("@join", "join_with", vec![LIST_TYPE, STRING_TYPE], |args| {
         join(&args)
@@ -257,7 +263,7 @@ fn bind(
 }
 
 /// Returns the argument after charging the additional cost of the called function.
-fn paid<'b, 'v>(args: Args<'b, 'v>, units: fn(&dyn Val) -> usize) -> EvalResult<'b, 'v> {
+fn charge_argument<'b, 'v>(args: Args<'b, 'v>, units: fn(&dyn Val) -> usize) -> EvalResult<'b, 'v> {
     let value = one(args)?;
     charge(units(value.as_ref()))?;
     Ok(value)

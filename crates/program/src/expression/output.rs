@@ -25,7 +25,7 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
     spend(left, 1)?;
 
     if let Some(text) = value.downcast_ref::<CelString>() {
-        return paid(left, text.inner().to_owned());
+        return charge_text(left, text.inner().to_owned());
     }
     if let Some(integer) = value.downcast_ref::<CelInt>() {
         return Ok(Value::from(*integer.inner()));
@@ -46,16 +46,16 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
         return Ok(Value::Null);
     }
     if let Some(bytes) = value.downcast_ref::<CelBytes>() {
-        return paid(left, to_base64(bytes.inner()));
+        return charge_text(left, to_base64(bytes.inner()));
     }
     if let Some(kind) = value.downcast_ref::<CelType>() {
-        return paid(left, kind.name().to_owned());
+        return charge_text(left, kind.name().to_owned());
     }
 
     match value.get_type().kind() {
         Kind::List => list(value, depth, left),
         Kind::Map => map(value, depth, left),
-        Kind::Timestamp | Kind::Duration => paid(left, text_of(value)?),
+        Kind::Timestamp | Kind::Duration => charge_text(left, text_of(value)?),
         _ => Err(match value.get_type().name() {
             "optional_type" => {
                 "the value is an optional; end the expression with .orValue(…)".to_owned()
@@ -127,7 +127,7 @@ fn text_of(value: &dyn Val) -> Result<String, String> {
 }
 
 /// Charges for a text at its JSON size.
-fn paid(left: &mut usize, text: String) -> Result<Value, String> {
+fn charge_text(left: &mut usize, text: String) -> Result<Value, String> {
     spend(left, text.len())?;
     Ok(Value::String(text))
 }

@@ -17,10 +17,10 @@ const UNITS_PER_BYTE: u64 = 1;
 
 /// Compiled flows by the hash of their texts.
 #[derive(Debug, Default)]
-pub(super) struct FlowCache(Mutex<Cached>);
+pub(super) struct FlowCache(Mutex<CachedFlows>);
 
 #[derive(Debug, Default)]
-struct Cached {
+struct CachedFlows {
     flows: HashMap<[u8; 16], Arc<CompiledFlow>>,
     bytes: usize,
 }
@@ -51,7 +51,7 @@ impl FlowCache {
 
         let mut cached = cached();
         if cached.bytes + state.source.len() > MAX_BYTES {
-            *cached = Cached::default();
+            *cached = CachedFlows::default();
         }
         cached.bytes += state.source.len();
         cached.flows.insert(state.hash, Arc::clone(&flow));

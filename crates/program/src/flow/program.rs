@@ -196,7 +196,7 @@ impl FlowProgram {
                 .failures
                 .retain(|job, _| view["flow"]["jobs"][job] == "error");
         }
-        stored(state, output, &flow)
+        with_flow_state(state, output, &flow)
     }
 
     /// Applies the result of a job.
@@ -248,7 +248,7 @@ impl FlowProgram {
             WorkOutcome::Accepted => apply(outcome)?,
         };
 
-        stored(state, output, &flow)
+        with_flow_state(state, output, &flow)
     }
 
     fn advance(
@@ -260,12 +260,12 @@ impl FlowProgram {
         let flow = self.cache.of(&state)?;
         let machine = Some(state.machine.as_slice()).filter(|machine| !machine.is_empty());
         let output = machine::apply(&flow.saga, machine, input, context)?;
-        stored(state, output, &flow)
+        with_flow_state(state, output, &flow)
     }
 }
 
 /// Replaces the state of the step machine in an output by the state of the flow.
-fn stored(
+fn with_flow_state(
     mut state: FlowState,
     output: ProgramOutput,
     flow: &CompiledFlow,

@@ -4,7 +4,7 @@ use compact_str::format_compact;
 use orlog_model::{Fact, Failure, ParentEndPolicy, VariableChange, Work};
 use serde_json::Value;
 
-use super::collect::{Collected, collect};
+use super::collect::{CollectOutcome, collect};
 use super::compensate::{compensate_unknown, fail_compensation, schedule_retry};
 use super::complete::complete_step;
 use super::execution::{Execution, NoTransition};
@@ -47,10 +47,10 @@ pub(super) fn apply_step_input(
             return Err(NoTransition::Ignored("the step no longer collects events"));
         }
         match collect(run, at, collection, step_input)? {
-            Collected::Complete => {}
-            Collected::Waiting => return Ok(()),
-            Collected::Failed(failure) => {
-                failed(run, at, StepState::Failed, &step_input.failed(failure));
+            CollectOutcome::Complete => {}
+            CollectOutcome::Waiting => return Ok(()),
+            CollectOutcome::Failed(failure) => {
+                handle_failure(run, at, StepState::Failed, &step_input.failed(failure));
                 return Ok(());
             }
         }
@@ -63,7 +63,7 @@ pub(super) fn apply_step_input(
 
     match update {
         StepUpdate::Complete => complete(run, at, step_input.event)?,
-        StepUpdate::Fail(step_state) => failed(run, at, step_state, step_input),
+        StepUpdate::Fail(step_state) => handle_failure(run, at, step_state, step_input),
         StepUpdate::CompleteLate => complete_late(run, at, step_input.event),
         StepUpdate::ConfirmCompensation => {
             run.finish_wait(at, StepState::Compensated);
@@ -209,7 +209,7 @@ fn save_result(
 }
 
 /// Handles a failure: retries while attempts are left, otherwise fails permanently.
-fn failed(
+fn handle_failure(
     run: &mut Execution<'_>,
     at: StepIndex,
     step_state: StepState,

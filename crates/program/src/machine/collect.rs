@@ -10,7 +10,7 @@ use crate::limits::{MAX_COLLECTED_BYTES, MAX_COLLECTED_EVENTS, check_payload_wit
 use crate::steps::CompiledCollection;
 
 /// Result of one more event.
-pub(super) enum Collected {
+pub(super) enum CollectOutcome {
     /// The step waits for further events.
     Waiting,
     /// The step completes with this event.
@@ -36,7 +36,7 @@ pub(super) fn collect(
     at: StepIndex,
     collection: &CompiledCollection,
     step_input: &StepInput<'_>,
-) -> Result<Collected, NoTransition> {
+) -> Result<CollectOutcome, NoTransition> {
     let tag = run.tag_of(at, false);
     let id = &run.step(at).id;
     let collected = run.state.run.events.collected_mut(tag);
@@ -59,7 +59,7 @@ pub(super) fn collect(
 
     let count = collected.keys.len();
     let failed = |code: &str, message| {
-        Collected::Failed(Failure {
+        CollectOutcome::Failed(Failure {
             code: code.to_owned(),
             message,
         })
@@ -76,7 +76,7 @@ pub(super) fn collect(
     };
 
     match is_complete {
-        Ok(true) => Ok(Collected::Complete),
+        Ok(true) => Ok(CollectOutcome::Complete),
         Ok(false) if count >= MAX_COLLECTED_EVENTS => {
             let message =
                 format!("{id}: `until` does not hold after {MAX_COLLECTED_EVENTS} events");
@@ -88,8 +88,8 @@ pub(super) fn collect(
                 .map(|count| format!(" of {count}"))
                 .unwrap_or_default();
             run.add_step_note(at, &format!("event {count}{of}"));
-            Ok(Collected::Waiting)
+            Ok(CollectOutcome::Waiting)
         }
-        Err(error) => Ok(Collected::Failed(expression_error(&error))),
+        Err(error) => Ok(CollectOutcome::Failed(expression_error(&error))),
     }
 }

@@ -11,7 +11,9 @@ use super::state::{StepEntry, StepIndex};
 use super::step_state::StepState;
 use crate::contract::FailureCause;
 use crate::expression::{Bindings, EvalError};
-use crate::steps::kind::{Cancellation, Outstanding, Request, RequestContext, RequestLimits};
+use crate::steps::kind::{
+    Cancellation, OutstandingRequest, Request, RequestContext, RequestLimits,
+};
 
 /// `failure` in the compensation of completed steps that are not needed.
 static RACE_LOST: LazyLock<FailureCause> = LazyLock::new(|| FailureCause {
@@ -158,7 +160,7 @@ pub(super) fn cancel_outstanding(run: &mut Execution<'_>, at: StepIndex) {
         .iter()
         .find(|(of, _)| *of == tag)
         .map(|(_, child)| child.clone());
-    let outstanding = Outstanding {
+    let outstanding = OutstandingRequest {
         saga: &run.context.key.saga,
         step: &run.step(at).id,
         child,

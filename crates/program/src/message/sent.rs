@@ -293,15 +293,15 @@ impl Program for MessageProgram {
             (Some(state), ProgramInput::Event(event)) if event.kind.as_str() == REPORT => {
                 let report = serde_json::from_value(event.data.clone())
                     .map_err(|error| ProgramError::SchemaMismatch(format!("{REPORT}: {error}")))?;
-                reported(state, report, context)
+                apply_report(state, report, context)
             }
             (Some(_), ProgramInput::Event(_)) => Ok(ProgramOutput::Ignored(
                 "a message does not handle this event".into(),
             )),
             (Some(state), ProgramInput::WorkResult { outcome, .. }) => {
-                delivered(state, outcome, context)
+                delivery_ended(state, outcome, context)
             }
-            (Some(state), ProgramInput::Timer { name }) => timed_out(state, name, context),
+            (Some(state), ProgramInput::Timer { name }) => timer_fired(state, name, context),
             (Some(state), ProgramInput::Cancel { reason }) => cancel(state, reason, context),
         }
     }
@@ -341,7 +341,7 @@ fn send(
     }
 }
 
-fn reported(
+fn apply_report(
     mut state: SentMessage,
     report: Report,
     context: &Context<'_>,
@@ -354,7 +354,7 @@ fn reported(
     output(&state, before, Vec::new(), note)
 }
 
-fn delivered(
+fn delivery_ended(
     mut state: SentMessage,
     outcome: &WorkOutcome,
     context: &Context<'_>,
@@ -365,7 +365,7 @@ fn delivered(
             let report = serde_json::from_value(payload.clone()).map_err(|error| {
                 ProgramError::SchemaMismatch(format!("result of the delivery: {error}"))
             })?;
-            reported(state, report, context)
+            apply_report(state, report, context)
         }
         WorkOutcome::Accepted => Ok(ProgramOutput::Ignored("a delivery has a result".into())),
         WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. }
@@ -382,7 +382,7 @@ fn delivered(
     }
 }
 
-fn timed_out(
+fn timer_fired(
     mut state: SentMessage,
     timer: &str,
     context: &Context<'_>,

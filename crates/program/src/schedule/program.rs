@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::spec::ScheduleSpec;
-use super::state::{Counts, DueRun, FORMAT, Requests, Schedule, ScheduleState, compiled};
+use super::state::{Counts, DueRun, FORMAT, Requests, Schedule, ScheduleState, compile_spec};
 use super::{DELETE, PAUSE, PUT, RESUME, SAGA, TRIGGER};
 use crate::built_in::{decode, encode, event_type, reference};
 use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
@@ -162,7 +162,7 @@ fn put(
         .map_err(|error| ProgramError::SchemaMismatch(format!("{PUT}: {error}")))?;
     let invalid = |error: String| ProgramError::SchemaMismatch(format!("{PUT}: {error}"));
     let name = context.key.correlation.as_str();
-    let next = compiled(&spec).map_err(invalid)?;
+    let next = compile_spec(&spec).map_err(invalid)?;
     super::check_name(name).map_err(invalid)?;
 
     let Some(mut state) = state else {
@@ -188,7 +188,7 @@ fn put(
 
         // The number tells the runs of the new schedule from those of the deleted one.
         state.recreations += 1;
-    } else if let Ok(compiled) = compiled(&state.spec) {
+    } else if let Ok(compiled) = compile_spec(&state.spec) {
         state.finish(
             &Schedule {
                 name,
@@ -271,7 +271,7 @@ fn transition(
     context: &Context<'_>,
     apply: impl FnOnce(&mut ScheduleState, &Schedule<'_>, &mut Requests) -> bool,
 ) -> Result<ProgramOutput, ProgramError> {
-    let compiled = compiled(&state.spec).map_err(ProgramError::InvalidState)?;
+    let compiled = compile_spec(&state.spec).map_err(ProgramError::InvalidState)?;
     let own = Schedule {
         name: context.key.correlation.as_str(),
         compiled: &compiled,

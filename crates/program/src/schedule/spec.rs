@@ -108,7 +108,7 @@ impl fmt::Display for ScheduleError {
 
 /// Validated specification.
 #[derive(Debug)]
-pub(super) struct Compiled {
+pub(super) struct CompiledSchedule {
     pub(super) saga: SagaName,
     pub(super) event: Option<EventType>,
     pub(super) times: Times,
@@ -163,7 +163,7 @@ impl ScheduleSpec {
         }
     }
 
-    pub(super) fn compile(&self) -> Result<Compiled, Vec<ScheduleError>> {
+    pub(super) fn compile(&self) -> Result<CompiledSchedule, Vec<ScheduleError>> {
         let mut errors = Vec::new();
         let saga = keep(&mut errors, "saga", SagaName::for_path(self.saga.as_str()));
         if is_built_in(&self.saga) {
@@ -207,7 +207,7 @@ impl ScheduleSpec {
             (Some(saga), Some(event), Some(times), Some(catch_up), Some(jitter))
                 if errors.is_empty() =>
             {
-                Ok(Compiled {
+                Ok(CompiledSchedule {
                     saga,
                     event,
                     times,
@@ -221,7 +221,7 @@ impl ScheduleSpec {
     }
 }
 
-impl Compiled {
+impl CompiledSchedule {
     /// Returns the data of a start event.
     pub(super) fn data(
         &self,

@@ -23,7 +23,7 @@ use orlog_model::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::spec::{Compiled, Overlap, ScheduleSpec};
+use super::spec::{CompiledSchedule, Overlap, ScheduleSpec};
 
 /// Version of the state.
 pub(super) const FORMAT: u16 = 1;
@@ -170,7 +170,7 @@ impl ScheduleState {
             return Ok(Vec::new());
         }
 
-        let compiled = compiled(&self.spec)?;
+        let compiled = compile_spec(&self.spec)?;
         let times = compiled
             .times
             .after(self.cursor)
@@ -249,7 +249,7 @@ impl ScheduleState {
     pub(super) fn finish(
         &mut self,
         own: &Schedule<'_>,
-        next: &Compiled,
+        next: &CompiledSchedule,
         requests: &mut Requests,
         now: Timestamp,
     ) {
@@ -270,7 +270,7 @@ impl ScheduleState {
             let before = due.saturating_sub(Duration::from_millis(1));
 
             // Its other due times up to now, if there are any, lie before the change.
-            let until_now = |times: &Compiled| {
+            let until_now = |times: &CompiledSchedule| {
                 times
                     .times
                     .after(before)
@@ -462,10 +462,10 @@ impl ScheduleState {
 /// What the transitions of a schedule read.
 pub(super) struct Schedule<'a> {
     pub(super) name: &'a str,
-    pub(super) compiled: &'a Compiled,
+    pub(super) compiled: &'a CompiledSchedule,
 }
 
-pub(super) fn compiled(spec: &ScheduleSpec) -> Result<Compiled, String> {
+pub(super) fn compile_spec(spec: &ScheduleSpec) -> Result<CompiledSchedule, String> {
     spec.compile().map_err(|errors| {
         let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
         errors.join("; ")
@@ -474,7 +474,7 @@ pub(super) fn compiled(spec: &ScheduleSpec) -> Result<Compiled, String> {
 
 /// Returns the start time of a due time: later by a delay that derives from the schedule and the
 /// time, and before the next due time.
-fn fire_time(compiled: &Compiled, name: &str, due: Timestamp) -> Timestamp {
+fn fire_time(compiled: &CompiledSchedule, name: &str, due: Timestamp) -> Timestamp {
     if compiled.jitter.is_zero() {
         return due;
     }

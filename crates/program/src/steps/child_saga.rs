@@ -6,8 +6,8 @@ use orlog_model::{
 use serde_json::Value;
 
 use super::kind::{
-    ActionForm, Cancellation, CompiledKind, Completion, DefinedAction, KindTraits, Outstanding,
-    Request, RequestContext, UsedName,
+    ActionForm, Cancellation, CompiledKind, Completion, DefinedAction, KindTraits,
+    OutstandingRequest, Request, RequestContext, UsedName,
 };
 use super::values::{eval_error, identifier, payload};
 use crate::compile::expressions::{ExpressionCompiler, Site};
@@ -137,12 +137,12 @@ impl CompiledKind for CompiledChildSaga {
         }))))
     }
 
-    fn cancellation(&self, outstanding: &Outstanding<'_>) -> Option<Cancellation> {
+    fn cancellation(&self, outstanding: &OutstandingRequest<'_>) -> Option<Cancellation> {
         if self.on_parent_end != ParentEndPolicy::Stop {
             return None;
         }
 
-        let Outstanding { saga, step, child } = outstanding;
+        let OutstandingRequest { saga, step, child } = outstanding;
         let reason = format!("{step} of {saga} is abandoned");
         let cancel = CancelChild {
             saga: self.saga.clone(),

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::kind::{
     ActionForm, Cancellation, CompiledKind, Completion, DefinedAction, KindTraits, OpenedTask,
-    Outstanding, Request, RequestContext,
+    OutstandingRequest, Request, RequestContext,
 };
 use super::time_limit::{CompiledTimeLimit, TimeLimit};
 use super::values::{eval_error, payload};
@@ -216,7 +216,7 @@ impl CompiledKind for CompiledHumanTask {
         Ok(Request::Task(Box::new(OpenedTask { spec, escalates })))
     }
 
-    fn cancellation(&self, _: &Outstanding<'_>) -> Option<Cancellation> {
+    fn cancellation(&self, _: &OutstandingRequest<'_>) -> Option<Cancellation> {
         Some(Cancellation::CloseTask)
     }
 }

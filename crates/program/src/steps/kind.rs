@@ -168,7 +168,7 @@ pub(crate) trait CompiledKind {
     fn request(&self, context: &RequestContext<'_>) -> Result<Request, EvalError>;
 
     /// Returns what cancels an outstanding request.
-    fn cancellation(&self, outstanding: &Outstanding<'_>) -> Option<Cancellation> {
+    fn cancellation(&self, outstanding: &OutstandingRequest<'_>) -> Option<Cancellation> {
         let _ = outstanding;
         None
     }
@@ -277,8 +277,8 @@ pub(crate) struct OpenedTask {
     pub(crate) escalates: Option<Timestamp>,
 }
 
-/// Outstanding request of a step.
-pub(crate) struct Outstanding<'a> {
+/// OutstandingRequest request of a step.
+pub(crate) struct OutstandingRequest<'a> {
     pub(crate) saga: &'a SagaName,
     pub(crate) step: &'a Name,
     /// Child saga in progress.
