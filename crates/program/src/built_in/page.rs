@@ -65,6 +65,7 @@ impl PageNames {
             timeout: None,
             retry: None,
             schema_version: 1,
+            // A page only reads, or repeats control requests with the same ids (ADR 0063).
             in_doubt: Some(InDoubtPolicy::Retry),
             priority: orlog_model::Priority::Normal,
         })

@@ -187,6 +187,7 @@ fn comparisons(node: &IdedExpr, found: &mut Vec<Comparison>) {
             return;
         }
         operators::EQUALS | EQUAL => (ComparisonOperator::Equal, ComparisonOperator::Equal),
+        // A bound may contain more than the condition, which decides afterwards.
         operators::LESS | operators::LESS_EQUALS => {
             (ComparisonOperator::AtMost, ComparisonOperator::AtLeast)
         }

@@ -170,6 +170,8 @@ struct JsonList<'a> {
 impl<'a> JsonList<'a> {
     fn list(&self) -> &CelList<'a> {
         let affordable = spend(self.items.len());
+
+        // CEL expects a list here, not an error: `run` reports that the budget is exceeded.
         self.list.get_or_init(|| {
             let items = if affordable { self.items } else { &[] };
             CelList::from(items.iter().map(|item| wrap(item)).collect::<Vec<_>>())

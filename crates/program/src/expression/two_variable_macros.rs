@@ -252,6 +252,8 @@ fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
         while let Some(key) = items.next() {
             keys.push(CelMapKey::try_from(CowVal::Owned(key.clone_as_boxed()))?);
         }
+
+        // A CEL map has no order, and the same input must always give the same value.
         keys.sort();
         for key in keys {
             let value = values.get(key.inner())?.into_owned();

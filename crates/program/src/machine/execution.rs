@@ -86,6 +86,7 @@ impl<'a> Execution<'a> {
     pub(super) fn step_and_elements(&self, step: usize) -> impl Iterator<Item = StepIndex> + use<> {
         let compiled = &self.saga.steps[step];
 
+        // The iterator borrows nothing, so that a caller can change the state for each unit.
         let elements = match &compiled.foreach {
             None => 0,
             Some(_) => self
@@ -166,6 +167,7 @@ impl<'a> Execution<'a> {
         }
 
         if let Some(round) = self.number(at).filter(|_| step.in_loop.is_some()) {
+            // The compensation of a past round reads the values that this round had (ADR 0064).
             let past = at
                 .element
                 .and_then(|round| self.state.run.past_round(at.step, round));
@@ -234,6 +236,7 @@ impl<'a> Execution<'a> {
             .map_err(|error| evaluation_error(error.to_string()))?;
         check_payload(&data).map_err(|large| evaluation_error(large.to_string()))?;
 
+        // The final fact has one id for each run, whatever input ends it (ADR 0015).
         let key = Some(CompactString::const_new("end"));
         self.work.push(Work::Fact(Fact {
             key,
@@ -300,6 +303,7 @@ impl<'a> Execution<'a> {
             None => element,
         };
 
+        // A late result can name an element or a round that the state does not have any more.
         let at = StepIndex { step, element };
         let there = self.units_of(at.step).any(|unit| unit == at);
         (there && (!is_compensation || self.step(at).compensation.is_some()))

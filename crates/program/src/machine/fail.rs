@@ -52,6 +52,7 @@ pub(super) fn fail_step(
     match losing {
         Some((join, losing)) => discard_branches(run, join, &losing),
         None if blocked => run.failure = Some(cause),
+        // The jobs of a flow that do not follow this one continue (ADR 0080).
         None if run.saga.isolates_failures => {
             run.state.cause.get_or_insert_with(|| cause.clone());
             run.failure = Some(cause);

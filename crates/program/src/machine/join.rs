@@ -233,6 +233,8 @@ pub(super) fn losing_branches(saga: &CompiledSaga, state: &State, join: usize) -
                 && !dead_edge(saga, state, *before, join)
         })
         .collect();
+
+    // A step with elements is complete with its last one.
     winners.sort_by_key(|winner| state.done.iter().rposition(|at| at.step == *winner));
     winners.truncate(required);
 

@@ -200,13 +200,13 @@ impl StateMigrator<'_> {
             .old
             .compensating_step
             .is_some_and(|at| at.step == index);
+
         // A compensation in progress receives the result of the request of its old kind.
         let compensation_kind = |step: &CompiledStep| {
             step.compensation
                 .as_ref()
                 .map(|compensation| std::mem::discriminant(&compensation.kind))
         };
-
         if compensating && compensation_kind(old) != compensation_kind(new) {
             blocked.push(format!(
                 "step `{}` is compensating, and `{}` has another compensation",
@@ -342,6 +342,8 @@ impl StateMigrator<'_> {
             let from = &self.from.steps[index];
             let to = &self.to.steps[target];
             new.steps[target] = old.steps[index];
+
+            // A switch stores the number of its case, which can differ in the new version.
             if let Some(case) = self.matching_case(index, from, to) {
                 new.steps[target].retries = case;
             }
@@ -369,8 +371,7 @@ impl StateMigrator<'_> {
         Some(self.to.steps[target].id.to_string())
     }
 
-    /// Keeps the end of the saga timeout if the new version has one; a timeout that the old version
-    /// lacks begins now.
+    /// Keeps the end of the saga timeout if the new version has one.
     fn migrate_timeout(&mut self, new: &mut State, context: &Context<'_>) {
         if let Some(until) = self.old.until {
             new.until = self.to.timeout.as_ref().map(|_| until);
@@ -399,6 +400,7 @@ impl StateMigrator<'_> {
             }
         }
 
+        // Variables are null until their step completes.
         let known: Vec<_> = self
             .to
             .vars

@@ -111,6 +111,7 @@ fn waits(run: &Execution<'_>) -> Vec<Wait> {
                 StepState::ChildAwaited => {
                     waits.push(Wait::new(WaitKind::Saga, run.tag_of(at, false), None));
                 }
+                // An operator can decide only when nothing else is in progress.
                 StepState::Blocked | StepState::CompensationFailed
                     if run.state.phase == Phase::Stuck =>
                 {

@@ -51,6 +51,7 @@ pub(super) fn request_action(
 
     match request {
         Request::Work(work) => {
+            // The address is stored, so that the child can be cancelled (ADR 0060).
             if let Work::StartChild(start) = &*work {
                 let child = (tag.clone(), start.correlation.clone());
                 run.state.extra_mut().children.push(child);

@@ -189,6 +189,7 @@ impl State {
             )));
         }
 
+        // `entry` relies on these indices: a damaged state is an error, not a panic.
         match state
             .done
             .iter()
@@ -336,7 +337,6 @@ impl State {
     }
 }
 
-/// Any phase other than running or completed implies started compensation.
 impl From<Format1> for State {
     fn from(old: Format1) -> Self {
         let mut flags = Flags::default();
@@ -347,6 +347,7 @@ impl From<Format1> for State {
             flags.set(Flags::FACT_EMITTED);
         }
 
+        // Format 1 has no such flags: any other phase implies that compensation has started.
         match old.phase {
             Phase::Running => {}
             Phase::Completed => flags.set(Flags::COMPLETED),

@@ -185,7 +185,7 @@ pub fn check_id(id: &str) -> Result<CorrelationId, String> {
 
 /// Returns the id of a message at its receiver: equal for all deliveries, and different for each
 /// sender, also if two senders chose the same id. If the id of the sender is a UUID v7, both have
-/// its time, so that lists are ordered by time.
+/// its time.
 #[must_use]
 pub fn inbox_id(from: &ContextAddress, id: &CorrelationId) -> CorrelationId {
     let parts = [from.node.as_str(), from.context.as_str(), id.as_str()].map(str::as_bytes);

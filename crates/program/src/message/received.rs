@@ -245,8 +245,9 @@ impl Program for InboxProgram {
                     CANCELLED,
                     format!("an operator of the receiver cancelled it: {reason}"),
                     context.now,
-                    // The sender has not ended the message, so it must receive the end.
                 );
+
+                // The sender has not ended the message, so it must receive the end.
                 let report = state.request_report();
                 output(
                     &state,
@@ -277,6 +278,7 @@ fn deliver(
 
     match (state, withdrawn) {
         (None, None) => receive(message, mail, context),
+        // The withdrawal overtook its delivery, which then changes nothing (ADR 0081).
         (None, Some(reason)) => {
             let mut state = ReceivedMessage::new(message, context.now);
             state.fail(WITHDRAWN, reason, context.now);
@@ -285,6 +287,7 @@ fn deliver(
         (Some(state), Some(_)) if state.status.is_final() => {
             Ok(ProgramOutput::Ignored("the message has ended".into()))
         }
+        // The sender gave the same id to another message.
         (Some(state), Some(_)) if state.message.without_body() != message.without_body() => Ok(
             ProgramOutput::Rejected("it is not the message that is withdrawn".into()),
         ),
@@ -293,6 +296,7 @@ fn deliver(
             state.fail(WITHDRAWN, reason, context.now);
             output(&state, cancel.into_iter().collect(), WITHDRAWN.to_owned())
         }
+        // A message that was withdrawn before its delivery has no body to compare.
         (Some(state), None) if state.is_withdrawn() || state.message == message => {
             Ok(ProgramOutput::Ignored("the message exists".into()))
         }
@@ -322,6 +326,7 @@ fn receive(
         return output(&state, work.into_iter().collect(), note);
     }
 
+    // An accepted job needs no report either: the answer has its status.
     state.acknowledge(context.now);
     let submitted = SubmitFlow {
         source: state.message.body.clone(),

@@ -138,6 +138,7 @@ impl SentMessage {
             result,
         } = self.timeouts;
 
+        // Each timeout begins when the one before ends, so that one timer is armed at a time.
         match (self.status, self.delivered_at, self.acknowledged_at) {
             (MessageStatus::Dispatched, None, _) => {
                 Some(("delivery", self.message.sent_at.saturating_add(delivery)))
@@ -155,16 +156,15 @@ impl SentMessage {
         }
     }
 
-    /// Applies a report, which proves the delivery. Returns whether anything changes.
+    /// Applies a report. Returns whether anything changes.
     fn report(&mut self, report: Report, now: Timestamp) -> bool {
         let is_first = self.delivered_at.is_none();
 
         // A report proves the delivery, whose own response can be lost.
         self.delivered_at.get_or_insert(now);
 
-        let has_lines = report.total_lines > self.total_lines;
-
         // Reports can overtake each other; a status only increases.
+        let has_lines = report.total_lines > self.total_lines;
         if report.status < self.status || report.status == self.status && !has_lines {
             return is_first;
         }
@@ -368,8 +368,8 @@ fn delivery_ended(
             apply_report(state, report, context)
         }
         WorkOutcome::Accepted => Ok(ProgramOutput::Ignored("a delivery has a result".into())),
+        // An earlier attempt delivered it, and its response was lost.
         WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. }
-            // An earlier attempt delivered it, and its response was lost.
             if state.delivered_at.is_some() =>
         {
             Ok(ProgramOutput::Ignored("the message is delivered".into()))

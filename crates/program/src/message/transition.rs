@@ -65,6 +65,7 @@ impl PeerTask {
             timeout,
             retry: None,
             schema_version: 1,
+            // The other node ignores what it already has.
             in_doubt: Some(InDoubtPolicy::Retry),
             priority: Priority::Normal,
         })

@@ -215,11 +215,12 @@ impl ScheduleState {
                 continue;
             }
 
+            // The end of a run continues.
             if self.spec.overlap == Overlap::Allow && self.running.len() >= MAX_RUNNING {
-                // The end of a run continues.
                 break;
             }
 
+            // The timer is due at once, so that the next transition decides the rest.
             if decided == MAX_DECIDED {
                 self.fires_at = Some(fires);
                 break;
@@ -293,8 +294,7 @@ impl ScheduleState {
                 now,
             );
 
-            // More than the number that one transition decides, or more than can run.
-
+            // The rest is more than one transition decides, or more than can run.
             self.counts.missed += open
                 .zip(1..=MAX_COUNTED)
                 .last()

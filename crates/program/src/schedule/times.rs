@@ -116,7 +116,7 @@ impl Times {
         let instant = instant.ok_or_else(|| {
             format!(
                 "at: {text:?} is not a date; write 2027-01-31T09:00 for a time in the zone, or \
-                     2027-01-31T09:00:00Z"
+                 2027-01-31T09:00:00Z"
             )
         })?;
         Ok(Self(Kind::At(Timestamp::from_millis(

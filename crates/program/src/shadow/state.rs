@@ -216,6 +216,8 @@ impl ShadowState {
         }
 
         self.record(outcome);
+
+        // The first round over the shards starts the recording in each of them.
         let is_last = shard + 1 == self.shards.len();
         self.is_recording |= is_last;
         let repeats = self.phase == Phase::Drain && has_more;
@@ -245,6 +247,7 @@ impl ShadowState {
         } else if phase == Phase::End && is_last {
             self.status = self.outcome;
         } else if phase != Phase::End {
+            // The recording ends in every shard, from the first one.
             self.shard = 0;
         }
 

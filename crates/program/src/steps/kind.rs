@@ -277,7 +277,7 @@ pub(crate) struct OpenedTask {
     pub(crate) escalates: Option<Timestamp>,
 }
 
-/// OutstandingRequest request of a step.
+/// Outstanding request of a step.
 pub(crate) struct OutstandingRequest<'a> {
     pub(crate) saga: &'a SagaName,
     pub(crate) step: &'a Name,

@@ -178,6 +178,7 @@ fn check(raw: RawManifest) -> Result<ModuleManifest, Vec<RawDiagnostic>> {
         saga: raw.saga,
         version: raw.version,
         events,
+        // Each request of the module is looked up by a binary search.
         effects: sorted(raw.effects),
         commands: sorted(raw.commands),
         sagas: sorted(raw.sagas),

@@ -82,18 +82,26 @@ pub(super) fn parse_output(
 ) -> Result<ProgramOutput, ProgramError> {
     let output: ModuleOutput<'_> = read(bytes)?;
     check_texts(&output).map_err(ProgramError::Crashed)?;
-    match (&output.state, &output.ignored, &output.rejected, &output.dead_letter) {
+    match (
+        &output.state,
+        &output.ignored,
+        &output.rejected,
+        &output.dead_letter,
+    ) {
         (Some(state), None, None, None) => {
             let state = state_bytes(state).map_err(ProgramError::Crashed)?;
             let transition = transition(state, output, declared, program_input, context);
-            Ok(ProgramOutput::Applied(Box::new(transition.map_err(ProgramError::Crashed)?)))
+            Ok(ProgramOutput::Applied(Box::new(
+                transition.map_err(ProgramError::Crashed)?,
+            )))
         }
         (None, Some(reason), None, None) => Ok(ProgramOutput::Ignored(reason.clone().into())),
         (None, None, Some(reason), None) => Ok(ProgramOutput::Rejected(reason.clone().into())),
         (None, None, None, Some(reason)) => Err(ProgramError::SchemaMismatch(reason.clone())),
         // What the module intended is unknown, so no later input may be applied.
         _ => Err(ProgramError::Crashed(
-            "its output must contain exactly one of `state`, `ignored`, `rejected` and `deadLetter`"
+            "its output must contain exactly one of `state`, `ignored`, `rejected` and \
+             `deadLetter`"
                 .to_owned(),
         )),
     }

@@ -167,15 +167,18 @@ impl RunState {
     pub(in crate::machine) fn begin_run(&mut self, old: &Self, version: u64) {
         self.previous_runs = old.run_number();
         self.first_version = version;
+
+        // The first run has no such value: its history begins with version 1.
         self.forget_from = old.forget_from.max(1);
+
         self.events.started_by = old.events.started_by;
         self.events.start_version = old.events.start_version;
     }
 
-    /// Returns the version of the next history entry of earlier runs to delete: one for each
-    /// transition, so that the history does not grow with the number of runs.
+    /// Returns the version of the next history entry of earlier runs to delete.
     pub(in crate::machine) fn forget_next(&mut self) -> Option<u64> {
-        // One entry for each transition, so that the history is as long as the longest run.
+        // One entry for each transition, so that the history is as long as the longest run
+        // (ADR 0066).
         let version = self.forget_from;
         if version >= self.first_version {
             return None;
@@ -227,7 +230,10 @@ impl RunState {
                     .iter()
                     .filter_map(|(step, entry)| Some((target(*step)?, *entry)));
                 let mut entries: Vec<_> = entries.collect();
+
+                // Look-ups search them, and the new definition can have another order.
                 entries.sort_unstable_by_key(|(step, _)| *step);
+
                 let results = past.results.iter();
                 let results =
                     results.filter_map(|(step, value)| Some((renamed(step)?, value.clone())));

@@ -153,11 +153,11 @@ impl<'de> Visitor<'de> for StepEntryVisitor {
         let step_state = seq
             .next_element()?
             .ok_or_else(|| de::Error::invalid_length(0, &self))?;
-        let until = seq.next_element()?.unwrap_or_default();
-        let retry_count = seq.next_element()?.unwrap_or_default();
+        let deadline = seq.next_element()?.unwrap_or_default();
+        let retries = seq.next_element()?.unwrap_or_default();
         Ok(StepEntry {
-            deadline: until,
-            retries: retry_count,
+            deadline,
+            retries,
             ..StepEntry::of(step_state)
         })
     }
