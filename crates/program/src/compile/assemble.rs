@@ -246,6 +246,7 @@ fn step(
         .as_ref()
         .and_then(|foreach| foreach.compile(compiler, site));
 
+    // The condition and the list are evaluated once, before there is an element.
     let site = Site {
         element: form.foreach.as_ref().map(|foreach| foreach.name.as_str()),
         ..site

@@ -190,6 +190,7 @@ fn confusable(a: EventBinding, b: EventBinding, order: Option<&StepOrder>) -> bo
         }
         // Only one compensation is in progress at a time.
         (true, true) => a.step == b.step,
+        // A discarded branch is compensated while the other steps continue.
         (false, true) | (true, false) => true,
     }
 }

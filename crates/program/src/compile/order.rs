@@ -198,6 +198,7 @@ impl StepNames<'_> {
                     .collect()
             }
             None if !selected_by.is_empty() => selected_by.to_vec(),
+            // A job that names other steps does not also follow the one before it in the text.
             None if !needs.is_empty() => Vec::new(),
             None => i.checked_sub(1).into_iter().collect(),
         };

@@ -125,6 +125,7 @@ fn id(path: &str, step: &Step, findings: &mut RawDiagnostics) {
         findings.push(RawDiagnostic::new(&path, message).with_suggestion("choose another id"));
     }
 
+    // These characters separate the id from other parts of tags and timer names.
     if let Some(invalid) = id
         .chars()
         .find(|c| matches!(c, ':' | '[' | ']') || c.is_whitespace())
@@ -300,7 +301,7 @@ fn compensation(path: &str, compensation: &CompensationSpec, findings: &mut RawD
     findings.push(finding);
 }
 
-/// Checks that dependencies are jobs, because only jobs have results.
+/// Checks that dependencies are jobs.
 fn dependencies(definition: &Definition, i: usize, step: &Step, findings: &mut RawDiagnostics) {
     let Action::Job(job) = &step.action else {
         return;
@@ -354,6 +355,7 @@ fn keep_active(definition: &Definition, findings: &mut RawDiagnostics) {
         .steps
         .iter()
         .any(|step| matches!(step.action, Action::Restart(_)));
+
     // Past the pivot, nothing is compensated any more.
     let is_ended_by_handler = definition.on.iter().any(|handler| match handler.then {
         AfterHandler::Continue => false,

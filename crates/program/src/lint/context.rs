@@ -26,7 +26,6 @@ impl<'d> LintContext<'d> {
 
     /// Returns true if a pivot is finished when the step starts; the saga timer is then disarmed.
     pub(super) fn past_pivot(&self, step: usize) -> bool {
-        // The saga timer is disarmed at the pivot.
         self.steps()
             .any(|(pivot, other)| other.pivot && self.order.precedes(pivot, step))
     }

@@ -30,6 +30,7 @@ pub(super) fn is_misspelling(one: &str, other: &str) -> bool {
 /// Returns whether one letter differs.
 fn is_misspelled_word(a: &str, b: &str) -> bool {
     let has_digit = |word: &str| word.contains(|c: char| c.is_ascii_digit());
+
     // A word that only has another start (`Locked`, `Blocked`) or another digit is another word.
     a.len().min(b.len()) >= MIN_WORD
         && !(a.ends_with(b) || b.ends_with(a) || has_digit(a) || has_digit(b))

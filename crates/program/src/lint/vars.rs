@@ -13,6 +13,8 @@ pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let mut used = UsedVariables::default();
     let form = serde_json::to_value(definition).expect("a definition is plain data with text keys");
     used.search(&form);
+
+    // Queries read the indexed variables.
     used.names
         .extend(definition.index.iter().map(|name| name.as_str().to_owned()));
 

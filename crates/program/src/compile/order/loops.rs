@@ -39,6 +39,7 @@ pub(super) fn loops(
             .saturating_mul(body.len());
         started = started.saturating_add(steps);
 
+        // A loop whose steps never wait starts all of them in one transition (ADR 0064).
         if started > MAX_LOOP_STEPS {
             let message =
                 format!("the loops can start {started} steps; the limit is {MAX_LOOP_STEPS}");
@@ -93,9 +94,10 @@ fn check(
         findings.push(finding.with_suggestion(suggestion));
     };
 
-    // A path into the loop beside its first steps would skip the start of a round.
     for step in body.iter().copied() {
         let id = &steps[step].id;
+
+        // Its elements would need a second number in tags and states (ADR 0064).
         if steps[step].foreach.is_some() {
             let message = format!("step `{id}` of the loop `{loop_id}` has `foreach`");
             report(
@@ -122,6 +124,7 @@ fn check(
                 .find(|before| body.contains(before) == inside)
         };
 
+        // A path into the loop beside its first steps would skip the start of a round.
         match (firsts.contains(&step), from(true), from(false)) {
             (true, Some(inside), _) => {
                 let inside = &steps[*inside].id;

@@ -53,6 +53,8 @@ pub(super) fn regions(steps: &[Step], before: &[Vec<usize>], sorted: &[usize]) -
 fn region(at: usize, next: &[Vec<usize>], sorted: &[usize]) -> Vec<usize> {
     let mut inside = vec![false; next.len()];
     inside[at] = true;
+
+    // In reverse order, the successors of a step are decided before it.
     for step in sorted.iter().rev().copied().filter(|step| *step != at) {
         inside[step] = !next[step].is_empty() && next[step].iter().all(|later| inside[*later]);
     }
@@ -73,6 +75,8 @@ pub(super) fn finished_before(
     let mut finished_before = vec![vec![false; steps.len()]; steps.len()];
     for step in sorted.iter().copied() {
         let is_join_of_all = join(&steps[step]) == Join::All;
+
+        // An intersection begins with all steps, a union with none.
         let mut mine = vec![!is_join_of_all && !before[step].is_empty(); steps.len()];
         for earlier in before[step].iter().copied() {
             let mut theirs = finished_before[earlier].clone();
@@ -117,6 +121,8 @@ pub(super) fn branches(
         }
 
         let mut mine = mine.unwrap_or_default();
+
+        // If several switches select the step, it starts as soon as one of them does.
         if let [switch] = selected_by[step].as_slice() {
             let cases = cases(steps, *switch, step);
             let known = mine.remove(switch);
