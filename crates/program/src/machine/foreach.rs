@@ -20,6 +20,7 @@ pub(super) fn start_elements(
 ) -> Result<(), StartError> {
     let list = foreach.elements(&run.saga_bindings())?;
 
+    // Elements complete in any order, and each saves to its own place.
     for (name, _) in &run.saga.steps[index].save {
         run.state
             .vars

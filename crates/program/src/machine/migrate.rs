@@ -26,7 +26,6 @@ use super::execution::{Execution, saga_timer};
 use super::output::into_transition;
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::{Phase, StepState};
-
 use crate::contract::{Context, Migration};
 use crate::expression::Bindings;
 

@@ -6,7 +6,6 @@
 //! again, because its result would be lost.
 
 use orlog_model::TimerChange;
-
 use serde_json::Value;
 
 use super::compensate::schedule_retry;
