@@ -19,6 +19,7 @@ pub(crate) mod pods;
 pub(crate) mod proxy;
 mod schedules;
 mod signatures;
+mod tenants;
 mod upstream;
 
 use std::time::{Duration, Instant};

@@ -26,6 +26,7 @@ mod route_table;
 mod signatures;
 mod signed_events;
 mod sites;
+mod tenant_redrive;
 mod tenant_storage;
 mod tls;
 mod tokens;

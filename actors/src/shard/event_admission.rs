@@ -65,7 +65,7 @@ impl EventAdmission {
             return None;
         }
         let reason = format!(
-            "this node does not accept the tenant {:?} (OR0007); add it to tenants.allowed, reload the node, and redrive",
+            "this node does not accept the tenant {:?} (OR0007); add it to tenants.allowed and reload the node, which then redrives the message",
             tenant.as_str()
         );
         drop(self.count(tenant, &reason, metrics));

@@ -21,9 +21,11 @@ impl AdmittedTenants {
         config.admits(tenant)
     }
 
-    /// Applies the list of a reload.
-    pub fn replace(&self, config: TenantsConfig) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+    /// Applies the list of a reload. Returns whether it differs from the previous one.
+    pub(crate) fn replace(&self, config: TenantsConfig) -> bool {
+        let mut active = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let previous = std::mem::replace(&mut *active, config);
+        previous != *active
     }
 }
 

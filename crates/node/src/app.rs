@@ -226,6 +226,9 @@ impl App {
             purges,
         } = InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
         let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
+        let tenants = transport
+            .admitted_tenants()
+            .unwrap_or_else(|| Arc::new(AdmittedTenants::new(config.tenants.clone())));
         let parts = Parts {
             config,
             clock,
@@ -243,6 +246,8 @@ impl App {
             access,
             signed_events: Arc::clone(&callers.signed_events),
             numbers,
+            tenants,
+            scans: Arc::default(),
         };
         let diagnosis = overrides.diagnosis;
         let own = OwnParts {
@@ -275,10 +280,6 @@ impl App {
         let identity = state.callers.peer_client.peers().identity();
         let node_keys = identity.map(NodeIdentity::key_ids).unwrap_or_default();
         let routing = Routing::join(&parts, node_keys).await?;
-        let tenants = parts.transport.admitted_tenants().unwrap_or_else(|| {
-            let configured = parts.config.tenants.clone();
-            Arc::new(AdmittedTenants::new(configured))
-        });
         if let Some(deployment) = parts.definitions.deployment() {
             parts.numbers.raise(deployment.number).await;
         }
@@ -307,7 +308,7 @@ impl App {
             config_source: state.config_source,
             audit: parts.audit,
             telemetry: state.telemetry,
-            tenants,
+            tenants: parts.tenants,
             transport: parts.transport,
             workers: parts.workers,
             drain_state: watch::Sender::new(false),

@@ -47,12 +47,15 @@ impl App {
         let active_keys = Arc::clone(self.authenticator.signed().configured());
         let peers = Arc::clone(&self.peers);
         let tenants = Arc::clone(&self.tenants);
+        let tenant_redrive = Arc::clone(&self.services.tenant_redrive);
         let runtime = Arc::clone(&self.runtime);
         let deployments = Arc::clone(&self.services.deployments);
         let limits = component_config::runtime(&config).limits;
         limits.check().map_err(|error| invalid(error.into()))?;
         let activate = move || {
-            tenants.replace(config.tenants.clone());
+            if tenants.replace(config.tenants.clone()) {
+                tenant_redrive.tenants_changed();
+            }
             deployments.replace_context_limits(component_config::context_limits(&config));
             if let Err(error) = runtime.reload_limits(&limits) {
                 // They were checked before.

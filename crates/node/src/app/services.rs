@@ -10,6 +10,7 @@ use orlog_model::Clock;
 use prometheus_client::metrics::counter::Counter;
 
 use super::shard_startup::ShardStarter;
+use crate::admitted_tenants::AdmittedTenants;
 use crate::access::{AccessRegistry, SignedEvents};
 use crate::audit::AuditTrail;
 use crate::audit::publisher::AuditPublisher;
@@ -19,6 +20,7 @@ use crate::certificates::KeyFiles;
 use crate::cluster::ShardHost;
 use crate::component_config;
 use crate::config::Config;
+use crate::dead_letters::tenant_redrive::{ScanRequests, TenantRedrive};
 use crate::definitions::DefinitionSet;
 use crate::definitions::change::DefinitionLocks;
 use crate::definitions::deploy::Deployments;
@@ -55,6 +57,9 @@ pub(crate) struct Parts {
     pub(crate) access: Arc<AccessRegistry>,
     pub(crate) signed_events: Arc<SignedEvents>,
     pub(crate) numbers: Arc<DeploymentNumbers>,
+    pub(crate) tenants: Arc<AdmittedTenants>,
+    /// Shards that started and have dead letters to scan.
+    pub(crate) scans: Arc<ScanRequests>,
 }
 
 /// Parts of a node that one service uses.
@@ -82,6 +87,8 @@ pub struct Services {
     pub replays: Arc<Replays>,
     /// Purges of expired rows.
     pub retention: Arc<Retention>,
+    /// Redrives of the dead letters of admitted tenants.
+    pub(crate) tenant_redrive: Arc<TenantRedrive>,
     /// Downloadable backups.
     pub backups: Arc<Backups>,
     /// Certificates and signing keys.
@@ -161,6 +168,7 @@ impl Services {
             migrations,
             replays,
             retention,
+            tenant_redrive: Arc::new(tenant_redrive(parts)),
             backups,
             keys,
             positions: Arc::new(position_recorder(parts)),
@@ -177,6 +185,7 @@ impl Services {
         self.collector.collect_after_start();
         self.schedules.run_in(background);
         self.retention.run_in(background);
+        self.tenant_redrive.run_in(background);
         self.positions.run_in(background);
         self.publisher.run_in(background);
         self.keys.reload_in(background);
@@ -193,6 +202,17 @@ fn line_writer(parts: &Parts, unsaved: Arc<UnsavedLines>) -> LineWriter {
         runtime,
         max_lines,
         turn: tokio::sync::Mutex::default(),
+    }
+}
+
+fn tenant_redrive(parts: &Parts) -> TenantRedrive {
+    TenantRedrive {
+        config: Arc::clone(&parts.config),
+        runtime: Arc::clone(&parts.runtime),
+        tenants: Arc::<AdmittedTenants>::clone(&parts.tenants),
+        locks: Arc::clone(&parts.locks),
+        audit: Arc::clone(&parts.audit),
+        requests: Arc::clone(&parts.scans),
     }
 }
 
@@ -255,5 +275,6 @@ pub(crate) fn shard_host(parts: &Parts) -> Arc<dyn ShardHost> {
         local: parts.local.clone(),
         locks: Arc::clone(&parts.locks),
         numbers: Arc::clone(&parts.numbers),
+        scans: Arc::clone(&parts.scans),
     })
 }

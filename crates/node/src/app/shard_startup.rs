@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::cluster::ShardHost;
 use crate::config::Config;
+use crate::dead_letters::tenant_redrive::ScanRequests;
 use crate::definitions::change::{self, DefinitionLocks};
 use crate::definitions::initial;
 use crate::definitions::numbers::DeploymentNumbers;
@@ -40,6 +41,7 @@ pub(crate) struct ShardStarter {
     pub(crate) local: LocalStorage,
     pub(crate) locks: Arc<DefinitionLocks>,
     pub(crate) numbers: Arc<DeploymentNumbers>,
+    pub(crate) scans: Arc<ScanRequests>,
 }
 
 #[async_trait]
@@ -79,6 +81,7 @@ impl ShardHost for ShardStarter {
             })
             .await?;
         drop(alone);
+        self.scans.add(shard, Duration::ZERO);
         Ok(())
     }
 

@@ -66,7 +66,8 @@ pub struct AuditRecord {
     pub role: Option<Roles>,
     /// Tenant for which the request acts; `None` if it affects the node, or if its tenant is invalid.
     pub tenant: Option<String>,
-    /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`; `SIGHUP` for a reload by a signal.
+    /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`; `SIGHUP` for a reload by a signal;
+    /// `redrive of an admitted tenant` for redrives of the node.
     pub route: String,
     /// Path and query.
     pub target: String,
@@ -89,9 +90,9 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// Creates the record of a change that a signal of the operating system caused.
+    /// Creates the record of a change that no request caused, but a signal of the operating system or the node.
     #[must_use]
-    pub fn of_process(signal: &str, node: String) -> Self {
+    pub fn of_process(route: &str, node: String) -> Self {
         let id = uuid::Uuid::now_v7();
         Self {
             id,
@@ -101,7 +102,7 @@ impl AuditRecord {
             named_user: None,
             role: None,
             tenant: None,
-            route: signal.to_owned(),
+            route: route.to_owned(),
             target: String::new(),
             outcome: AuditOutcome::Unknown,
             status: 0,

@@ -1,0 +1,299 @@
+//! Redrive of the dead letters of tenants that a node admits now.
+//!
+//! While nodes have different lists of tenants, a node accepts an event that the owner of its shard does not admit; the
+//! owner stores it as a dead letter `tenant_not_allowed`. When a node starts a shard, and when a reload changes its list, it
+//! scans these dead letters and redrives those of tenants that it admits, oldest first for each tenant.
+//!
+//! - The scan reads one bounded page at a time. The pause between two pages is at least as long as the page took.
+//! - It stops when the node drains or no longer owns the shard. The next owner scans the shard when it starts it.
+//! - A dead letter is removed after the bus has stored its message. After a crash in between it is redriven again, and its
+//!   instances recognize the duplicate within the dedupe window of the store.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use orlog_actors::{ControlError, Runtime, TenantAdmission};
+use orlog_bus::RetryLog;
+use orlog_model::{DeadLetterReason, TenantId};
+use orlog_store::{Reader, SweepCursor, SweepPage};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::background::BackgroundTasks;
+use crate::audit::{AuditOutcome, AuditRecord, AuditTrail};
+use crate::config::Config;
+use crate::definitions::change::DefinitionLocks;
+
+/// Maximum number of dead letters to redrive per page. Deployments wait for them.
+const MAX_FOUND: usize = 64;
+/// Dead letters per page.
+const SCAN_PAGE: usize = 512;
+/// Minimum pause between two pages.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Delay before a failed page is repeated for the first time; it doubles with each failure.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Maximum delay before a failed page is repeated. Each repetition can publish a message again.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// Delay of the second scan after a change of the list. A shard that applied the previous list to a message stores its dead
+/// letter within this time.
+const SETTLE_DELAY: Duration = Duration::from_secs(10);
+/// Route of the audit records.
+const AUDIT_ROUTE: &str = "redrive of an admitted tenant";
+
+/// Shards whose dead letters are to be scanned.
+#[derive(Default)]
+pub(crate) struct ScanRequests {
+    requested: Mutex<Vec<ScanRequest>>,
+    changed: Notify,
+}
+
+/// Request to scan a shard.
+#[derive(Clone, Copy)]
+struct ScanRequest {
+    shard: u16,
+    due: Instant,
+}
+
+impl ScanRequests {
+    /// Requests a scan of a shard after a delay.
+    pub(crate) fn add(&self, shard: u16, delay: Duration) {
+        let due = Instant::now() + delay;
+        self.lock().push(ScanRequest { shard, due });
+        self.changed.notify_one();
+    }
+
+    /// Waits for the next request that is due. One scan serves all requests for its shard that are due.
+    async fn next(&self) -> u16 {
+        loop {
+            let changed = self.changed.notified();
+            let earliest = self
+                .lock()
+                .iter()
+                .copied()
+                .min_by_key(|request| request.due);
+            let Some(ScanRequest { shard, due }) = earliest else {
+                changed.await;
+                continue;
+            };
+
+            let now = Instant::now();
+            if due <= now {
+                self.lock()
+                    .retain(|request| request.shard != shard || request.due > now);
+                return shard;
+            }
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep_until(due) => {}
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<ScanRequest>> {
+        self.requested
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Redrives the dead letters of tenants that the node admits now.
+pub(crate) struct TenantRedrive {
+    pub(crate) config: Arc<Config>,
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) tenants: Arc<dyn TenantAdmission>,
+    pub(crate) locks: Arc<DefinitionLocks>,
+    pub(crate) audit: Arc<AuditTrail>,
+    pub(crate) requests: Arc<ScanRequests>,
+}
+
+/// Reason why a page was not completed.
+enum Interruption {
+    /// The node drains or no longer owns the shard.
+    Ended,
+    /// The page is repeated.
+    Failed(String),
+}
+
+impl TenantRedrive {
+    /// Scans the shards that run, and those that start later, until the node stops.
+    pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
+        if !self.config.role.runs_sagas() {
+            return;
+        }
+        self.request_all(Duration::ZERO);
+        background.repeat(self, Duration::ZERO, |redrive| async move {
+            let shard = redrive.requests.next().await;
+            redrive.scan(shard).await;
+            PAUSE
+        });
+    }
+
+    /// Scans all shards, because the node admits other tenants than before.
+    pub(crate) fn tenants_changed(&self) {
+        self.request_all(Duration::ZERO);
+        self.request_all(SETTLE_DELAY);
+    }
+
+    fn request_all(&self, delay: Duration) {
+        for shard in self.runtime.owned_shards() {
+            self.requests.add(shard, delay);
+        }
+    }
+
+    /// Scans a shard once and reports how many dead letters of each tenant were redriven.
+    async fn scan(&self, shard: u16) {
+        let mut redriven = BTreeMap::new();
+        let mut next = Some(SweepCursor::default());
+        let mut retries = RetryLog::default();
+        let mut retry_delay = MIN_RETRY_DELAY;
+        while let Some(from) = next.take() {
+            let started = Instant::now();
+            match self.redrive_page(shard, &from, &mut redriven).await {
+                Ok(following) => {
+                    retries.succeeded();
+                    retry_delay = MIN_RETRY_DELAY;
+                    next = following;
+                    tokio::time::sleep(started.elapsed().max(PAUSE)).await;
+                }
+                Err(Interruption::Ended) => break,
+                Err(Interruption::Failed(error)) => {
+                    retries.failed(|failures| {
+                        tracing::warn!(
+                            shard,
+                            error,
+                            failures,
+                            "redrive of admitted tenants failed; retrying"
+                        );
+                    });
+                    next = Some(from);
+                    tokio::time::sleep(retry_delay).await;
+                    retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
+                }
+            }
+        }
+
+        for (tenant, count) in redriven {
+            self.report(&tenant, count);
+        }
+    }
+
+    /// Redrives the dead letters of a page, and returns the start of the next one.
+    async fn redrive_page(
+        &self,
+        shard: u16,
+        from: &SweepCursor,
+        redriven: &mut BTreeMap<TenantId, u64>,
+    ) -> Result<Option<SweepCursor>, Interruption> {
+        let reader = self.reader(shard)?;
+        let page = self.read_page(shard, &reader, from).await?;
+        if page.found.is_empty() {
+            return Ok(page.next);
+        }
+
+        // As for a redrive by an operator: a replay may apply the same message.
+        let _alone = self.locks.deploying.lock().await;
+        for (tenant, id) in page.found {
+            // The shard may have moved, and the list may have changed.
+            let reader = self.reader(shard)?;
+            if self.tenants.admits(&tenant) && self.redrive(shard, &reader, &tenant, id).await? {
+                *redriven.entry(tenant).or_default() += 1;
+            }
+        }
+        Ok(page.next)
+    }
+
+    /// Returns the reader of a shard of this node.
+    fn reader(&self, shard: u16) -> Result<Reader, Interruption> {
+        if !self.runtime.health().accepting {
+            return Err(Interruption::Ended);
+        }
+        let mut readers = self.runtime.numbered_readers();
+        let found = readers.find(|(number, _)| *number == shard);
+        found.map(|(_, reader)| reader).ok_or(Interruption::Ended)
+    }
+
+    /// Reads the ids of a page.
+    async fn read_page(
+        &self,
+        shard: u16,
+        reader: &Reader,
+        from: &SweepCursor,
+    ) -> Result<SweepPage<(TenantId, Uuid)>, Interruption> {
+        let tenants = Arc::clone(&self.tenants);
+        let reader = reader.clone();
+        let from = from.clone();
+        let scan = move || {
+            reader.sweep_dead_letters(&from, (MAX_FOUND, SCAN_PAGE), |dead_letter| {
+                dead_letter.reason == DeadLetterReason::TenantNotAllowed
+                    && tenants.admits(&dead_letter.tenant)
+            })
+        };
+        read(shard, scan).await
+    }
+
+    /// Redrives a dead letter. Returns `false` if it is no longer stored, or if the bus rejects it permanently; then it stays.
+    async fn redrive(
+        &self,
+        shard: u16,
+        reader: &Reader,
+        tenant: &TenantId,
+        id: Uuid,
+    ) -> Result<bool, Interruption> {
+        let found = {
+            let reader = reader.clone();
+            let tenant = tenant.clone();
+            read(shard, move || reader.dead_letter(&tenant, id)).await?
+        };
+        let Some(dead_letter) = found else {
+            return Ok(false);
+        };
+        if !self.runtime.health().has_capacity {
+            // The message would be published, and its dead letter not removed.
+            let error = "the store has no free space".to_owned();
+            return Err(Interruption::Failed(error));
+        }
+
+        match self.runtime.redrive(dead_letter).await {
+            Ok(_) => Ok(true),
+            Err(ControlError::Unavailable) => {
+                let error = "the bus or a shard is unavailable".to_owned();
+                Err(Interruption::Failed(error))
+            }
+            Err(error @ (ControlError::DeadLettered(_) | ControlError::Rejected(_))) => {
+                tracing::warn!(%tenant, %id, %error, "dead letter of an admitted tenant not redriven; it stays stored");
+                Ok(false)
+            }
+        }
+    }
+
+    fn report(&self, tenant: &TenantId, count: u64) {
+        tracing::info!(%tenant, count, "dead letters of an admitted tenant redriven");
+        let record = AuditRecord {
+            tenant: Some(tenant.to_string()),
+            target: format!("reason=tenant_not_allowed&count={count}"),
+            outcome: AuditOutcome::Succeeded,
+            ..AuditRecord::of_process(AUDIT_ROUTE, self.config.node_name())
+        };
+        self.audit.record(&record);
+    }
+}
+
+/// Reads from the store of a shard, off the threads of the runtime. Damage does not pass, so it ends the scan.
+async fn read<T: Send + 'static>(
+    shard: u16,
+    read: impl FnOnce() -> Result<T, orlog_store::Error> + Send + 'static,
+) -> Result<T, Interruption> {
+    let result = tokio::task::spawn_blocking(read)
+        .await
+        .map_err(|_| Interruption::Ended)?;
+    result.map_err(|error| {
+        if error.is_damage() {
+            tracing::error!(shard, %error, "redrive of admitted tenants ended; redrive the remaining dead letters after a repair");
+            Interruption::Ended
+        } else {
+            Interruption::Failed(error.to_string())
+        }
+    })
+}
