@@ -378,10 +378,10 @@ async fn tenant_header_is_validated_on_every_route() {
         (Method::GET, "/v1/sagas"),
         (Method::GET, "/v1/sagas/order/o-1"),
         (Method::POST, "/v1/sagas/order/o-1/cancel"),
-        (Method::GET, "/v1/dead-letters"),
+        (Method::GET, "/v1/dead-letters/causes"),
         (
-            Method::DELETE,
-            "/v1/dead-letters/00000000-0000-0000-0000-000000000000",
+            Method::POST,
+            "/v1/dead-letters/00000000-0000-0000-0000-000000000000/redrive",
         ),
         (Method::GET, "/v1/timers"),
         (Method::GET, "/v1/definitions"),

@@ -1,6 +1,6 @@
 //! Dead letters of tenants that a node did not admit: it redrives them when it starts with another list, and on a reload.
 
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use orlog::SystemClock;
 use orlog::config::TenantMode;
 use orlog_model::{Change, Clock as _, DeadLetter, DeadLetterOriginal, DeadLetterReason, TenantId};
@@ -141,6 +141,26 @@ async fn start_with_an_admitted_tenant_redrives_its_dead_letters_in_order_and_no
     let instance = note(&node, "beta", usize::from(TEXTS) + 1).await;
     let texts: Vec<_> = (1..=TEXTS + 1).map(|text| json!(text)).collect();
     assert_eq!(instance["state"]["vars"]["texts"], json!(texts));
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_letters_of_a_tenant_that_is_not_admitted_can_be_discarded_but_not_redriven() {
+    let node = builder(&["acme"])(NodeBuilder::new()).start().await;
+    let rejected = dead_letter("beta", 0, DeadLetterReason::TenantNotAllowed);
+    let path = format!("/v1/dead-letters/{}", rejected.id);
+    store(&node, rejected).await;
+    let ask = async |method: Method, path: &str| node.ask(method, "beta", path, "").await;
+
+    ask(Method::GET, &path).await.ok();
+    ask(Method::POST, &format!("{path}/redrive"))
+        .await
+        .rejected(403, "OR0007");
+    let listed = ask(Method::GET, "/v1/dead-letters").await.ok();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+    let discarded = ask(Method::DELETE, &path).await;
+    assert_eq!(discarded.status, StatusCode::NO_CONTENT, "{discarded:?}");
+    assert_eq!(stored(&node, "beta"), Vec::<Uuid>::new());
     node.stop().await;
 }
 

@@ -1,4 +1,5 @@
-//! `/v1/dead-letters`: lists, redrives and discards dead letters.
+//! `/v1/dead-letters`: lists, redrives and discards dead letters. The node lists and discards also those of tenants that it does
+//! not accept, so that an operator can discard them before the node accepts the tenant and redrives them.
 
 pub(crate) mod causes;
 pub(crate) mod redrive;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 
 use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
-use crate::server::extract::{LastSegment, QueryParams, Tenant, page_limits};
+use crate::server::extract::{LastSegment, QueryParams, StoredTenant, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
@@ -124,7 +125,7 @@ impl DeadLetterView {
 )]
 pub(crate) async fn list(
     api: ApiState,
-    Tenant(tenant): Tenant,
+    StoredTenant(tenant): StoredTenant,
     QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<EncodedJson, Problem> {
     let limits = page_limits(page.limit, &api);
@@ -171,7 +172,7 @@ pub(crate) fn collect_page(
 )]
 pub(crate) async fn show(
     api: ApiState,
-    Tenant(tenant): Tenant,
+    StoredTenant(tenant): StoredTenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<DeadLetterView>, Problem> {
     let (dead_letter, _) = find(&api, tenant, &id).await?;
@@ -260,7 +261,7 @@ pub(crate) async fn redrive(
 )]
 pub(crate) async fn discard(
     api: ApiState,
-    Tenant(tenant): Tenant,
+    StoredTenant(tenant): StoredTenant,
     LastSegment(id): LastSegment,
     QueryParams(query): QueryParams<DiscardQuery>,
 ) -> Result<StatusCode, Problem> {

@@ -24,6 +24,8 @@ const RECORDED_READS: [&str; 3] = ["/v1/export", "/admin/backup/{id}/files/{path
 const STREAM_ROUTE: &str = "/v1/work/exchange";
 /// Route that completes a log-in. Only successful ones are recorded, without the code in the query.
 const LOGIN_ROUTE: &str = "/auth/callback";
+/// Routes of stored data of tenants that the node does not need to accept.
+const STORED_TENANT_ROUTES: &str = "/v1/dead-letters";
 /// Header with the addresses of a client and of the proxies before the gateway.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
@@ -160,7 +162,7 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         role: user.and(caller).map(|caller| caller.roles.clone()),
         tenant: route
             .starts_with("/v1/")
-            .then(|| tenant(api, request))
+            .then(|| tenant(api, route, request))
             .flatten(),
         route: route_of(route, request),
         target: shortened(match request.uri().path_and_query() {
@@ -181,8 +183,12 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
 }
 
 /// Returns the tenant that the handler resolves. The handler rejects a request whose tenant is invalid.
-fn tenant(api: &ApiState, request: &Request) -> Option<String> {
-    let tenant: Option<TenantId> = extract::tenant(request.headers(), api).ok();
+fn tenant(api: &ApiState, route: &str, request: &Request) -> Option<String> {
+    let tenant: Option<TenantId> = if route.starts_with(STORED_TENANT_ROUTES) {
+        extract::stored_tenant(request.headers()).ok()
+    } else {
+        extract::tenant(request.headers(), api).ok()
+    };
     tenant.map(|tenant| tenant.as_str().to_owned())
 }
 

@@ -43,11 +43,39 @@ impl FromRequestParts<ApiState> for Tenant {
     }
 }
 
+/// Validated tenant of a request for stored data, which the node does not need to accept.
+pub(crate) struct StoredTenant(pub(crate) TenantId);
+
+impl FromRequestParts<ApiState> for StoredTenant {
+    type Rejection = Problem;
+
+    fn from_request_parts(
+        parts: &mut Parts,
+        _api: &ApiState,
+    ) -> impl Future<Output = Result<Self, Problem>> + Send {
+        ready(stored_tenant(&parts.headers).map(StoredTenant))
+    }
+}
+
 /// Returns the tenant of the request.
 ///
 /// # Errors
 /// If the header is malformed, or if the node does not accept the tenant.
 pub(crate) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Problem> {
+    let tenant = stored_tenant(headers)?;
+    if api.app.tenants.admits(&tenant) {
+        Ok(tenant)
+    } else {
+        let detail = format!("unknown tenant {:?}", tenant.as_str());
+        Err(Problem::new(Code::UnknownTenant, detail))
+    }
+}
+
+/// Returns the tenant of the request, also if the node does not accept it.
+///
+/// # Errors
+/// If the header is malformed.
+pub(crate) fn stored_tenant(headers: &HeaderMap) -> Result<TenantId, Problem> {
     let mut values = headers.get_all(TENANT_HEADER).iter();
     let first = values.next();
     if let Some(second) = values.find(|value| Some(*value) != first) {
@@ -64,12 +92,7 @@ pub(crate) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Pr
     let tenant =
         TenantId::new(text).map_err(|error| Problem::new(Code::BadTenant, error.to_string()))?;
     tracing::Span::current().record("tenant", tenant.as_str());
-    if api.app.tenants.admits(&tenant) {
-        Ok(tenant)
-    } else {
-        let detail = format!("unknown tenant {text:?}");
-        Err(Problem::new(Code::UnknownTenant, detail))
-    }
+    Ok(tenant)
 }
 
 /// Whether the caller has access to all tenants, and therefore to data of the node.
