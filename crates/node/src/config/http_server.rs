@@ -108,7 +108,7 @@ pub struct CallerQuotaConfig {
     /// Maximum number of requests that wait for jobs or changes.
     pub max_long_polls: usize,
     /// Maximum CPU time of queries with a condition; zero: no limit.
-    #[serde(with = "units::text")]
+    #[serde(with = "units::duration_or_zero")]
     pub max_query_time_per_minute: Duration,
     /// Maximum share of `max_bytes_in_flight` and `max_concurrent_reads`.
     pub max_share: f64,

@@ -174,7 +174,7 @@ pub struct StoreConfig {
     #[serde(with = "units::text")]
     pub journal_segment_size: u64,
     /// Maximum duration of the check of the tables before a node starts; zero: no check.
-    #[serde(with = "units::text")]
+    #[serde(with = "units::duration_or_zero")]
     pub start_check_timeout: Duration,
 }
 

@@ -2,7 +2,7 @@
 //! secrets, names of effects, and names and addresses of nodes.
 //!
 //! `#[serde(with = "units::text")]` reads one value, `#[serde(with = "units::optional")]` an optional one:
-//! the empty text is `None`.
+//! the empty text is `None`. `#[serde(with = "units::duration_or_zero")]` reads a duration that can be `0s`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -156,6 +156,34 @@ pub(super) mod text {
     }
 }
 
+/// Duration for which `0s` is valid: it disables what the duration limits.
+pub(super) mod duration_or_zero {
+    use super::{Deserialize, Deserializer, Duration, Serializer, TextValue};
+    use serde::de::Error as _;
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "0s" {
+            return Ok(Duration::ZERO);
+        }
+        Duration::read(&text).map_err(D::Error::custom)
+    }
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        value: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let text = if value.is_zero() {
+            "0s".to_owned()
+        } else {
+            value.write()
+        };
+        serializer.serialize_str(&text)
+    }
+}
+
 /// Optional value; empty text: none.
 pub(super) mod optional {
     use super::{Deserialize, Deserializer, Serializer, TextValue};
@@ -181,7 +209,30 @@ pub(super) mod optional {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::read_size;
+    use crate::config::Config;
+
+    #[test]
+    fn zero_disables_the_limits_that_document_it() {
+        let text = "[store]\nstart_check_timeout = \"0s\"\n\
+                    [http.per_caller]\nmax_query_time_per_minute = \"0s\"\n";
+        let config: Config = toml::from_str(text).unwrap();
+        assert_eq!(config.store.start_check_timeout, Duration::ZERO);
+        assert_eq!(
+            config.http.per_caller.max_query_time_per_minute,
+            Duration::ZERO
+        );
+        let written = toml::to_string(&config).unwrap();
+        assert!(
+            written.contains("start_check_timeout = \"0s\""),
+            "{written}"
+        );
+
+        let text = "[store]\nmemtable_max_age = \"0s\"\n";
+        assert!(toml::from_str::<Config>(text).is_err());
+    }
 
     #[test]
     fn parses_decimal_and_binary_sizes() {
