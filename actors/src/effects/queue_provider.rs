@@ -15,7 +15,7 @@ use dashmap::DashMap;
 use orlog_bus::effect_queue::{
     self, EffectQueue, EffectResult, EnqueuedCommand, ReadConsistency, ResultPublish,
 };
-use orlog_bus::{Error, Message};
+use orlog_bus::{Error, Message, RetryLog};
 use orlog_effect::{
     Attempt, AttemptStart, Probe, ProbeResult, Provider, ProviderError, RemoteProvider,
     RemoteResult, Reply,
@@ -385,6 +385,7 @@ async fn persist<T, F>(mut act: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
+    let mut retries = RetryLog::default();
     loop {
         match act().await {
             Err(Error::Unavailable(error)) => {
@@ -392,7 +393,9 @@ where
                 tokio::time::sleep(RETRY_DELAY).await;
             }
             Err(Error::Full(error)) => {
-                tracing::warn!(error, "effect queue is full; retrying");
+                retries.failed(|failures| {
+                    tracing::warn!(error, failures, "effect queue is full; retrying");
+                });
                 tokio::time::sleep(RETRY_DELAY).await;
             }
             done => return done,

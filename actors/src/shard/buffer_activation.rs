@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use orlog_bus::RetryLog;
 use orlog_model::InstanceKey;
 use orlog_store::{Error, Reader};
 
@@ -23,18 +24,22 @@ pub(crate) async fn activate_buffered(
     reader: Reader,
 ) -> Result<(), String> {
     let mut last = None;
+    let mut retries = RetryLog::default();
     loop {
         let (reader, after) = (reader.clone(), last.clone());
         let page =
             match tokio::task::spawn_blocking(move || read_page(&reader, after.as_ref())).await {
                 Ok(Ok(page)) => page,
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "buffered inputs cannot be read; retrying");
+                    retries.failed(|failures| {
+                    tracing::warn!(%error, failures, "buffered inputs cannot be read; retrying");
+                });
                     tokio::time::sleep(RETRY_DELAY).await;
                     continue;
                 }
                 Err(panic) => return Err(panic.to_string()),
             };
+        retries.succeeded(|failures| tracing::info!(failures, "buffered inputs are read again"));
         let Some((end, _)) = page.last() else {
             return Ok(());
         };

@@ -20,7 +20,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orlog_bus::workflow::{self, WorkflowMessage};
-use orlog_bus::{Bus, Delivery, Error as BusError, Message as BusMessage, codec, subject};
+use orlog_bus::{
+    Bus, Delivery, Error as BusError, Message as BusMessage, RetryLog, codec, subject,
+};
 use orlog_model::{
     CheckpointKey, Clock, ControlAction, DeadLetter, DeadLetterReason, Event, EventType, Input,
     InstanceKey, SagaName, TenantId, Timestamp, WorkflowAction,
@@ -77,8 +79,9 @@ pub(crate) struct Arguments {
 /// subscribes again: the error concerns every shard, and their restarts would not help. Messages that are
 /// delivered again are duplicates.
 pub(crate) async fn ingest(arguments: Arguments) -> Result<(), String> {
+    let mut retries = RetryLog::default();
     loop {
-        let error = match read_subscription(&arguments).await {
+        let error = match read_subscription(&arguments, &mut retries).await {
             Ok(error) => error,
             Err(error) => return Err(error.to_string()),
         };
@@ -86,13 +89,18 @@ pub(crate) async fn ingest(arguments: Arguments) -> Result<(), String> {
         if source.sharing.is_none() {
             return Err(error.to_string());
         }
-        tracing::warn!(stream = source.name, shard = name, %error, "subscription ended; subscribing again");
+        retries.failed(|failures| {
+            tracing::warn!(stream = source.name, shard = name, %error, failures, "subscription ended; subscribing again");
+        });
         tokio::time::sleep(BUS_RETRY_DELAY).await;
     }
 }
 
 /// Reads one subscription until the bus fails, and returns its error.
-async fn read_subscription(arguments: &Arguments) -> Result<BusError, ActorProcessingErr> {
+async fn read_subscription(
+    arguments: &Arguments,
+    retries: &mut RetryLog,
+) -> Result<BusError, ActorProcessingErr> {
     let SubscriptionArguments { source, name, .. } = &arguments.subscription;
     let key = CheckpointKey {
         stream: source.name.clone(),
@@ -112,7 +120,17 @@ async fn read_subscription(arguments: &Arguments) -> Result<BusError, ActorProce
     };
     loop {
         match consumer.next(BATCH).await {
-            Ok(deliveries) => ingest.ingest_all(deliveries).await?,
+            Ok(deliveries) => {
+                retries.succeeded(|failures| {
+                    tracing::info!(
+                        stream = source.name,
+                        shard = name,
+                        failures,
+                        "subscription works again"
+                    );
+                });
+                ingest.ingest_all(deliveries).await?;
+            }
             Err(error) => return Ok(error),
         }
     }

@@ -146,7 +146,17 @@ async fn subscribe(
                 failing.get_or_insert_with(|| GaugeGuard::add(&metrics.subscriptions_failing, 1));
                 tokio::time::sleep(BUS_RETRY_DELAY).await;
             }
-            other => return other,
+            other => {
+                retries.succeeded(|failures| {
+                    tracing::info!(
+                        stream = source.name,
+                        shard = name,
+                        failures,
+                        "subscription succeeded after failures"
+                    );
+                });
+                return other;
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use orlog_bus::RetryLog;
 use orlog_bus::embedded::OpenError;
 use orlog_model::TenantId;
 use orlog_store::{DurablePosition, Reader};
@@ -97,6 +98,8 @@ pub(crate) struct DurablePositions {
     layout: Mutex<DataLayout>,
     /// Whether the layout is new, and written when the partitioning is that of the cluster.
     is_unconfirmed: AtomicBool,
+    /// Failed writes.
+    retries: Mutex<RetryLog>,
 }
 
 impl DurablePositions {
@@ -112,6 +115,7 @@ impl DurablePositions {
                 data,
                 layout: Mutex::new(expected),
                 is_unconfirmed: AtomicBool::new(false),
+                retries: Mutex::default(),
             });
         }
         whole(&data)?;
@@ -134,6 +138,7 @@ impl DurablePositions {
             data,
             layout: Mutex::new(layout),
             is_unconfirmed: AtomicBool::new(is_unconfirmed),
+            retries: Mutex::default(),
         })
     }
 
@@ -163,9 +168,23 @@ impl DurablePositions {
             return;
         }
         match write(&self.data, &next) {
-            Ok(()) => *layout = next,
-            Err(error) => tracing::warn!("durable positions not stored; retrying: {error:#}"),
+            Ok(()) => {
+                *layout = next;
+                self.retries().succeeded(|failures| {
+                    tracing::info!(failures, "durable positions are stored again")
+                });
+            }
+            Err(error) => self.retries().failed(|failures| {
+                tracing::warn!(
+                    failures,
+                    "durable positions not stored; retrying: {error:#}"
+                );
+            }),
         }
+    }
+
+    fn retries(&self) -> std::sync::MutexGuard<'_, RetryLog> {
+        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn layout(&self) -> std::sync::MutexGuard<'_, DataLayout> {

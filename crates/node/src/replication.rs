@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use orlog_bus::RetryLog;
 use orlog_bus::nats::{self, Connection, ShardLog, Snapshots, StreamSet};
 use orlog_store::{
     CommitLog, CommitLogError, Error, LogEntry, LogPosition, Options, Reader, ReplicationOptions,
@@ -62,13 +63,16 @@ pub async fn open(
     pace: SnapshotPolicy,
 ) -> Result<(Writer, Reader), Error> {
     let started = Instant::now();
+    let mut retries = RetryLog::default();
     loop {
         let shard_owner = (shard, epoch, stopped.clone());
         match try_open(connection, shard_owner, dir.clone(), options.clone(), pace).await {
             Err(error @ Error::Unavailable { .. })
                 if started.elapsed() < REQUEST_TIMEOUT && !*stopped.borrow() =>
             {
-                tracing::warn!(shard, %error, "shard takeover failed; retrying");
+                retries.failed(|failures| {
+                    tracing::warn!(shard, %error, failures, "shard takeover failed; retrying");
+                });
                 tokio::time::sleep(RETRY_DELAY).await;
             }
             opened => return opened,

@@ -290,7 +290,10 @@ impl<V: BucketView> BucketWatcher<V> {
                     ));
                 }
                 is_complete = true;
-                retries.succeeded();
+                retries.succeeded(|failures| {
+                    let bucket = &self.prefix;
+                    tracing::info!(bucket, failures, "bucket is read again");
+                });
                 self.sender.send_if_modified(|current| {
                     let changed = **current != view;
                     if changed {

@@ -201,7 +201,10 @@ impl ReaderTask {
             Ok(Some(reason)) => return RoundEnd::Broken(reason),
             Err(error) => return self.failed(&error),
         }
-        self.retries.succeeded();
+        self.retries.succeeded(|failures| {
+            let stream = &self.reader_config.stream_name;
+            tracing::info!(stream, failures, "stream reader works again");
+        });
         self.read(consumer, info).await
     }
 

@@ -157,6 +157,7 @@ impl Services {
             audit: Arc::clone(&parts.audit),
             bus: Arc::clone(&parts.bus),
             subject: parts.config.audit.nats_subject.clone(),
+            retries: Mutex::default(),
         });
         let (migrations, replays) = (migrations(parts), Arc::new(replays(parts)));
         let (runtime, clock) = (Arc::clone(&parts.runtime), Arc::clone(&parts.clock));
@@ -230,6 +231,7 @@ fn deployed_schedules(parts: &Parts) -> DeployedSchedules {
         runtime: Arc::clone(&parts.runtime),
         definitions: Arc::clone(&parts.definitions),
         clock: Arc::clone(&parts.clock),
+        retries: Mutex::default(),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Publishes the lines of the audit trail to a NATS subject: each line at least once, in order, with its hash as id.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use orlog_bus::{Bus, Message};
+use orlog_bus::{Bus, Message, RetryLog};
 
 use super::AuditTrail;
 use crate::background::BackgroundTasks;
@@ -19,6 +19,8 @@ pub(crate) struct AuditPublisher {
     pub(crate) audit: Arc<AuditTrail>,
     pub(crate) bus: Arc<dyn Bus>,
     pub(crate) subject: String,
+    /// Failed publications.
+    pub(crate) retries: Mutex<RetryLog>,
 }
 
 impl AuditPublisher {
@@ -28,15 +30,29 @@ impl AuditPublisher {
             return;
         }
         background.repeat(self, INTERVAL, |publisher| async move {
-            let Err(error) = publisher.publish().await else {
-                return INTERVAL;
-            };
-            publisher.audit.publish_failures().inc();
+            let published = publisher.publish().await;
+            publisher.note(published)
+        });
+    }
+
+    /// Notes the result of a publication; returns the delay until the next one.
+    fn note(&self, published: anyhow::Result<()>) -> Duration {
+        let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        let Err(error) = published else {
+            retries.succeeded(|failures| {
+                tracing::info!(failures, "audit records are published again")
+            });
+            return INTERVAL;
+        };
+
+        self.audit.publish_failures().inc();
+        retries.failed(|failures| {
             tracing::warn!(
+                failures,
                 "audit records are not published: {error:#}; retrying in {RETRY_DELAY:?}"
             );
-            RETRY_DELAY
         });
+        RETRY_DELAY
     }
 
     /// Publishes all lines after the stored position.

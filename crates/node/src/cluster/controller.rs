@@ -94,6 +94,8 @@ pub(super) struct ShardController {
     retry: BTreeMap<u16, Instant>,
     /// Shards that did not start, each with the failure of the last start.
     start_failures: BTreeMap<u16, String>,
+    /// Failed starts of each shard.
+    start_retries: BTreeMap<u16, RetryLog>,
     /// Failure of the last heartbeat, or the end of the lease without one.
     lease_failure: Option<String>,
     /// End of the lease; `None`: this pod has none.
@@ -129,6 +131,7 @@ impl ShardController {
             stops: BTreeMap::new(),
             retry: BTreeMap::new(),
             start_failures: BTreeMap::new(),
+            start_retries: BTreeMap::new(),
             lease_failure: None,
             lease_end: None,
             lease: host.lease(),
@@ -205,7 +208,8 @@ impl ShardController {
             Ok(true) => {
                 let end = started_at + self.ttl();
                 self.lease_failure = None;
-                self.retries.succeeded();
+                self.retries
+                    .succeeded(|failures| tracing::info!(failures, "lease is renewed again"));
                 if self.lease_end.is_none() {
                     self.lease.begin(end);
                     self.backoff.begin(started_at);
@@ -403,6 +407,11 @@ impl ShardController {
             MoveResult::Acquired(shard, lease) => {
                 self.owned.insert(shard, lease);
                 self.start_failures.remove(&shard);
+                if let Some(mut retries) = self.start_retries.remove(&shard) {
+                    retries.succeeded(|failures| {
+                        tracing::info!(shard, failures, "shard start succeeded after failures");
+                    });
+                }
                 // The lease of the pod ended during the start, and with it the log of the shard: it starts again.
                 if self.stops.get(&shard).is_some_and(|stop| *stop.borrow()) {
                     self.stop(shard, Duration::ZERO, Some(lease));
@@ -416,20 +425,31 @@ impl ShardController {
         }
     }
 
-    /// Notes why a shard was not acquired. A failure that repeats is logged once.
+    /// Notes why a shard was not acquired.
     fn note_obstacle(&mut self, shard: u16, obstacle: Obstacle) {
+        let retries = self.start_retries.entry(shard).or_default();
         match obstacle {
-            Obstacle::OtherOwner => drop(self.start_failures.remove(&shard)),
+            Obstacle::OtherOwner => {
+                self.start_failures.remove(&shard);
+                self.start_retries.remove(&shard);
+            }
             Obstacle::LaterEpoch(epoch) => {
-                tracing::warn!(shard, epoch, "shard log has a later epoch; retrying");
+                retries.failed(|failures| {
+                    tracing::warn!(
+                        shard,
+                        epoch,
+                        failures,
+                        "shard log has a later epoch; retrying"
+                    );
+                });
                 self.log_epochs.insert(shard, epoch);
             }
             // Without a lease, a start in progress was stopped.
             Obstacle::Failure(_) if self.lease_end.is_none() => {}
             Obstacle::Failure(error) => {
-                if self.start_failures.get(&shard) != Some(&error) {
-                    tracing::error!(shard, error, "shard start failed; retrying");
-                }
+                retries.failed(|failures| {
+                    tracing::error!(shard, error, failures, "shard start failed; retrying");
+                });
                 self.start_failures.insert(shard, error);
             }
         }
@@ -558,6 +578,8 @@ mod tests {
         is_slow: bool,
         /// Why no shard starts.
         failure: Mutex<Option<&'static str>>,
+        /// Number of failed starts.
+        failed: watch::Sender<usize>,
     }
 
     #[async_trait]
@@ -577,7 +599,9 @@ mod tests {
             mut stopped: watch::Receiver<bool>,
         ) -> anyhow::Result<()> {
             if let Some(failure) = *self.failure.lock().unwrap() {
-                anyhow::bail!(failure);
+                self.failed.send_modify(|failed| *failed += 1);
+                // The texts of repeated failures can differ.
+                anyhow::bail!("{failure} ({})", Uuid::new_v4());
             }
             self.running.send_modify(|running| *running += 1);
             self.started.fetch_add(1, Ordering::SeqCst);
@@ -647,6 +671,7 @@ mod tests {
             started: AtomicUsize::new(0),
             is_slow,
             failure: Mutex::new(failure),
+            failed: watch::Sender::new(0),
         })
     }
 
@@ -797,7 +822,10 @@ mod tests {
         let mut fixture = Fixture::start(usize::MAX, false, Some("the log is full"));
         let has_failures = |status: &ControllerStatus| {
             let failures: Vec<&str> = status.start_failures.values().map(String::as_str).collect();
-            failures == ["the log is full"; SHARDS as usize]
+            failures.len() == usize::from(SHARDS)
+                && failures
+                    .iter()
+                    .all(|failure| failure.starts_with("the log is full"))
         };
         fixture.until_status(has_failures).await;
         *fixture.host.failure.lock().unwrap() = None;
@@ -806,6 +834,52 @@ mod tests {
             .await;
         fixture.until_running(usize::from(SHARDS)).await;
         fixture.controller.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn repeated_failures_of_a_start_are_logged_once() {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let writer = Arc::clone(&log);
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || LogWriter(Arc::clone(&writer)))
+            .with_ansi(false)
+            .finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let lines = |text: &str| {
+            let log = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+            log.lines().filter(|line| line.contains(text)).count()
+        };
+
+        let fixture = Fixture::start(usize::MAX, false, Some("the log is full"));
+        let mut failed = fixture.host.failed.subscribe();
+        failed.wait_for(|failed| *failed >= 100).await.unwrap();
+        assert_eq!(lines("shard start failed"), usize::from(SHARDS));
+
+        *fixture.host.failure.lock().unwrap() = None;
+        fixture.until_running(usize::from(SHARDS)).await;
+        let ended = "shard start succeeded after failures";
+        tokio::time::timeout(WAIT, async {
+            while lines(ended) < usize::from(SHARDS) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("each shard logs the end of its failures");
+        fixture.controller.abort();
+    }
+
+    /// Buffer of log lines.
+    struct LogWriter(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for LogWriter {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
     }
 
     /// Requirements: R16.

@@ -155,7 +155,10 @@ impl NatsJobStream {
         let request = open.consumer.batch().max_messages(max).expires(EXPIRES);
         match request.messages().await {
             Ok(messages) => {
-                self.retries.succeeded();
+                let effect = &self.subscription.effect;
+                self.retries.succeeded(|failures| {
+                    tracing::info!(%effect, failures, "jobs are fetched again");
+                });
                 self.batch = Some(OpenBatch {
                     messages,
                     until,

@@ -14,6 +14,7 @@ use crate::nats::connection::unavailable;
 use crate::nats::raw_message::RawMessages;
 use crate::nats::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
 use crate::nats::{WORKFLOW_EVENTS, identity};
+use crate::retry_log::RetryLog;
 use crate::signature::Signer;
 use crate::subject;
 use crate::{Error, Message};
@@ -26,6 +27,7 @@ pub(super) struct NatsResultStream {
     raw: RawMessages,
     reader: StreamReader,
     signer: Arc<Signer>,
+    retries: RetryLog,
 }
 
 impl NatsResultStream {
@@ -41,7 +43,38 @@ impl NatsResultStream {
             raw,
             reader,
             signer,
+            retries: RetryLog::default(),
         })
+    }
+}
+
+impl NatsResultStream {
+    /// Ends a series of failures.
+    fn works(&mut self) {
+        self.retries.succeeded(|failures| {
+            tracing::info!(failures, "effect results are received again");
+        });
+    }
+
+    /// Starts another reader after the current one ended.
+    async fn restart(&mut self, mut reason: String) {
+        loop {
+            self.retries.failed(|failures| {
+                tracing::warn!(
+                    error = reason,
+                    failures,
+                    "effect result subscription failed; retrying"
+                );
+            });
+            tokio::time::sleep(PAUSE).await;
+            match start(&self.stream, &self.raw).await {
+                Ok(reader) => {
+                    self.reader = reader;
+                    return;
+                }
+                Err(error) => reason = error.to_string(),
+            }
+        }
     }
 }
 
@@ -68,6 +101,7 @@ impl ResultStream for NatsResultStream {
         loop {
             match self.reader.next().await {
                 ReaderEvent::Messages { messages, .. } => {
+                    self.works();
                     let authentic = messages
                         .iter()
                         .filter(|s| s.defect.is_none() && self.signer.verify(&s.message).is_ok());
@@ -76,16 +110,9 @@ impl ResultStream for NatsResultStream {
                         return results;
                     }
                 }
-                ReaderEvent::CaughtUp(_) => {}
+                ReaderEvent::CaughtUp(_) => self.works(),
                 ReaderEvent::Broken(reason) => {
-                    tracing::warn!(
-                        error = reason,
-                        "effect result subscription failed; retrying"
-                    );
-                    tokio::time::sleep(PAUSE).await;
-                    if let Ok(reader) = start(&self.stream, &self.raw).await {
-                        self.reader = reader;
-                    }
+                    self.restart(reason).await;
                 }
             }
         }

@@ -4,10 +4,11 @@
 //! can move to this process at any time. A schedule that is equal is not changed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use orlog_actors::Runtime;
+use orlog_bus::RetryLog;
 use orlog_model::{
     Clock, ControlAction, ControlRequest, DeployedSchedule, EventId, EventType, InstanceKey,
 };
@@ -29,6 +30,8 @@ pub struct DeployedSchedules {
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) definitions: Arc<DefinitionSet>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Comparisons with failed changes.
+    pub(crate) retries: Mutex<RetryLog>,
 }
 
 impl DeployedSchedules {
@@ -42,6 +45,7 @@ impl DeployedSchedules {
 
     /// Applies the record to the shards of this process. A failed change is repeated by the next comparison.
     pub(crate) async fn apply(self: &Arc<Self>) {
+        let mut last_failure = None;
         for deployed in &self.deployed() {
             let Ok(key) = super::key(deployed.tenant.clone(), &deployed.name) else {
                 continue;
@@ -53,10 +57,20 @@ impl DeployedSchedules {
                 continue;
             };
             if let Err(error) = self.runtime.control(&key, self.signal(kind, data)).await {
-                tracing::warn!(%error, schedule = %key, "deployed schedule not applied; retrying later");
+                last_failure = Some((key, error));
             } else {
                 tracing::info!(schedule = %key, signal = kind, "deployed schedule applied");
             }
+        }
+
+        let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        match last_failure {
+            Some((key, error)) => retries.failed(|failures| {
+                tracing::warn!(%error, schedule = %key, failures, "deployed schedule not applied; retrying");
+            }),
+            None => retries.succeeded(
+                |failures| tracing::info!(failures, "deployed schedules are applied again"),
+            ),
         }
     }
 
