@@ -4,13 +4,13 @@
 //! The consumer is ephemeral, acknowledges nothing and exists in the memory of one server. The reader
 //! makes it safe: the consumer starts after the last message that was read, and the reader detects gaps
 //! in its numbers. The reader checks the stream and its last message before each start, so that it detects a recreated or
-//! truncated stream. Only a consumer on the leader of the stream shows that the reader has caught up.
+//! truncated stream. It ends if it cannot read the stream for 30 seconds. Only a consumer on the leader of the stream shows that the reader has caught up.
 //!
 //! The client closes its connection at a message whose headers it cannot parse. After repeated ends at one position, the reader
 //! requests the next message alone and emits it with a defect (`raw_message.rs`), so that it passes the message.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{Consumer, pull};
 use async_nats::jetstream::stream::{Info, Stream};
@@ -47,6 +47,9 @@ const EXPIRES: Duration = Duration::from_secs(5);
 const INACTIVE: Duration = Duration::from_secs(30);
 /// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Time of failures after which the reader ends: its subscriber must not wait for a stream that may be deleted without a
+/// report.
+const MAX_OUTAGE: Duration = Duration::from_secs(30);
 /// Time without a message after which the reader checks whether the consumer has pending messages.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -63,7 +66,7 @@ pub(super) enum ReaderEvent {
     },
     /// There are no more messages up to this position.
     CaughtUp(AckPosition),
-    /// The stream was recreated or truncated; no further events follow.
+    /// The stream was recreated or truncated, or is not readable; no further events follow.
     Broken(String),
 }
 
@@ -102,6 +105,7 @@ impl StreamReader {
                 sender,
                 rounds: 0,
                 retries: RetryLog::default(),
+                failing_since: None,
             }
             .run(),
         );
@@ -126,6 +130,8 @@ struct ReaderTask {
     retries: RetryLog,
     ends: RepeatedEnds,
     failure: ReadFailure,
+    /// First of the failures since the last success.
+    failing_since: Option<Instant>,
 }
 
 /// Reason for the end of a round.
@@ -201,6 +207,7 @@ impl ReaderTask {
             Ok(Some(reason)) => return RoundEnd::Broken(reason),
             Err(error) => return self.failed(&error),
         }
+        self.failing_since = None;
         self.retries.succeeded(|failures| {
             let stream = &self.reader_config.stream_name;
             tracing::info!(stream, failures, "stream reader works again");
@@ -213,7 +220,13 @@ impl ReaderTask {
             let stream = &self.reader_config.stream_name;
             tracing::warn!(stream, %error, failures = count, "stream reader failed; retrying");
         });
-        RoundEnd::Failed
+
+        let since = *self.failing_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < MAX_OUTAGE {
+            return RoundEnd::Failed;
+        }
+        let stream = &self.reader_config.stream_name;
+        RoundEnd::Broken(format!("stream {stream} is not readable: {error}"))
     }
 
     /// Returns the anomaly if the stream has another message at the last position: it lost its end, and then grew. Between two

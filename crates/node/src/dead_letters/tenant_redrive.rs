@@ -152,7 +152,9 @@ impl TenantRedrive {
             let started = Instant::now();
             match self.redrive_page(shard, &from, &mut redriven).await {
                 Ok(following) => {
-                    retries.succeeded();
+                    retries.succeeded(|failures| {
+                        tracing::info!(shard, failures, "dead letters of admitted tenants are read again");
+                    });
                     retry_delay = MIN_RETRY_DELAY;
                     next = following;
                     tokio::time::sleep(started.elapsed().max(PAUSE)).await;
