@@ -5,6 +5,7 @@
 
 mod cluster;
 mod exercise;
+mod page;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -63,6 +64,23 @@ async fn runbook_stuck_saga() {
         output.contains("failed") && output.contains("the bank is open again"),
         "{output}"
     );
+
+    // The refunds of two other orders are corrected outside.
+    node.switches.refunds.store(false, Ordering::SeqCst);
+    node.publish("acme", &[placed("stuck-2", 700), placed("stuck-3", 700)])
+        .await;
+    let both = "orlog_instances_stuck{saga=\"order\"} 2";
+    node.until("both orders are stuck", both).await;
+    for (action, order) in [("skip", "stuck-2"), ("force-complete", "stuck-3")] {
+        let command = format!("orlog saga {action} order stuck-1 --reason \"paid back by hand\"");
+        exercise.follow(&command, &[("stuck-1", order)]).await;
+        let output = exercise
+            .run(&format!("orlog saga show order {order}"))
+            .await;
+        assert!(output.contains("paid back by hand"), "{output}");
+    }
+    exercise.until_it_resolves().await;
+    exercise.finds_nothing("shard 0").await;
     exercise.end().await;
 }
 
@@ -140,6 +158,7 @@ async fn runbook_slow_disk() {
         () = walked_through => {}
         () = node.go_on() => unreachable!("the load goes on for ever"),
     }
+    exercise.follow("orlog drain", &[]).await;
     exercise.end().await;
 }
 
@@ -159,8 +178,23 @@ async fn runbook_poison_message() {
     exercise
         .inspect(&[&["poison-1", "schema_mismatch", "total"]])
         .await;
+    let id = exercise.dead_letter_of("poison-1").await;
+    let output = exercise
+        .follow("orlog dlq show <id>", &[("<id>", &id)])
+        .await;
+    assert!(output.contains("placed-poison"), "{output}");
+    let attention = "orlog saga list --filter \"attention == 'unapplied_result'\"";
+    exercise.follow(attention, &[]).await;
+
     node.bear_orders_without_total();
     exercise.cure().await;
+    // A second message can never be applied.
+    let without_id = event("placed-poison-2", "OrderPlaced", &json!({ "total": 5 }));
+    node.publish("acme", &[without_id]).await;
+    let id = exercise.dead_letter_of("").await;
+    exercise
+        .follow("orlog dlq discard <id>", &[("<id>", &id)])
+        .await;
     exercise.until_it_resolves().await;
     let output = exercise.run("orlog saga show order poison-1").await;
     assert!(output.contains("completed"), "{output}");
@@ -198,7 +232,11 @@ async fn runbook_bad_deploy() {
     node.publish("acme", &[placed("running-1", 5)]).await;
     let failed = "{saga=\"order\",version=\"2\",status=\"failed\"} 8";
     exercise.inspect(&[&[failed], &["bad-1", "failed"]]).await;
-    for command in &exercise.cure {
+    let output = exercise
+        .follow("orlog saga show order <id> --full", &[("<id>", "bad-1")])
+        .await;
+    assert!(output.contains("too_dear"), "{output}");
+    for command in exercise.page.resolution() {
         // The running instance is migrated before the bank responds.
         node.switches
             .charges
@@ -237,6 +275,41 @@ async fn runbook_unapplied_result() {
     exercise
         .inspect(&[&["unapplied-1"], &["schema_mismatch", "receipt"]])
         .await;
+    let of_order = [("<saga>", "order"), ("<id>", "unapplied-1")];
+    let output = exercise
+        .follow("orlog saga show <saga> <id>", &of_order)
+        .await;
+    assert!(output.contains("charge"), "{output}");
+
+    // The results of two other orders are never applied.
+    node.publish(
+        "acme",
+        &[placed("cancelled-1", 5), placed("discarded-1", 5)],
+    )
+    .await;
+    let id = exercise.dead_letter_of("cancelled-1").await;
+    let of_order = [("<saga>", "order"), ("<id>", "cancelled-1")];
+    exercise
+        .follow("orlog saga cancel <saga> <id>", &of_order)
+        .await;
+    exercise
+        .follow("orlog dlq discard ID", &[("ID", &id)])
+        .await;
+    let id = exercise.dead_letter_of("discarded-1").await;
+    exercise
+        .follow("orlog dlq discard ID --force", &[("ID", &id)])
+        .await;
+    for (order, status) in [("cancelled-1", "cancelled"), ("discarded-1", "failed")] {
+        let ended = format!("order {order}: {status}");
+        until(&ended, async || {
+            let output = exercise
+                .run(&format!("orlog saga show order {order}"))
+                .await;
+            output.contains(&ended).then_some(())
+        })
+        .await;
+    }
+
     node.write_definitions("corrected", |order| {
         order.replace("version: 1", "version: 3")
     });
@@ -279,6 +352,30 @@ async fn runbook_runaway_definition() {
     exercise.cure().await;
     exercise.until_it_resolves().await;
     exercise.finds_nothing("definitions").await;
+    // An instance that loops by itself ends or waits. Here, two orders that retry stand for it.
+    node.switches.charges.store(false, Ordering::SeqCst);
+    node.publish("acme", &[placed("loops-1", 5), placed("loops-2", 5)])
+        .await;
+    let loops = [
+        ("cancel", "loops-1", "cancelled"),
+        ("pause", "loops-2", "paused"),
+    ];
+    for (action, order, _) in loops {
+        let values = [("tick", "order"), ("<id>", order)];
+        let command = format!("orlog saga {action} tick <id>");
+        exercise.follow(&command, &values).await;
+    }
+    // The charge in progress ends.
+    node.switches.charges.store(true, Ordering::SeqCst);
+    for (_, order, status) in loops {
+        until(&format!("{order} is {status}"), async || {
+            let output = exercise
+                .run(&format!("orlog saga show order {order}"))
+                .await;
+            output.contains(status).then_some(())
+        })
+        .await;
+    }
     let output = exercise
         .run("orlog saga list --saga tick --status running")
         .await;
@@ -325,6 +422,7 @@ async fn runbook_hot_tenant() {
         exercise
             .inspect(&[&[transitions], &["outbox:flood:effect:post.send:"]])
             .await;
+        exercise.diagnose("tenant \"flood\" causes ").await;
         exercise.cure().await;
         exercise.until_it_resolves().await;
         exercise.finds_nothing("tenants").await;
@@ -345,6 +443,14 @@ async fn runbook_full_disk() {
     };
     let exercise = RunbookExercise::begin_with("disk-full.md", "OrlogStoreFull", small).await;
     let node = &exercise.node;
+    // Obsolete data.
+    let without_total = json!({ "orderId": "poison-1" });
+    node.publish(
+        "acme",
+        &[event("placed-poison", "OrderPlaced", &without_total)],
+    )
+    .await;
+    let obsolete = exercise.dead_letter_of("poison-1").await;
     node.disk.set_full(true);
     // Allocated space is used first.
     let orders = AtomicU32::new(0);
@@ -367,6 +473,9 @@ async fn runbook_full_disk() {
     exercise.cure().await;
     exercise.until_it_resolves().await;
     exercise.finds_nothing("node").await;
+    exercise
+        .follow("orlog dlq discard <id>", &[("<id>", &obsolete)])
+        .await;
     node.publish("acme", &[placed("later", 5)]).await;
     let output = exercise
         .run("orlog saga result order later --wait 10s")
@@ -404,5 +513,14 @@ async fn runbook_clock_jump() {
     exercise.cure().await;
     exercise.until_it_resolves().await;
     exercise.finds_nothing("clock").await;
+    node.switches.charges.store(true, Ordering::SeqCst);
+    let data = r#"'{"orderId": "early-1", "total": 5}'"#;
+    let values = [("<saga>", "order"), ("<id>", "early-1"), ("<data>", data)];
+    let again = "orlog saga start <saga> --id <id> --data <data> --on-existing restart";
+    exercise.follow(again, &values).await;
+    let output = exercise
+        .run("orlog saga result order early-1 --wait 10s")
+        .await;
+    assert!(output.contains("completed"), "{output}");
     exercise.end().await;
 }

@@ -33,8 +33,14 @@ async fn runbook_lost_nats_quorum() {
     let mut pods = Pods::new(&nats.urls(), 3).await;
     pods.start_all(&["a"]).await;
     let a = url(&pods, "a");
-    let exercise =
-        RunbookExercise::begin_on(pods, &[&a], "nats-quorum.md", "OrlogBusUnavailable").await;
+    let exercise = RunbookExercise::begin_on(
+        pods,
+        &[&a],
+        &std::env::temp_dir(),
+        "nats-quorum.md",
+        "OrlogBusUnavailable",
+    )
+    .await;
     let pods = &exercise.node;
     assert_eq!(place(pods, "a", "before").await, 202);
     nats.nodes[1].kill();
@@ -69,8 +75,14 @@ async fn runbook_pod_cut_off() {
     pods.start("b").await;
     pods.until_spread().await;
     let (a, b) = (url(&pods, "a"), url(&pods, "b"));
-    let mut exercise =
-        RunbookExercise::begin_on(pods, &[&a, &b], "pod-cut-off.md", "OrlogPodCutOff").await;
+    let mut exercise = RunbookExercise::begin_on(
+        pods,
+        &[&a, &b],
+        &std::env::temp_dir(),
+        "pod-cut-off.md",
+        "OrlogPodCutOff",
+    )
+    .await;
     wire.partition();
     exercise.until_it_fires().await;
     let alert = exercise.prometheus.query(&exercise.firing()).await.unwrap();
@@ -94,4 +106,8 @@ async fn runbook_pod_cut_off() {
     exercise.until_it_resolves().await;
     exercise.finds_nothing("bus").await;
     exercise.node.until_spread().await;
+    // The pod moves to another machine.
+    exercise.follow("orlog drain", &[]).await;
+    exercise.node.exclude("a");
+    exercise.node.wait_for_owners(&["b"]).await;
 }

@@ -9,6 +9,7 @@ use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::wait::until;
 use serde_json::Value;
 
+use super::page::RunbookPage;
 use crate::harness::http::client;
 use crate::telemetry::node::Node;
 use crate::telemetry::servers::{PROMETHEUS, Server, WINDOW};
@@ -17,6 +18,8 @@ use crate::telemetry::servers::{PROMETHEUS, Server, WINDOW};
 const WAIT: &str = "for: 1s";
 /// Replacement of the ages of work in the outbox.
 const OLD: &str = "_seconds) > 2";
+/// Replacement of the consumer lag.
+const LAG: &str = "orlog_consumer_lag) > 200";
 /// Scrape interval of a single node.
 const SCRAPE: Duration = Duration::from_secs(1);
 
@@ -30,6 +33,7 @@ fn rules() -> String {
         let line = ["_seconds) > 300", "_seconds) > 60"]
             .iter()
             .fold(line.to_owned(), |l, age| l.replace(age, OLD));
+        let line = line.replace("orlog_consumer_lag) > 10000", LAG);
         ["[10m]", "[5m]"].iter().fold(line, |line, window| {
             line.replace(window, &format!("[{WINDOW}]"))
         })
@@ -37,61 +41,47 @@ fn rules() -> String {
     text.lines().map(sooner).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the commands of a page: those that inspect, and those that fix.
-fn commands(page: &str) -> (Vec<String>, Vec<String>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("docs/runbooks")
-        .join(page);
-    let text = std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let (inspect, cure) = text.split_once("\n## Resolution\n").unwrap();
-    let fenced = |part: &str| {
-        let blocks = part
-            .split("```sh\n")
-            .skip(1)
-            .map(|block| block.split("```").next().unwrap());
-        let lines = blocks
-            .flat_map(str::lines)
-            .map(str::trim)
-            .filter(|line| !line.is_empty());
-        lines.map(str::to_owned).collect()
-    };
-    (fenced(inspect), fenced(cure))
-}
-
 /// Nodes, their monitoring and the runbook page.
 pub(super) struct RunbookExercise<N> {
     pub(super) node: N,
     pub(super) prometheus: Server,
-    url: String,
-    dir: PathBuf,
+    pub(super) page: RunbookPage,
     alert: &'static str,
-    inspect: Vec<String>,
-    pub(super) cure: Vec<String>,
+    url: String,
+    /// Directory in which the commands run.
+    dir: PathBuf,
 }
 
 impl RunbookExercise<Node> {
     /// Starts the exercise on one node.
-    pub(super) async fn begin(page: &str, alert: &'static str) -> Self {
+    pub(super) async fn begin(page: impl Into<RunbookPage>, alert: &'static str) -> Self {
         Self::begin_with(page, alert, |_, _| {}).await
     }
 
     /// Starts the exercise on one node with a changed configuration and directory.
     pub(super) async fn begin_with(
-        page: &str,
+        page: impl Into<RunbookPage>,
         alert: &'static str,
         change: impl FnOnce(&mut Config, &Path),
     ) -> Self {
         let node = Node::start_with(change).await;
         let prometheus = Server::prometheus_of(&[&node.url], SCRAPE, Some(&rules()));
-        let (url, dir) = (node.url.clone(), node.dir.path().to_owned());
         // An increase needs two scrapes.
         prometheus
             .until("count_over_time(orlog_node_accepting[1m]) > 1", |all| {
                 !all.is_empty()
             })
             .await;
-        Self::on(node, (url, dir), prometheus, (page, alert)).await
+        let exercise = Self {
+            url: node.url.clone(),
+            dir: node.dir.path().to_owned(),
+            node,
+            prometheus,
+            page: page.into(),
+            alert,
+        };
+        exercise.check_start().await;
+        exercise
     }
 
     pub(super) async fn end(self) {
@@ -101,57 +91,46 @@ impl RunbookExercise<Node> {
 }
 
 impl<N> RunbookExercise<N> {
-    /// Starts the exercise on several nodes. The commands use the first one.
-    pub(super) async fn begin_on(node: N, urls: &[&str], page: &str, alert: &'static str) -> Self {
+    /// Starts the exercise on several nodes. The commands use the first one, in the directory `dir`.
+    pub(super) async fn begin_on(
+        node: N,
+        urls: &[&str],
+        dir: &Path,
+        page: impl Into<RunbookPage>,
+        alert: &'static str,
+    ) -> Self {
         // A node whose bus does not respond answers a scrape after one second.
         let prometheus = Server::prometheus_of(urls, SCRAPE * 2, Some(&rules()));
         prometheus
-            .until("orlog_bus_available == 1", |all| all.len() == urls.len())
+            .until(
+                "count_over_time(orlog_bus_available[1m]) > 1 and orlog_bus_available == 1",
+                |all| all.len() == urls.len(),
+            )
             .await;
-        Self::on(
+        let exercise = Self {
+            url: urls[0].to_owned(),
+            dir: dir.to_owned(),
             node,
-            (urls[0].to_owned(), std::env::temp_dir()),
             prometheus,
-            (page, alert),
-        )
-        .await
+            page: page.into(),
+            alert,
+        };
+        exercise.check_start().await;
+        exercise
     }
 
-    async fn on(
-        node: N,
-        (url, dir): (String, PathBuf),
-        prometheus: Server,
-        (page, alert): (&str, &'static str),
-    ) -> Self {
-        let (inspect, cure) = commands(page);
-        assert!(!inspect.is_empty(), "{page} says what to look at");
-        let exercise = Self {
-            node,
-            prometheus,
-            url,
-            dir,
-            alert,
-            inspect,
-            cure,
-        };
+    /// The page has a diagnosis, and the alert does not fire before the fault.
+    async fn check_start(&self) {
+        let samples = self.prometheus.query(&self.firing()).await.unwrap();
         assert!(
-            !exercise.fires().await,
-            "{alert} fires before anything is wrong"
+            samples.is_empty(),
+            "{} fires before the fault: {samples:?}",
+            self.alert
         );
-        exercise
     }
 
     pub(super) fn firing(&self) -> String {
         format!("ALERTS{{alertname={:?},alertstate=\"firing\"}}", self.alert)
-    }
-
-    async fn fires(&self) -> bool {
-        !self
-            .prometheus
-            .query(&self.firing())
-            .await
-            .unwrap()
-            .is_empty()
     }
 
     pub(super) async fn until_it_fires(&self) {
@@ -160,8 +139,20 @@ impl<N> RunbookExercise<N> {
             .await;
     }
 
+    /// Waits until another alert of the page fires.
+    pub(super) async fn until_alert(&self, alert: &str) {
+        let firing = format!("ALERTS{{alertname={alert:?},alertstate=\"firing\"}}");
+        self.prometheus
+            .until(&firing, |alerts| !alerts.is_empty())
+            .await;
+    }
+
+    /// Waits until all nodes respond and the alert does not fire.
     pub(super) async fn until_it_resolves(&self) {
-        self.prometheus.until(&self.firing(), <[_]>::is_empty).await;
+        let resolved = format!("min(up) == 1 unless on () {}", self.firing());
+        self.prometheus
+            .until(&resolved, |samples| !samples.is_empty())
+            .await;
     }
 
     /// Waits until the page of the node shows a problem with this text and a remedy.
@@ -208,8 +199,9 @@ impl<N> RunbookExercise<N> {
 
     /// Runs the inspecting commands until each prints its expected texts.
     pub(super) async fn inspect(&self, texts: &[&[&str]]) {
-        assert_eq!(self.inspect.len(), texts.len(), "{:?}", self.inspect);
-        for (command, texts) in self.inspect.iter().zip(texts) {
+        let commands = self.page.diagnosis();
+        assert_eq!(commands.len(), texts.len(), "{commands:?}");
+        for (command, texts) in commands.iter().zip(texts) {
             let mut output = String::new();
             let shows = async {
                 loop {
@@ -226,13 +218,56 @@ impl<N> RunbookExercise<N> {
 
     /// Runs the fixing commands; each must succeed.
     pub(super) async fn cure(&self) {
-        for command in &self.cure {
+        for command in self.page.resolution() {
             self.run(command).await;
         }
     }
 
-    /// Runs a command in the directory of the definitions.
+    /// Runs a command of the text of the page, with values for its placeholders.
+    pub(super) async fn follow(&self, command: &str, values: &[(&str, &str)]) -> String {
+        self.page.perform(command);
+        let mut filled = command.to_owned();
+        for (placeholder, value) in values {
+            assert!(filled.contains(placeholder), "{command}: {placeholder}");
+            filled = filled.replace(placeholder, value);
+        }
+        self.run(&filled).await
+    }
+
+    /// Runs `orlog doctor --node-only` of the text of the page; the output contains this problem.
+    pub(super) async fn diagnose(&self, problem: &str) {
+        let command = "orlog doctor --node-only";
+        self.page.perform(command);
+        let (code, output) = self.try_run(command).await;
+        // Warnings alone are no failure of the command.
+        assert!(matches!(code, Some(0 | 1)), "{code:?}: {output}");
+        assert!(output.contains(problem), "{output}");
+    }
+
+    /// Returns the id of the dead letter of an instance when it exists; empty: of no instance.
+    pub(super) async fn dead_letter_of(&self, correlation: &str) -> String {
+        until(&format!("a dead letter of {correlation}"), async || {
+            let list = self.run("orlog dlq list --output json").await;
+            let list: Value = serde_json::from_str(&list).unwrap();
+            let letters = list["items"].as_array().unwrap().iter();
+            let mut own = letters
+                .filter(|letter| letter["correlation"].as_str().unwrap_or_default() == correlation);
+            own.next()
+                .map(|letter| letter["id"].as_str().unwrap().to_owned())
+        })
+        .await
+    }
+
+    /// Runs a command in the directory of the exercise.
     pub(super) async fn run(&self, command: &str) -> String {
+        let (code, output) = self.try_run(command).await;
+        assert_eq!(code, Some(0), "{command}: {output}");
+        self.page.record(command);
+        output
+    }
+
+    /// Runs a command in the directory of the exercise; returns its exit code and its output.
+    pub(super) async fn try_run(&self, command: &str) -> (Option<i32>, String) {
         let bin = PathBuf::from(env!("CARGO_BIN_EXE_orlog"));
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!("{}:{path}", bin.parent().unwrap().display());
@@ -252,8 +287,6 @@ impl<N> RunbookExercise<N> {
             .await
             .unwrap();
         let printed = [output.stdout, output.stderr].concat();
-        let printed = String::from_utf8(printed).unwrap();
-        assert!(output.status.success(), "{command}: {printed}");
-        printed
+        (output.status.code(), String::from_utf8(printed).unwrap())
     }
 }
