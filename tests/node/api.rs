@@ -13,7 +13,7 @@ mod list_pages;
 mod onboarding;
 mod operators;
 mod overview;
-mod quarantine;
+pub(crate) mod quarantine;
 mod replay;
 mod retention;
 mod sagas;

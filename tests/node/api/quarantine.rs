@@ -36,21 +36,28 @@ async fn start_with<F: Future<Output = Node>>(prepare: impl FnOnce(Node) -> F) -
     }
     let node = prepare(node).await;
     let node = node
-        .restart(|data| damage(&data.join("shard-0/tables/mdbx.dat")))
+        .restart(|data| {
+            let tables = data.join("shard-0/tables/mdbx.dat");
+            damage_instance(&tables, "count", "countId", "damaged");
+        })
         .await;
     node.get("/v1/sagas/count/damaged").await.problem("OR0062");
     node
 }
 
-/// Overwrites the first byte of the snapshot of `damaged`. A snapshot starts with the name of its saga,
-/// and its state contains the variable `countId`.
-fn damage(file: &Path) {
-    let mut bytes = std::fs::read(file).unwrap();
-    let starts = positions(&bytes, b"\x93\xa5count");
-    let ids = positions(&bytes, b"countId").into_iter();
-    let is_damaged =
-        |at: &usize| !positions(&bytes[*at..(at + 20).min(bytes.len())], b"damaged").is_empty();
-    let snapshots: Vec<usize> = ids
+/// Overwrites the first byte of the snapshot of an instance. A snapshot starts with the name of its saga, and its state
+/// contains the variable with the id of the instance.
+pub(crate) fn damage_instance(tables: &Path, saga: &str, variable: &str, id: &str) {
+    let mut bytes = std::fs::read(tables).unwrap();
+    let length = u8::try_from(saga.len()).unwrap();
+    let start = [&[0x93, 0xa0 | length], saga.as_bytes()].concat();
+    let starts = positions(&bytes, &start);
+    let variables = positions(&bytes, variable.as_bytes()).into_iter();
+    let is_damaged = |at: &usize| {
+        let after = &bytes[*at..(at + variable.len() + 13).min(bytes.len())];
+        !positions(after, id.as_bytes()).is_empty()
+    };
+    let snapshots: Vec<usize> = variables
         .filter(is_damaged)
         .filter_map(|id| {
             starts
@@ -65,7 +72,7 @@ fn damage(file: &Path) {
         // No MessagePack value starts with this byte.
         bytes[at] = 0xc1;
     }
-    std::fs::write(file, bytes).unwrap();
+    std::fs::write(tables, bytes).unwrap();
 }
 
 fn positions(bytes: &[u8], needle: &[u8]) -> Vec<usize> {

@@ -6,6 +6,8 @@
 mod cluster;
 mod exercise;
 mod page;
+mod process;
+mod storage;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
