@@ -8,6 +8,7 @@ mod exercise;
 mod page;
 mod process;
 mod storage;
+mod streams;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
