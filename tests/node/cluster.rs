@@ -13,7 +13,7 @@ mod incomplete_lists;
 mod key_rules;
 mod messages;
 mod node_keys;
-mod obstacles;
+pub(crate) mod obstacles;
 mod orders;
 pub(crate) mod pods;
 pub(crate) mod proxy;

@@ -13,7 +13,7 @@ use super::within;
 const LOG: &str = "ORLOG_LOG";
 
 /// Sets the maximum size of the stream of the logs; -1: no limit.
-fn limit_log(nats: &NatsServer, max_bytes: impl Fn(&Value) -> Value) {
+pub(crate) fn limit_log(nats: &NatsServer, max_bytes: impl Fn(&Value) -> Value) {
     let mut client = RawNatsClient::connect(nats.port);
     let info = client.jetstream(&format!("STREAM.INFO.{LOG}"), &json!({}));
     let mut config = info["config"].clone();
