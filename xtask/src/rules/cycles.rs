@@ -100,14 +100,14 @@ fn directory_cycles(dir: &str, files: &[&Source], arrows: &Dependencies) -> Vec<
     let mut directories: Dependencies = (0..names.len())
         .map(|name| (name, BTreeMap::new()))
         .collect();
-    for (from, uses) in arrows {
-        for used in uses.keys() {
-            let (Some(user), Some(target)) = (directory_of(*from), directory_of(*used)) else {
+    for (file, dependencies) in arrows {
+        for dependency in dependencies.keys() {
+            let (Some(from), Some(to)) = (directory_of(*file), directory_of(*dependency)) else {
                 continue;
             };
-            if user != target {
-                let uses = directories.entry(number_of(user)).or_default();
-                uses.entry(number_of(target)).or_insert(*from);
+            if from != to {
+                let targets = directories.entry(number_of(from)).or_default();
+                targets.entry(number_of(to)).or_insert(*file);
             }
         }
     }

@@ -10,8 +10,8 @@ use orlog_model::Clock;
 use prometheus_client::metrics::counter::Counter;
 
 use super::shard_startup::ShardStarter;
-use crate::admitted_tenants::AdmittedTenants;
 use crate::access::{AccessRegistry, SignedEvents};
+use crate::admitted_tenants::AdmittedTenants;
 use crate::audit::AuditTrail;
 use crate::audit::publisher::AuditPublisher;
 use crate::background::BackgroundTasks;

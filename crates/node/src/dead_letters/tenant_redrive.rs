@@ -21,8 +21,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::background::BackgroundTasks;
 use crate::audit::{AuditOutcome, AuditRecord, AuditTrail};
+use crate::background::BackgroundTasks;
 use crate::config::Config;
 use crate::definitions::change::DefinitionLocks;
 
@@ -153,7 +153,11 @@ impl TenantRedrive {
             match self.redrive_page(shard, &from, &mut redriven).await {
                 Ok(following) => {
                     retries.succeeded(|failures| {
-                        tracing::info!(shard, failures, "dead letters of admitted tenants are read again");
+                        tracing::info!(
+                            shard,
+                            failures,
+                            "dead letters of admitted tenants are read again"
+                        );
                     });
                     retry_delay = MIN_RETRY_DELAY;
                     next = following;

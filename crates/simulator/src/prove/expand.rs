@@ -81,13 +81,16 @@ impl Prover<'_> {
         limits: MoveLimits,
     ) -> Expansion {
         let step_states = self.moves.step_states(state);
-        let mut expansion = Expansion::default();
-
-        expansion.completed = step_states
+        let completed = step_states
             .iter()
             .filter(|(_, state)| was_completed(state))
             .map(|(tag, _)| tag.to_owned())
             .collect();
+        let mut expansion = Expansion {
+            completed,
+            ..Expansion::default()
+        };
+
         let is_compensated = state
             .instance()
             .is_some_and(|i| matches!(i.status, Status::Failed | Status::Cancelled));
