@@ -31,7 +31,7 @@ const EXCLUDED: [&str; 6] = [
     "rustls",
     "h2",
     "opentelemetry",
-    "orlog::telemetry::otlp",
+    otlp::TARGET,
 ];
 
 /// Exporter of log records in batches.

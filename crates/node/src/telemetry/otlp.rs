@@ -28,6 +28,8 @@ use tokio::runtime::Handle;
 
 use crate::config::Config;
 
+/// Target of the log records of this module.
+pub(super) const TARGET: &str = module_path!();
 /// Timeout of an export, unless `OTEL_EXPORTER_OTLP_TIMEOUT` sets another.
 const EXPORT_TIMEOUT_MS: u64 = 10_000;
 /// Maximum number of records per batch, unless an environment variable sets another.
