@@ -11,9 +11,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::shard::stream_progress::StreamProgress;
 
-/// Receiver that waits until the consequences of an input are durable. Dropping it has no effect: the
-/// source delivers the input again after a restart, and a caller receives the error that the shard is
-/// unavailable.
+/// Receiver that waits until the consequences of an input are durable. Dropping it has no effect:
+/// the source delivers the input again after a restart, and a caller receives the error that the
+/// shard is unavailable.
 pub(crate) enum Completion {
     /// No receiver.
     None,
@@ -55,8 +55,8 @@ impl Completion {
         }
     }
 
-    /// Moves an acknowledgement into the group commit that contains the consequences; returns any other
-    /// completion unchanged.
+    /// Moves an acknowledgement into the group commit that contains the consequences; returns any
+    /// other completion unchanged.
     pub(crate) fn stage(self) -> Self {
         match self {
             Completion::Ack(ack) => {
@@ -88,8 +88,8 @@ impl Completion {
     }
 }
 
-/// Acknowledgement of a message for one or more instances; sent when the last instance has completed
-/// it.
+/// Acknowledgement of a message for one or more instances; sent when the last instance has
+/// completed it.
 pub(crate) struct SharedAck {
     stream: Arc<StreamProgress>,
     sequence: u64,

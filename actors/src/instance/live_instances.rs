@@ -1,7 +1,8 @@
-//! Live instances of a shard: one mailbox for each instance in memory, and the list of the idle ones.
+//! Live instances of a shard: one mailbox for each instance in memory, and the list of the idle
+//! ones.
 //!
-//! Idle instances are listed in the order in which they became idle, and are passivated from the start
-//! of the list.
+//! Idle instances are listed in the order in which they became idle, and are passivated from the
+//! start of the list.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -124,8 +125,9 @@ impl LiveInstances {
             .push_back(Arc::clone(mailbox));
     }
 
-    /// Passivates idle instances while more instances are live than allowed. Called when an instance is
-    /// activated and when one becomes idle, so that the instances of a burst are also removed.
+    /// Passivates idle instances while more instances are live than allowed. Called when an
+    /// instance is activated and when one becomes idle, so that the instances of a burst are also
+    /// removed.
     fn passivate_excess(&self) {
         let mut checked = 0;
         while self.count.load(Ordering::Acquire) > self.limits.max_live_instances()

@@ -1,9 +1,9 @@
 //! Mailbox of a live instance, stored outside its actor.
 //!
-//! Inputs are queued here in order; the actor only receives a wake-up. If an actor crashes, no input is
-//! lost: the next actor continues with the same queue, and the first input keeps its attempt count.
-//! Passivation closes the mailbox under the lock that senders take, so that no input is added in
-//! between; its actor then serves another mailbox.
+//! Inputs are queued here in order; the actor only receives a wake-up. If an actor crashes, no
+//! input is lost: the next actor continues with the same queue, and the first input keeps its
+//! attempt count. Passivation closes the mailbox under the lock that senders take, so that no input
+//! is added in between; its actor then serves another mailbox.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -48,7 +48,8 @@ impl Envelope {
         }
     }
 
-    /// Returns true if the input is from a stream, which delivers it again until it is acknowledged.
+    /// Returns true if the input is from a stream, which delivers it again until it is
+    /// acknowledged.
     fn is_from_stream(&self) -> bool {
         matches!(self.completion, Completion::Ack(_))
     }
@@ -122,8 +123,8 @@ impl Mailbox {
         })
     }
 
-    /// Returns the mailbox of an instance that is about to be purged. Inputs wait until the purge is
-    /// durable.
+    /// Returns the mailbox of an instance that is about to be purged. Inputs wait until the purge
+    /// is durable.
     pub(crate) fn reserved(key: InstanceKey) -> Arc<Self> {
         let inner = MailboxState {
             pending: 1,
@@ -188,8 +189,8 @@ impl Mailbox {
         self.lock().crashes
     }
 
-    /// Returns the first input and its number of attempts, including this one. An input that must be spilled
-    /// is not returned.
+    /// Returns the first input and its number of attempts, including this one. An input that must
+    /// be spilled is not returned.
     pub(crate) fn start_attempt(&self) -> Option<(Arc<Input>, u32)> {
         let mut inner = self.lock();
         if inner.closed {
@@ -211,7 +212,8 @@ impl Mailbox {
         }
     }
 
-    /// Returns true if the mailbox is closed: its instance is passivated, or the incarnation has ended.
+    /// Returns true if the mailbox is closed: its instance is passivated, or the incarnation has
+    /// ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }
@@ -284,9 +286,10 @@ impl Mailbox {
         self.until(|inner| inner.pending == 0).await;
     }
 
-    /// Removes the inputs that must be spilled, in order; the caller commits each. These are all inputs from
-    /// streams if earlier ones are spilled or more than `limit` inputs are queued: an input in memory must not
-    /// be older than a spilled one, because a crash would reverse their order.
+    /// Removes the inputs that must be spilled, in order; the caller commits each. These are all
+    /// inputs from streams if earlier ones are spilled or more than `limit` inputs are queued: an
+    /// input in memory must not be older than a spilled one, because a crash would reverse their
+    /// order.
     pub(crate) fn take_to_spill(&self, limit: usize) -> Vec<Envelope> {
         let mut inner = self.lock();
         if !inner.spilled && inner.queue.len() <= limit {

@@ -41,7 +41,8 @@ impl From<Arc<dyn Program>> for OwnedProgram {
     }
 }
 
-/// A value for all tenants, and the values of the contexts that have their own. Without these, a lookup compares no tenant.
+/// A value for all tenants, and the values of the contexts that have their own. Without these, a
+/// lookup compares no tenant.
 #[derive(Default)]
 pub(super) struct Scoped<T> {
     pub(super) shared: T,

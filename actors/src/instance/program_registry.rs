@@ -1,5 +1,5 @@
-//! Program registry: the active programs, the events that they consume, and the pinned program of each
-//! instance.
+//! Program registry: the active programs, the events that they consume, and the pinned program of
+//! each instance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -13,27 +13,29 @@ use crate::instance::recordings::Recordings;
 /// Maximum cost of the correlation ids of one event, in units.
 const MAX_ROUTE_COST: u64 = 10_000;
 
-/// All programs of a process. The set is replaced atomically: readers see the old set or the new one.
+/// All programs of a process. The set is replaced atomically: readers see the old set or the new
+/// one.
 ///
 /// # Owners
 ///
-/// A tenant uses the programs of its context and the shared ones. For each saga and each event type, the last one in the order
-/// of the set applies to the tenant. Without programs of contexts, a lookup compares no tenants.
+/// A tenant uses the programs of its context and the shared ones. For each saga and each event
+/// type, the last one in the order of the set applies to the tenant. Without programs of contexts,
+/// a lookup compares no tenants.
 ///
 /// # Removal of a program
 ///
-/// A program that starts no new instances may be removed if no instance is pinned to it and no instance
-/// can become pinned to it. A transition of an earlier program set may not be durable yet. Therefore, a
-/// saga actor takes a guard before it looks up a program and keeps it until the commit is submitted to
-/// the committer. For a program that the current set assigns to no new instance:
+/// A program that starts no new instances may be removed if no instance is pinned to it and no
+/// instance can become pinned to it. A transition of an earlier program set may not be durable yet.
+/// Therefore, a saga actor takes a guard before it looks up a program and keeps it until the commit
+/// is submitted to the committer. For a program that the current set assigns to no new instance:
 ///
 /// 1. If [`ProgramRegistry::is_quiescent`] returns `true`, all transitions of earlier sets are
-///    submitted to a committer. Later transitions use the current set and cannot start an instance with
-///    that program.
-/// 2. Committers keep the order of submissions: if a change submitted after 1. is durable, all those
-///    transitions are durable.
-/// 3. A count of the instances in the store that starts after 2. therefore finds every instance that is
-///    pinned to the program or ever will be.
+///    submitted to a committer. Later transitions use the current set and cannot start an instance
+///    with that program.
+/// 2. Committers keep the order of submissions: if a change submitted after 1. is durable, all
+///    those transitions are durable.
+/// 3. A count of the instances in the store that starts after 2. therefore finds every instance
+///    that is pinned to the program or ever will be.
 #[derive(Default)]
 pub struct ProgramRegistry {
     table: RwLock<Arc<ProgramTable>>,
@@ -134,8 +136,8 @@ impl ProgramTable {
 }
 
 impl ProgramRegistry {
-    /// Creates a registry of these programs. Of the programs of one saga that a tenant uses, the last one is used for new
-    /// instances.
+    /// Creates a registry of these programs. Of the programs of one saga that a tenant uses, the
+    /// last one is used for new instances.
     #[must_use]
     pub fn new(programs: impl IntoIterator<Item = impl Into<OwnedProgram>>) -> Self {
         let this = Self::default();
@@ -143,7 +145,8 @@ impl ProgramRegistry {
         this
     }
 
-    /// Activates a new set. Pass older versions first: of one saga, the last one that a tenant uses is used for new instances.
+    /// Activates a new set. Pass older versions first: of one saga, the last one that a tenant uses
+    /// is used for new instances.
     pub fn replace(&self, programs: impl IntoIterator<Item = impl Into<OwnedProgram>>) {
         self.put(ProgramTable::of(programs.into_iter().map(Into::into)));
     }
@@ -177,8 +180,8 @@ impl ProgramRegistry {
         replaced.is_empty()
     }
 
-    /// Returns a guard. Take it before a program lookup and keep it until the transition is submitted to
-    /// the committer.
+    /// Returns a guard. Take it before a program lookup and keep it until the transition is
+    /// submitted to the committer.
     pub(crate) fn guard(&self) -> ProgramTableGuard {
         ProgramTableGuard(self.table())
     }
@@ -221,7 +224,8 @@ impl ProgramRegistry {
         self.table().all.clone()
     }
 
-    /// Returns the programs that the instances of a tenant can use, older versions first, each once.
+    /// Returns the programs that the instances of a tenant can use, older versions first, each
+    /// once.
     #[must_use]
     pub fn usable(&self, tenant: &TenantId) -> Vec<Arc<dyn Program>> {
         let (table, mut seen) = (self.table(), BTreeSet::new());
@@ -236,7 +240,8 @@ impl ProgramRegistry {
             .collect()
     }
 
-    /// Returns whether a program of any owner consumes events of this type. If not, an event has no instances.
+    /// Returns whether a program of any owner consumes events of this type. If not, an event has no
+    /// instances.
     #[must_use]
     pub fn is_consumed(&self, kind: &EventType) -> bool {
         self.table().by_event.contains_key(kind)
@@ -253,8 +258,8 @@ impl ProgramRegistry {
 
     /// Returns the instances of an event, or the error if the event lacks its identifier.
     ///
-    /// The expressions of all its programs share one budget: they run on the thread that reads the events
-    /// of all tenants of a shard.
+    /// The expressions of all its programs share one budget: they run on the thread that reads the
+    /// events of all tenants of a shard.
     pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, ProgramError)>> {
         let table = self.table();
         let consumers = table.by_event.get(&event.kind);
@@ -279,8 +284,8 @@ impl ProgramRegistry {
 
 fn too_costly(program: &dyn Program, event: &Event) -> (SagaName, ProgramError) {
     let message = format!(
-        "the correlation ids of {} cost more than {MAX_ROUTE_COST} units; read fewer data in `correlate` and in \
-         `versions`",
+        "the correlation ids of {} cost more than {MAX_ROUTE_COST} units; read fewer data in \
+         `correlate` and in `versions`",
         event.kind
     );
     (

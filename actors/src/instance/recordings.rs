@@ -1,4 +1,5 @@
-//! Recordings: instances whose inputs are stored whole in their history, so that a shadow can apply them to another definition.
+//! Recordings: instances whose inputs are stored whole in their history, so that a shadow can apply
+//! them to another definition.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,8 @@ use orlog_model::{
     Commit, Input, Instance, InstanceKey, SagaName, SampleRate, TenantId, Timestamp,
 };
 
-/// Maximum size of the data of a recorded input, in bytes of JSON. The history of an instance with a larger input is incomplete.
+/// Maximum size of the data of a recorded input, in bytes of JSON. The history of an instance with
+/// a larger input is incomplete.
 const MAX_INPUT_BYTES: usize = 64 << 10;
 /// Time after the end of the recorded starts in which inputs are recorded, if its end is lost.
 const GRACE: Duration = Duration::from_hours(1);
@@ -42,7 +44,8 @@ impl Recording {
     }
 }
 
-/// Active recordings of a process: at most one for each saga of a tenant. Without any, a transition costs one read of a flag.
+/// Active recordings of a process: at most one for each saga of a tenant. Without any, a transition
+/// costs one read of a flag.
 #[derive(Debug, Default)]
 pub struct Recordings {
     is_active: AtomicBool,

@@ -1,8 +1,8 @@
-//! Saga actor: serves one live instance after another. It takes inputs from the mailbox in order, computes
-//! transitions, and submits the commits.
+//! Saga actor: serves one live instance after another. It takes inputs from the mailbox in order,
+//! computes transitions, and submits the commits.
 //!
-//! It processes the next input while earlier commits are not durable yet; no output leaves the process
-//! before its commit is durable.
+//! It processes the next input while earlier commits are not durable yet; no output leaves the
+//! process before its commit is durable.
 //!
 //! Unreadable data of one instance must not stop the inputs of other instances. In quarantine, each
 //! input becomes a dead letter, and control requests are rejected. A replay or a drop ends the
@@ -100,7 +100,10 @@ impl State {
                 Err(_) if self.mailbox.is_closed() => return Ok(()),
                 Err(error) if error.is_damage() => self.enter_quarantine(error.to_string()),
                 Err(error) => {
-                    log_instance!(WARN, self.mailbox.key, None, %error, "instance read failed; retrying");
+                    log_instance!(
+                        WARN, self.mailbox.key, None, %error,
+                        "instance read failed; retrying"
+                    );
                     tokio::time::sleep(delay).await;
                     delay = (delay * 2).min(MAX_READ_RETRY_DELAY);
                 }
@@ -148,7 +151,8 @@ impl State {
             return Ok(true);
         }
         let mut waited = self.has_buffered();
-        // Before the commit of this input: the mailbox must not close until the buffered inputs are applied.
+        // Before the commit of this input: the mailbox must not close until the buffered inputs are
+        // applied.
         if waited {
             self.keep_open(true);
         }
@@ -166,7 +170,10 @@ impl State {
                 cleanup: Some(commit),
             } => {
                 self.own.metrics.ignored.inc();
-                log_instance!(DEBUG, self.mailbox.key, input.trace(), input = input.label(), %reason, "ignored");
+                log_instance!(
+                    DEBUG, self.mailbox.key, input.trace(), input = input.label(), %reason,
+                    "ignored"
+                );
                 self.trace_ignored(&input, started, &reason);
                 self.finish_with(commit, None, Some(reason));
             }
@@ -199,8 +206,8 @@ impl State {
         matches!(input, Input::Control(_)) && self.mailbox.is_from_stream()
     }
 
-    /// Replaces the state of the instance, unless the instance has changed since the replacement was
-    /// created. Ends a quarantine: the replacement is complete, and nothing can have changed.
+    /// Replaces the state of the instance, unless the instance has changed since the replacement
+    /// was created. Ends a quarantine: the replacement is complete, and nothing can have changed.
     async fn replace(&mut self, input: &Input, to: Instance) {
         // The store replaces only the state that it has.
         self.mailbox.wait_durable().await;
@@ -260,7 +267,8 @@ impl State {
         // Buffered inputs stay stored.
         self.unbuffers = false;
         self.keep_open(false);
-        // Inputs of streams become dead letters; spilled inputs stay stored until the quarantine ends.
+        // Inputs of streams become dead letters; spilled inputs stay stored until the quarantine
+        // ends.
         self.mailbox.set_spilled(false);
     }
 

@@ -1,4 +1,5 @@
-//! Requests that wait for the end of an instance, or for lines of its jobs: a commit wakes only those of its instance.
+//! Requests that wait for the end of an instance, or for lines of its jobs: a commit wakes only
+//! those of its instance.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,8 +25,8 @@ pub(crate) struct InstanceWaiters {
     entries: AtomicUsize,
 }
 
-/// Request that waits for a change of an instance. Register it before you read the instance: a change that the read
-/// does not find wakes it.
+/// Request that waits for a change of an instance. Register it before you read the instance: a
+/// change that the read does not find wakes it.
 pub struct InstanceWaiter {
     waiters: Arc<InstanceWaiters>,
     key: (InstanceKey, Awaited),
@@ -33,7 +34,8 @@ pub struct InstanceWaiter {
 }
 
 impl InstanceWaiter {
-    /// Waits until the instance may have changed. Returns `false` if the shard stopped in this process.
+    /// Waits until the instance may have changed. Returns `false` if the shard stopped in this
+    /// process.
     pub async fn woken(&mut self) -> bool {
         match &mut self.woken {
             Some(woken) => woken.changed().await.is_ok(),

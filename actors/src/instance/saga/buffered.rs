@@ -1,4 +1,5 @@
-//! Buffered inputs of an instance: applied oldest first after start or resume. Spilled inputs: applied, oldest first, when the queue in memory is empty.
+//! Buffered inputs of an instance: applied oldest first after start or resume. Spilled inputs:
+//! applied, oldest first, when the queue in memory is empty.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ const BUFFER_PAGE: usize = 64;
 const SPILL_PAGE: usize = 32;
 
 impl State {
-    /// Applies the inputs that were buffered until the instance started or was resumed, oldest first.
+    /// Applies the inputs that were buffered until the instance started or was resumed, oldest
+    /// first.
     pub(super) async fn apply_buffered(&mut self) -> Result<(), StoreError> {
         self.early.clear();
         loop {
@@ -51,7 +53,8 @@ impl State {
         }
     }
 
-    /// Reads once whether an earlier actor left spilled inputs. Only an instance that exists has some.
+    /// Reads once whether an earlier actor left spilled inputs. Only an instance that exists has
+    /// some.
     pub(super) fn find_spilled(&mut self) -> Result<(), StoreError> {
         let spilled = self.own.reader.spilled_inputs(&self.mailbox.key, 1)?;
         self.mailbox.set_spilled(!spilled.is_empty());
@@ -59,8 +62,8 @@ impl State {
         Ok(())
     }
 
-    /// Moves the inputs of streams to the store if more are queued than allowed or earlier ones are there.
-    /// Each is acknowledged when it is durable.
+    /// Moves the inputs of streams to the store if more are queued than allowed or earlier ones are
+    /// there. Each is acknowledged when it is durable.
     pub(super) fn spill_arrivals(&self) {
         for envelope in self.mailbox.take_to_spill(self.own.max_queued_inputs) {
             self.own.metrics.inputs_spilled.inc();
@@ -73,7 +76,8 @@ impl State {
         }
     }
 
-    /// Applies some of the spilled inputs; returns `false` if there are none or the instance is paused.
+    /// Applies some of the spilled inputs; returns `false` if there are none or the instance is
+    /// paused.
     pub(super) async fn apply_spilled(&mut self) -> Result<bool, StoreError> {
         if !self.mailbox.is_spilled() || self.is_paused() {
             return Ok(false);

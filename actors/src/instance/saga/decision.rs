@@ -1,4 +1,5 @@
-//! Decision of one input: the limits of attempts and of the state size, and the program of the instance.
+//! Decision of one input: the limits of attempts and of the state size, and the program of the
+//! instance.
 
 use std::sync::Arc;
 
@@ -66,8 +67,8 @@ impl Subject<'_> {
         let current = self.instance.map_or(0, |instance| instance.state.len());
         if size > limit && size > current {
             let message = format!(
-                "the state would have {size} bytes, and limits.max_state_size is {limit}; raise the limit, \
-                 then redrive this dead letter"
+                "the state would have {size} bytes, and limits.max_state_size is {limit}; raise \
+                 the limit, then redrive this dead letter"
             );
             return self.dead_letter(input, DeadLetterReason::StateTooLarge, message, attempts);
         }
@@ -149,7 +150,8 @@ impl Subject<'_> {
         Some((self.programs.by_hash(to)?, control))
     }
 
-    /// Returns the program to which the instance is pinned; the active one for an input that starts a run.
+    /// Returns the program to which the instance is pinned; the active one for an input that starts
+    /// a run.
     fn program(&self, input: &Input) -> Option<Arc<dyn Program>> {
         match self.instance {
             Some(instance) if !restarts(instance, input) => {
@@ -176,7 +178,8 @@ impl Subject<'_> {
         decision
     }
 
-    /// Decides an input whose decision exceeds the cost budget of a transition: it becomes a dead letter.
+    /// Decides an input whose decision exceeds the cost budget of a transition: it becomes a dead
+    /// letter.
     pub(super) fn decide_too_costly(
         &self,
         input: &Input,
@@ -195,8 +198,9 @@ impl Subject<'_> {
         let expression = exceeded.expression.as_deref();
         let expression = expression.map_or_else(String::new, |text| format!(", `{text}`"));
         let message = format!(
-            "the transition exceeds limits.max_transition_cost ({} units) in {definition}{step}{expression}; \
-             reduce the data that its expressions read, or raise the limit, then redrive this dead letter",
+            "the transition exceeds limits.max_transition_cost ({} units) in \
+             {definition}{step}{expression}; reduce the data that its expressions read, or raise \
+             the limit, then redrive this dead letter",
             self.max_cost
         );
         let reason = DeadLetterReason::TransitionTooCostly;
@@ -217,14 +221,18 @@ impl Subject<'_> {
         ))
     }
 
-    /// Returns the commit that stores a rejected signal as a dead letter, because no caller receives the rejection.
+    /// Returns the commit that stores a rejected signal as a dead letter, because no caller
+    /// receives the rejection.
     pub(super) fn rejected_commit(
         &self,
         input: &Input,
         rejection: &Rejection,
         attempts: u32,
     ) -> Commit {
-        log_instance!(INFO, self.key, input.trace(), input = input.label(), %rejection, "signal rejected");
+        log_instance!(
+            INFO, self.key, input.trace(), input = input.label(), %rejection,
+            "signal rejected"
+        );
         self.dead_letter_commit(
             input,
             DeadLetterReason::SignalRejected,

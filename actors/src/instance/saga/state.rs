@@ -27,7 +27,8 @@ use crate::telemetry::metrics::{ActorKind, GaugeGuard, Metrics};
 use crate::telemetry::tracer::{IgnoredInput, Tracer, TransitionSpan};
 use crate::telemetry::{log_instance, trace_context};
 
-/// Maximum size of the states of one instance that wait for their commits, in bytes. One state may be larger.
+/// Maximum size of the states of one instance that wait for their commits, in bytes. One state may
+/// be larger.
 const MAX_PENDING_STATE_BYTES: usize = 1 << 20;
 /// Size below which a state is not large.
 const LARGE_STATE_BYTES: usize = 16 << 10;
@@ -84,7 +85,8 @@ impl SagaDependencies {
 pub(crate) struct QuarantinedInstances(Mutex<BTreeSet<InstanceKey>>);
 
 impl QuarantinedInstances {
-    /// Records that the stored data of an instance cannot be read. Returns whether this was not known.
+    /// Records that the stored data of an instance cannot be read. Returns whether this was not
+    /// known.
     pub(super) fn start(&self, key: &InstanceKey, metrics: &Metrics) -> bool {
         let is_new = self
             .0
@@ -122,10 +124,11 @@ pub(crate) struct State {
     /// Reason why the stored data of the instance cannot be read.
     pub(super) quarantine: Option<String>,
     pub(super) instance: Option<Arc<Instance>>,
-    /// Inputs buffered while the instance does not exist. Inputs buffered by this actor have no stored
-    /// number yet.
+    /// Inputs buffered while the instance does not exist. Inputs buffered by this actor have no
+    /// stored number yet.
     pub(super) early: Vec<BufferedInputRef>,
-    /// Events applied since the last time all commits were durable; the store may not have them yet.
+    /// Events applied since the last time all commits were durable; the store may not have them
+    /// yet.
     recent: VecDeque<DedupeKey>,
     /// Position of the saga in the estimates of the pool.
     pub(super) saga_position: usize,
@@ -166,8 +169,9 @@ impl State {
         )
     }
 
-    /// Keeps the mailbox open while buffered inputs must be applied: the actor waits for its commits meanwhile, and the
-    /// queue is empty. If the mailbox closed, a second actor would serve the instance.
+    /// Keeps the mailbox open while buffered inputs must be applied: the actor waits for its
+    /// commits meanwhile, and the queue is empty. If the mailbox closed, a second actor would serve
+    /// the instance.
     pub(super) fn keep_open(&self, is_required: bool) {
         self.mailbox.set_unbuffering(is_required);
     }
@@ -211,9 +215,9 @@ impl State {
             .map_or(!self.early.is_empty(), |instance| instance.paused)
     }
 
-    /// Returns true if the input was applied before. Only events and control requests have ids that can
-    /// repeat; for an instance that does not exist, no input was applied. Also loads the early inputs that
-    /// a timer can delete.
+    /// Returns true if the input was applied before. Only events and control requests have ids that
+    /// can repeat; for an instance that does not exist, no input was applied. Also loads the early
+    /// inputs that a timer can delete.
     pub(super) async fn is_repeated(&mut self, input: &Input) -> Result<bool, StoreError> {
         if self.instance.is_none() && matches!(input, Input::Timer(_)) {
             self.load_early_inputs().await?;
@@ -221,7 +225,8 @@ impl State {
         if self.instance.is_none() || !input.has_dedupe_key() {
             return Ok(false);
         }
-        // Commits become durable in their order, each with at most one key: the store has the earlier ones.
+        // Commits become durable in their order, each with at most one key: the store has the
+        // earlier ones.
         let durable = self.recent.len().saturating_sub(self.mailbox.pending());
         self.recent.drain(..durable);
         let id = input.identity();
@@ -274,7 +279,8 @@ impl State {
         log_instance!(DEBUG, self.mailbox.key, self.trace(), %reason, "ignored");
         // A rejection changes nothing: a dead letter that its instance rejects stays stored.
         let drops = rejection.is_none() && self.mailbox.has_extra_change();
-        // The cause of this result may not be durable yet, so the result must not be reported before.
+        // The cause of this result may not be durable yet, so the result must not be reported
+        // before.
         let waits = drops || !self.mailbox.is_durable();
         let Some(envelope) = self.mailbox.finish(usize::from(waits), self.has_ended()) else {
             return;
@@ -411,7 +417,8 @@ impl State {
         }
     }
 
-    /// Continues with this state instead of the stored one; the caller submits the change of the store.
+    /// Continues with this state instead of the stored one; the caller submits the change of the
+    /// store.
     pub(super) fn reset(&mut self, instance: Option<Instance>) {
         if self.quarantine.take().is_some() {
             self.own
@@ -424,8 +431,8 @@ impl State {
         self.recent.clear();
     }
 
-    /// Waits until the pending commits of a large instance are durable, so that other instances find place
-    /// in the next group.
+    /// Waits until the pending commits of a large instance are durable, so that other instances
+    /// find place in the next group.
     pub(super) async fn limit_pending_state(&self) {
         let size = self
             .instance
