@@ -1,9 +1,10 @@
 //! The next timers of a shard, in memory, in the order of the store.
 //!
-//! Guarantees: every stored timer up to the horizon that was not fired is in memory; timers beyond the
-//! horizon are only in the store. Each row is read from the store at most once, unless the memory is
-//! reset. A timer in memory is due when the wall clock reaches its due time, or when the time has passed
-//! that remained when it came into memory, so that a clock that is set back does not delay it.
+//! Guarantees: every stored timer up to the horizon that was not fired is in memory; timers beyond
+//! the horizon are only in the store. Each row is read from the store at most once, unless the
+//! memory is reset. A timer in memory is due when the wall clock reaches its due time, or when the
+//! time has passed that remained when it came into memory, so that a clock that is set back does
+//! not delay it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +25,8 @@ pub(crate) struct ArmedTimers {
     /// Timers, with the time at which each is due at the latest.
     rows: BTreeMap<TimerRow, SteadyTime>,
     horizon: Horizon,
-    /// Order of the timers that came into memory before the wall clock was set back; they may be due before
-    /// later timers with an earlier due time. Contains deleted timers too.
+    /// Order of the timers that came into memory before the wall clock was set back; they may be
+    /// due before later timers with an earlier due time. Contains deleted timers too.
     displaced: BTreeSet<(SteadyTime, TimerRow)>,
     /// Largest difference between the wall clock and the steady clock since the clock was set back.
     offset: i64,
@@ -164,7 +165,8 @@ impl ArmedTimers {
         };
     }
 
-    /// Returns the time at which the next timer is due at the latest, and the due time of the first one.
+    /// Returns the time at which the next timer is due at the latest, and the due time of the first
+    /// one.
     pub(crate) fn next_due(&self) -> Option<(SteadyTime, Timestamp)> {
         let (row, steady) = self.rows.first_key_value()?;
         let displaced = self

@@ -1,4 +1,5 @@
-//! Log records of instances that start to require an operator: one for each change, when its commit is durable.
+//! Log records of instances that start to require an operator: one for each change, when its commit
+//! is durable.
 
 use orlog_model::{Commit, Instance, Status, StatusSnapshot, WaitKind};
 
@@ -24,7 +25,8 @@ impl AttentionChange {
     }
 }
 
-/// Logs that the instance of a commit became stuck, or that a result of its work could not be applied.
+/// Logs that the instance of a commit became stuck, or that a result of its work could not be
+/// applied.
 pub(super) fn log_change(commit: &Commit) {
     let Some(instance) = &commit.instance else {
         return;

@@ -1,8 +1,8 @@
-//! Activation of the instances that had started or were resumed and had not yet applied their buffered
-//! inputs when the shard stopped.
+//! Activation of the instances that had started or were resumed and had not yet applied their
+//! buffered inputs when the shard stopped.
 //!
-//! It runs beside the ingester. An input that arrives earlier finds the same order: an instance applies its
-//! buffered inputs before its first input.
+//! It runs beside the ingester. An input that arrives earlier finds the same order: an instance
+//! applies its buffered inputs before its first input.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +53,8 @@ pub(crate) async fn activate_buffered(
     }
 }
 
-/// Returns the next instances with buffered inputs, and whether each must apply them. An instance that
-/// cannot be read is activated too, so that it is quarantined.
+/// Returns the next instances with buffered inputs, and whether each must apply them. An instance
+/// that cannot be read is activated too, so that it is quarantined.
 fn read_page(
     reader: &Reader,
     after: Option<&InstanceKey>,

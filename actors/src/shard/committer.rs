@@ -1,15 +1,16 @@
 //! Single writer of a shard: groups commits and makes each group durable with one write.
 //!
 //! A dedicated thread owns the store's `Writer`, because a commit blocks. While the disk writes one
-//! group, the next group collects in the mailbox (`submission.rs`). The actor only watches the thread:
-//! when the thread ends, the actor fails, and with it the shard. The end of the incarnation stops the
-//! thread.
+//! group, the next group collects in the mailbox (`submission.rs`). The actor only watches the
+//! thread: when the thread ends, the actor fails, and with it the shard. The end of the incarnation
+//! stops the thread.
 //!
-//! Each group contains the checkpoint of each stream: state, outbox, dedupe keys and checkpoint are one
-//! transaction.
+//! Each group contains the checkpoint of each stream: state, outbox, dedupe keys and checkpoint are
+//! one transaction.
 //!
-//! A full store is not a failure, nor is a journal that cannot create a segment: the group is retried until
-//! it is committed; accepted inputs are kept. An unavailable log is not a failure either: the group waits until its result is known.
+//! A full store is not a failure, nor is a journal that cannot create a segment: the group is
+//! retried until it is committed; accepted inputs are kept. An unavailable log is not a failure
+//! either: the group waits until its result is known.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -209,7 +210,8 @@ impl CommitterThread {
         Ok(())
     }
 
-    /// Adds the first submission and all waiting ones to the group; returns whether a stop was requested.
+    /// Adds the first submission and all waiting ones to the group; returns whether a stop was
+    /// requested.
     fn gather(&self, first: Submission, gathered: &mut CommitGroup) -> bool {
         gathered.add(first);
         while gathered.changes.len() < self.arguments.max_group_commit {
@@ -241,8 +243,8 @@ impl CommitterThread {
             .hand_over(gathered.changes.drain(..), self.sequences.drain(..));
     }
 
-    /// Makes the group durable. Returns `false` if a stop is requested while the store cannot commit; then no
-    /// change of the group is committed.
+    /// Makes the group durable. Returns `false` if a stop is requested while the store cannot
+    /// commit; then no change of the group is committed.
     fn commit(&mut self, changes: &[Change]) -> Result<bool, StoreError> {
         let started = Instant::now();
         let mut is_blocked = false;
@@ -305,8 +307,8 @@ impl CommitterThread {
         Ok(true)
     }
 
-    /// Retries the commit until its log responds. Fails if a stop is requested meanwhile: the next opening
-    /// determines whether the group is committed.
+    /// Retries the commit until its log responds. Fails if a stop is requested meanwhile: the next
+    /// opening determines whether the group is committed.
     fn await_log(&mut self, error: &StoreError) -> Result<(), StoreError> {
         tracing::error!(%error, "replicated log unavailable; commits are blocked");
         let started = Instant::now();
@@ -413,8 +415,8 @@ pub trait CommitObserver: Send + Sync + 'static {
     fn on_commit(&self, commit: &Commit);
 }
 
-/// Returns where a group that is too large is divided, near its middle. An extra change stays in the group of the change after
-/// it: without that change, its input or message would be lost.
+/// Returns where a group that is too large is divided, near its middle. An extra change stays in
+/// the group of the change after it: without that change, its input or message would be lost.
 fn division(changes: &[Change]) -> usize {
     let is_extra = |change: &Change| {
         matches!(

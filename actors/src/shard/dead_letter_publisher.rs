@@ -1,10 +1,10 @@
 //! Publishes a copy of every dead letter: `[tenant.<tenant>.]deadletter.<reason>.<letter id>`.
 //!
-//! The commit that stores the dead letter also stores the copy, which stays in the store until the bus
-//! has it. So no copy is published before its dead letter is stored, and no copy is lost. After a
-//! crash, a copy may be published again under the same id. A failure here never creates another dead
-//! letter: the publisher retries until the bus accepts the copy. A copy that is too large is published
-//! without the original, which remains in the stored dead letter.
+//! The commit that stores the dead letter also stores the copy, which stays in the store until the
+//! bus has it. So no copy is published before its dead letter is stored, and no copy is lost. After
+//! a crash, a copy may be published again under the same id. A failure here never creates another
+//! dead letter: the publisher retries until the bus accepts the copy. A copy that is too large is
+//! published without the original, which remains in the stored dead letter.
 
 use std::sync::Arc;
 
@@ -88,7 +88,10 @@ async fn publish(bus: &dyn Bus, dead_letter: &DeadLetter, encoded: Value) {
     .await
     {
         let (tenant, id) = (&dead_letter.tenant, &dead_letter.id);
-        tracing::error!(%tenant, %id, %error, "dead letter cannot be published; see `orlog dlq show`");
+        tracing::error!(
+            %tenant, %id, %error,
+            "dead letter cannot be published; see `orlog dlq show`"
+        );
     }
 }
 

@@ -1,7 +1,8 @@
 //! Epoch of a shard in this process: from its start until it is released, fenced or restarted.
 //!
-//! Guarantees: after [`ShardEpoch::end`], and after the end of the lease of the process, no attempt starts
-//! for a work item that was dispatched in the epoch. After [`ShardEpoch::cancel`], no attempt runs.
+//! Guarantees: after [`ShardEpoch::end`], and after the end of the lease of the process, no attempt
+//! starts for a work item that was dispatched in the epoch. After [`ShardEpoch::cancel`], no
+//! attempt runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

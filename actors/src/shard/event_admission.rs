@@ -1,10 +1,12 @@
-//! Admission of events: the authority of a stream decides whether an event is applied, and rejections are bounded.
+//! Admission of events: the authority of a stream decides whether an event is applied, and
+//! rejections are bounded.
 //!
-//! A rejected event becomes a dead letter. Anyone who may publish can send any number of them, so a tenant has a limited number
-//! of these dead letters in each interval; the others are counted and logged at a bounded rate.
+//! A rejected event becomes a dead letter. Anyone who may publish can send any number of them, so a
+//! tenant has a limited number of these dead letters in each interval; the others are counted and
+//! logged at a bounded rate.
 //!
-//! A message of a tenant that this node does not accept becomes a dead letter without that limit: another node, with another
-//! list, may have accepted it.
+//! A message of a tenant that this node does not accept becomes a dead letter without that limit:
+//! another node, with another list, may have accepted it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,7 +37,8 @@ struct Rejections {
 }
 
 impl EventAdmission {
-    /// Checks an event. A rejection is repeated with the current records, once in a batch that was read before.
+    /// Checks an event. A rejection is repeated with the current records, once in a batch that was
+    /// read before.
     pub(crate) async fn check(
         source: &EventSource,
         delivery: &Delivery,
@@ -54,7 +57,8 @@ impl EventAdmission {
         source.check(delivery, event)
     }
 
-    /// Returns why a message of a tenant is rejected, and counts the rejection; `None` if the node accepts the tenant.
+    /// Returns why a message of a tenant is rejected, and counts the rejection; `None` if the node
+    /// accepts the tenant.
     pub(crate) fn reject_tenant(
         &self,
         source: &EventSource,

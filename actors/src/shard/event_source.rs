@@ -1,7 +1,8 @@
 //! Event sources of a shard: its streams and the subjects that it reads from each.
 //!
-//! The subjects depend on the kind of the messages and the partition of the shard, not on settings of the node. Another node
-//! continues at the checkpoint of the shard, so a message that a setting filters would never be read.
+//! The subjects depend on the kind of the messages and the partition of the shard, not on settings
+//! of the node. Another node continues at the checkpoint of the shard, so a message that a setting
+//! filters would never be read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,20 +23,24 @@ pub struct EventSource {
     pub name: String,
     /// The bus of the stream.
     pub bus: Arc<dyn Bus>,
-    /// Subject kinds that are read. Dead letters: those of effect workers only, in a stream of their own.
+    /// Subject kinds that are read. Dead letters: those of effect workers only, in a stream of
+    /// their own.
     pub kinds: Vec<SubjectKind>,
-    /// Sharing of the stream between processes. `None`: the shards of this process read all messages, and
-    /// each selects its own. `Some`: other processes exist, and each message is delivered to one shard. For
-    /// a key-sharded tenant, that shard forwards the message to the instances.
+    /// Sharing of the stream between processes. `None`: the shards of this process read all
+    /// messages, and each selects its own. `Some`: other processes exist, and each message is
+    /// delivered to one shard. For a key-sharded tenant, that shard forwards the message to the
+    /// instances.
     pub sharing: Option<StreamSharing>,
-    /// Decides which events are applied. `None`: all, because only this process publishes to the bus.
+    /// Decides which events are applied. `None`: all, because only this process publishes to the
+    /// bus.
     pub authority: Option<Arc<dyn EventAuthority>>,
 }
 
-/// Decides whether an event or a signal of a shared bus is applied: contexts can require signatures of their members.
+/// Decides whether an event or a signal of a shared bus is applied: contexts can require signatures
+/// of their members.
 ///
-/// The decision depends on the message, the time at which the bus stored it, and the records at that time, so that it is the
-/// same on every pod, after a restart, and in a replay.
+/// The decision depends on the message, the time at which the bus stored it, and the records at
+/// that time, so that it is the same on every pod, after a restart, and in a replay.
 #[async_trait]
 pub trait EventAuthority: Send + Sync + 'static {
     /// Checks the event of a message, and sets its user to the actor that signed it.
@@ -44,8 +49,8 @@ pub trait EventAuthority: Send + Sync + 'static {
     /// The reason why the event must not be applied.
     fn check(&self, bus: &dyn Bus, delivery: &Delivery, event: &mut Event) -> Result<(), String>;
 
-    /// Waits until decisions are based on the records that are durable now, or until the records are not available. A
-    /// rejection before can be outdated.
+    /// Waits until decisions are based on the records that are durable now, or until the records
+    /// are not available. A rejection before can be outdated.
     async fn refresh(&self);
 }
 
@@ -58,8 +63,8 @@ pub trait TenantAdmission: Send + Sync + 'static {
 /// Distribution of a stream between shards.
 #[derive(Clone, Default)]
 pub struct StreamSharing {
-    /// Tenants whose messages this node applies; `None`: any tenant. Messages of other tenants become
-    /// dead letters, because another node may have accepted them.
+    /// Tenants whose messages this node applies; `None`: any tenant. Messages of other tenants
+    /// become dead letters, because another node may have accepted them.
     pub admission: Option<Arc<dyn TenantAdmission>>,
 }
 

@@ -1,9 +1,10 @@
-//! Bounded queue from the committer to the relay or to the timer: the work items or timers of durable
-//! commits, in commit order.
+//! Bounded queue from the committer to the relay or to the timer: the work items or timers of
+//! durable commits, in commit order.
 //!
-//! Guarantees: after [`FreshQueue::take`] returned a batch without [`FreshBatch::rescan`], the receiver
-//! has received every row that was committed since its last read of the store. If the queue overflows,
-//! it drops its rows, and the next batch requests a rescan: the receiver then reads the store.
+//! Guarantees: after [`FreshQueue::take`] returned a batch without [`FreshBatch::rescan`], the
+//! receiver has received every row that was committed since its last read of the store. If the
+//! queue overflows, it drops its rows, and the next batch requests a rescan: the receiver then
+//! reads the store.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -96,8 +97,8 @@ impl<T> FreshQueue<T> {
         Ok(())
     }
 
-    /// Waits for the first row after [`FreshQueue::take`]. Later rows cause no further notification, so
-    /// that a slow receiver gets one message, regardless of the number of commits.
+    /// Waits for the first row after [`FreshQueue::take`]. Later rows cause no further
+    /// notification, so that a slow receiver gets one message, regardless of the number of commits.
     async fn wait_filled(&self) {
         self.filled.notified().await;
     }
@@ -153,7 +154,8 @@ impl FreshRows {
         }
     }
 
-    /// Hands over a durable group. `sequences` are the outbox sequences of its work items, in order.
+    /// Hands over a durable group. `sequences` are the outbox sequences of its work items, in
+    /// order.
     pub(crate) fn hand_over(
         &mut self,
         changes: impl Iterator<Item = Change>,

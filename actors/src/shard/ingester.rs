@@ -2,18 +2,19 @@
 //!
 //! An event goes to the instances that the active programs select; a message under
 //! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
-//! consequences are durable for every instance. A message that is not an event or lacks its identifier
-//! becomes a dead letter and is acknowledged; so does one that its context rejects, or whose tenant this node does not
-//! accept (`event_admission.rs`). Dead letters of effect workers are stored with the others. An event whose type no program consumes is acknowledged
-//! without being decoded: facts are mostly such events.
+//! consequences are durable for every instance. A message that is not an event or lacks its
+//! identifier becomes a dead letter and is acknowledged; so does one that its context rejects, or
+//! whose tenant this node does not accept (`event_admission.rs`). Dead letters of effect workers
+//! are stored with the others. An event whose type no program consumes is acknowledged without
+//! being decoded: facts are mostly such events.
 //!
-//! Each group commit contains the checkpoint (see `stream_progress.rs`); a restart resumes there. If the
-//! stream lost messages since its checkpoint, the ingester logs an error, counts a stream anomaly, and does
-//! not read until the stream is restored or the loss is accepted.
+//! Each group commit contains the checkpoint (see `stream_progress.rs`); a restart resumes there.
+//! If the stream lost messages since its checkpoint, the ingester logs an error, counts a stream
+//! anomaly, and does not read until the stream is restored or the loss is accepted.
 //!
-//! If shards run in several processes, one shard receives an event of a key-sharded tenant. It forwards
-//! the event to each instance as a signal and acknowledges the event when the bus has stored the
-//! signals.
+//! If shards run in several processes, one shard receives an event of a key-sharded tenant. It
+//! forwards the event to each instance as a signal and acknowledges the event when the bus has
+//! stored the signals.
 
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -76,8 +77,8 @@ pub(crate) struct Arguments {
 }
 
 /// Reads until an error of the shard occurs. After an error of a bus that other processes share it
-/// subscribes again: the error concerns every shard, and their restarts would not help. Messages that are
-/// delivered again are duplicates.
+/// subscribes again: the error concerns every shard, and their restarts would not help. Messages
+/// that are delivered again are duplicates.
 pub(crate) async fn ingest(arguments: Arguments) -> Result<(), String> {
     let mut retries = RetryLog::default();
     loop {
@@ -174,8 +175,8 @@ impl IngestLoop<'_> {
         Ok(())
     }
 
-    /// Publishes messages with retries and completes the deliveries that the bus accepted. Returns the
-    /// deliveries whose messages the bus rejects permanently, with the reason.
+    /// Publishes messages with retries and completes the deliveries that the bus accepted. Returns
+    /// the deliveries whose messages the bus rejects permanently, with the reason.
     async fn forward(&self, mut batch: Vec<ForwardedDelivery>) -> Vec<(u64, String)> {
         let mut rejected = Vec::new();
         let done = |ForwardedDelivery { sequence, done, .. }, result: Result<(), BusError>| {
@@ -296,14 +297,18 @@ impl IngestLoop<'_> {
         Ok(())
     }
 
-    /// Counts an event whose type no definition consumes, in one shard. Facts are mostly such events.
+    /// Counts an event whose type no definition consumes, in one shard. Facts are mostly such
+    /// events.
     fn count_unmatched(&self, delivery: &Delivery, kind: &EventType) {
         let subject = delivery.message.subject.as_str();
         let is_ours = subject::tenant_of(subject)
             .is_ok_and(|tenant| self.arguments.subscription.owns_tenant(&tenant));
         if is_ours && !subject::is_fact(subject) {
             self.arguments.subscription.metrics.unmatched.inc();
-            tracing::debug!(%kind, subject, "event ignored: no active definition consumes its type");
+            tracing::debug!(
+                %kind, subject,
+                "event ignored: no active definition consumes its type"
+            );
         }
     }
 
@@ -391,7 +396,8 @@ impl IngestLoop<'_> {
         EventAdmission::check(source, delivery, event, &mut batch.is_refreshed).await
     }
 
-    /// Rejects a message that the authority of its stream does not accept. Only one shard reads such a message.
+    /// Rejects a message that the authority of its stream does not accept. Only one shard reads
+    /// such a message.
     fn reject(&self, delivery: &Delivery, reason: String) -> Result<(), ShardUnavailable> {
         let Arguments {
             subscription,
@@ -414,7 +420,8 @@ impl IngestLoop<'_> {
         )
     }
 
-    /// Rejects a message if this node does not accept its tenant. Its dead letter can be redriven after a node accepts it.
+    /// Rejects a message if this node does not accept its tenant. Its dead letter can be redriven
+    /// after a node accepts it.
     fn reject_tenant(
         &self,
         delivery: &Delivery,
@@ -431,7 +438,8 @@ impl IngestLoop<'_> {
         Some(self.store(dead_letter, self.ack_of(delivery)))
     }
 
-    /// Stores a message that the bus cannot read completely as a dead letter, in the shard of its instance or tenant.
+    /// Stores a message that the bus cannot read completely as a dead letter, in the shard of its
+    /// instance or tenant.
     fn ingest_defective(&self, delivery: &Delivery, defect: &str) -> Result<(), ShardUnavailable> {
         let Ok(key) = workflow::instance_of(&delivery.message.subject) else {
             return self.dead_letter_message(delivery, defect.to_owned());
@@ -478,8 +486,8 @@ impl IngestLoop<'_> {
         }
     }
 
-    /// Creates the signal of an event for one instance. Its id is derived from the stream position, so that
-    /// it is sent once.
+    /// Creates the signal of an event for one instance. Its id is derived from the stream position,
+    /// so that it is sent once.
     fn signal(&self, event: &Event, key: &InstanceKey, sequence: u64) -> BusMessage {
         let id = format!(
             "{}:{}:{sequence}",
@@ -489,7 +497,8 @@ impl IngestLoop<'_> {
             id: Some(id),
             ..workflow::encode_signal(key, event)
         };
-        // Without a key of the nodes, an unchanged signal. The signature of an actor does not cover the new subject.
+        // Without a key of the nodes, an unchanged signal. The signature of an actor does not cover
+        // the new subject.
         self.arguments.bus.vouch(signal, self.arguments.clock.now())
     }
 

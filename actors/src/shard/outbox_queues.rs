@@ -1,11 +1,11 @@
-//! Undispatched work items of a shard: the next ones of each destination in memory, the others in the
-//! store.
+//! Undispatched work items of a shard: the next ones of each destination in memory, the others in
+//! the store.
 //!
-//! Guarantees: the items of a destination are taken in the order of their sequences, each once. Tenants
-//! with items and capacity take turns at an upstream (deficit round robin with a cost of one), so that no
-//! tenant waits for the items of another tenant. Within its turn, the priorities of the tenant take turns
-//! ([`PriorityTurns`]), each with a window of its own: a backlog of a low priority takes no place of a
-//! higher one.
+//! Guarantees: the items of a destination are taken in the order of their sequences, each once.
+//! Tenants with items and capacity take turns at an upstream (deficit round robin with a cost of
+//! one), so that no tenant waits for the items of another tenant. Within its turn, the priorities
+//! of the tenant take turns ([`PriorityTurns`]), each with a window of its own: a backlog of a low
+//! priority takes no place of a higher one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -220,7 +220,8 @@ impl Share {
         })
     }
 
-    /// Returns the next priority with destinations and capacity, and the number of its items to take.
+    /// Returns the next priority with destinations and capacity, and the number of its items to
+    /// take.
     fn next_priority(&mut self, window_size: usize) -> Option<(Priority, usize)> {
         let capacity = |priority| match self.windows.get(&priority) {
             Some(queue) if !queue.destinations.is_empty() => queue.window.capacity(window_size),
@@ -252,8 +253,8 @@ impl Share {
 }
 
 impl DestinationQueue {
-    /// Adds an item of a durable commit. An item that the store has already returned is ignored; an item
-    /// that does not fit is read from the store later.
+    /// Adds an item of a durable commit. An item that the store has already returned is ignored; an
+    /// item that does not fit is read from the store later.
     fn offer(&mut self, work: StoredWork) {
         let last = self
             .items

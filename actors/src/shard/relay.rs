@@ -1,9 +1,9 @@
-//! Relay from the outbox to the providers: dispatches work in order per destination, up to the window of
-//! each tenant and upstream.
+//! Relay from the outbox to the providers: dispatches work in order per destination, up to the
+//! window of each tenant and upstream.
 //!
-//! The committer hands over the work items of durable commits in memory. The relay reads the store only
-//! at start, after an overflow of that queue, and for items that did not fit into its memory. Items that
-//! a provider returns unfinished are dispatched again under the same id.
+//! The committer hands over the work items of durable commits in memory. The relay reads the store
+//! only at start, after an overflow of that queue, and for items that did not fit into its memory.
+//! Items that a provider returns unfinished are dispatched again under the same id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,8 +49,8 @@ pub(crate) struct State {
     providers: Arc<ProviderRegistry>,
     fresh: Arc<FreshQueue<StoredWork>>,
     queues: OutboxQueues,
-    /// Highest item that was stored when the relay started. Items up to it may have had an attempt in
-    /// flight at a crash.
+    /// Highest item that was stored when the relay started. Items up to it may have had an attempt
+    /// in flight at a crash.
     recovering: u64,
     returned: Vec<(OutboxKey, ExecutionProgress)>,
     _watch: ActorTask,

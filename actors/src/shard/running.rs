@@ -37,8 +37,8 @@ pub struct ShardDependencies {
     pub reader: Reader,
 }
 
-/// Dependencies and settings that the shards of a process share. The shard actor gives its children what
-/// each uses.
+/// Dependencies and settings that the shards of a process share. The shard actor gives its children
+/// what each uses.
 pub(crate) struct ShardTemplate {
     pub(crate) node: String,
     pub(crate) limits: Limits,
@@ -107,8 +107,8 @@ impl RunningShard {
         format!("shard-{}", self.index)
     }
 
-    /// Returns true if the shard is idle, except for jobs in its outbox that wait for workers. Checks the instances first:
-    /// when they are idle, their work is in the outbox.
+    /// Returns true if the shard is idle, except for jobs in its outbox that wait for workers.
+    /// Checks the instances first: when they are idle, their work is in the outbox.
     pub(crate) fn awaits_only_workers(&self, providers: &ProviderRegistry) -> bool {
         self.is_quiet()
             && self.reader.outbox_destinations().is_ok_and(|pending| {
@@ -148,8 +148,8 @@ impl RunningShard {
     }
 }
 
-/// Running shards by number. Returned references stay usable after a shard has stopped: its store then
-/// returns that it is closed.
+/// Running shards by number. Returned references stay usable after a shard has stopped: its store
+/// then returns that it is closed.
 pub(crate) struct RunningShards {
     slots: SlotAssigner,
     running: RwLock<BTreeMap<u16, Arc<RunningShard>>>,

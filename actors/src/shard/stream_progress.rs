@@ -1,8 +1,8 @@
 //! Progress of a shard in one stream: the acknowledgements and the checkpoint of each group commit.
 //!
-//! A group commit contains the highest position at or below which all messages are durable with it. When
-//! the commit is visible, its messages are acknowledged; when it is synced, the cursor on the bus follows.
-//! So a cursor is never ahead of the checkpoint in the store.
+//! A group commit contains the highest position at or below which all messages are durable with it.
+//! When the commit is visible, its messages are acknowledged; when it is synced, the cursor on the
+//! bus follows. So a cursor is never ahead of the checkpoint in the store.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -59,7 +59,8 @@ impl StreamProgress {
         consumer: &dyn Consumer,
     ) -> Arc<Self> {
         let start = consumer.subscription_start();
-        // After an anomaly, the position of the stream replaces the checkpoint, even if it is lower.
+        // After an anomaly, the position of the stream replaces the checkpoint, even if it is
+        // lower.
         let next = match checkpoint {
             _ if start.anomaly.as_ref().is_some_and(StreamAnomaly::is_loss) => 0,
             // Also in a restored stream: the checkpoint proves the message there.

@@ -46,8 +46,8 @@ impl Submission {
         }
     }
 
-    /// Creates the submission of a dead letter that results from no input of an instance, and counts it.
-    /// Retention counts from `now`, regardless of the age of the message.
+    /// Creates the submission of a dead letter that results from no input of an instance, and
+    /// counts it. Retention counts from `now`, regardless of the age of the message.
     pub(crate) fn dead_letter(
         dead_letter: DeadLetter,
         now: Timestamp,
@@ -133,8 +133,8 @@ impl CommitterHandle {
             .map_err(|_| ShardUnavailable)
     }
 
-    /// Stops the committer after the submissions that are queued now; a commit that waits for its store is
-    /// abandoned.
+    /// Stops the committer after the submissions that are queued now; a commit that waits for its
+    /// store is abandoned.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         // An error means that the thread has already ended.

@@ -85,9 +85,9 @@ impl LostStreams {
     }
 }
 
-/// Subscribes when the stream matches its checkpoint. A stream that lost messages is not read: its shard
-/// would skip messages without notice. If an operator has accepted the loss, it is read from a position
-/// that skips no message.
+/// Subscribes when the stream matches its checkpoint. A stream that lost messages is not read: its
+/// shard would skip messages without notice. If an operator has accepted the loss, it is read from
+/// a position that skips no message.
 pub(crate) async fn subscribe_verified(
     arguments: &SubscriptionArguments,
     after: Option<StreamPosition>,
@@ -137,11 +137,14 @@ async fn subscribe(
     loop {
         match source.bus.subscribe(subscription.clone()).await {
             Err(BusError::InUse(_)) => tokio::time::sleep(RESUBSCRIBE_DELAY).await,
-            // Servers that elect a leader return. A crash of this actor would stop the shard; too many crashes stop
-            // the node.
+            // Servers that elect a leader return. A crash of this actor would stop the shard; too
+            // many crashes stop the node.
             Err(error @ BusError::Unavailable(_)) if source.sharing.is_some() => {
                 retries.failed(|failures| {
-                    tracing::warn!(stream = source.name, shard = name, %error, failures, "subscription failed; retrying");
+                    tracing::warn!(
+                        stream = source.name, shard = name, %error, failures,
+                        "subscription failed; retrying"
+                    );
                 });
                 failing.get_or_insert_with(|| GaugeGuard::add(&metrics.subscriptions_failing, 1));
                 tokio::time::sleep(BUS_RETRY_DELAY).await;
@@ -170,7 +173,8 @@ fn report_anomaly(arguments: &SubscriptionArguments, start: &SubscriptionStart) 
             stream,
             shard,
             code = "OR0061",
-            "{found}; the shard does not read the stream. Restore it, or restart with --accept-data-loss"
+            "{found}; the shard does not read the stream. Restore it, or restart with \
+             --accept-data-loss"
         );
     } else {
         tracing::error!(stream, shard, goes_on_after = start.after, "{found}");

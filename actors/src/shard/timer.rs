@@ -3,8 +3,8 @@
 //! Due timers fire in order. At most `max_firing_timers` fired timers wait for the commit of their
 //! consequences, so that an outage of any length leaves no burst in memory.
 //!
-//! The committer hands over the timers of durable commits in memory; the store is read at start, after
-//! an overflow of that queue, and when the timers in memory have fired.
+//! The committer hands over the timers of durable commits in memory; the store is read at start,
+//! after an overflow of that queue, and when the timers in memory have fired.
 
 use std::sync::Arc;
 
@@ -146,8 +146,8 @@ impl State {
             .for_each(|change| self.armed.apply(change, now));
     }
 
-    /// Fires due timers while there are places. A fired timer stays in the store until its consequences
-    /// are durable.
+    /// Fires due timers while there are places. A fired timer stays in the store until its
+    /// consequences are durable.
     fn fire_due(&mut self, myself: &ActorRef<Message>) -> Result<(), ActorProcessingErr> {
         let now = self.now();
         loop {

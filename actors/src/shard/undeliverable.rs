@@ -21,8 +21,8 @@ pub(crate) fn of_message(
     orlog_engine::dead_letter_message(tenant, original, reason, error, node, delivery.published_at)
 }
 
-/// Returns the dead letter of an event without the identifier of its instance. Each publication has its own, because a redrive
-/// removes the earlier one, maybe after the event has failed again.
+/// Returns the dead letter of an event without the identifier of its instance. Each publication has
+/// its own, because a redrive removes the earlier one, maybe after the event has failed again.
 pub(crate) fn of_event(
     (event, published_at): (&Event, Timestamp),
     saga: &SagaName,

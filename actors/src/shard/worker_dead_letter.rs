@@ -4,8 +4,8 @@ use orlog_bus::codec::DecodeError;
 use orlog_bus::{Delivery, effect_queue, subject};
 use orlog_model::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 
-/// Decodes the dead letter of a worker. Its id derives from the command and the publish time, so that a message that is
-/// delivered again is stored once.
+/// Decodes the dead letter of a worker. Its id derives from the command and the publish time, so
+/// that a message that is delivered again is stored once.
 ///
 /// # Errors
 /// If the message is not a dead letter of a worker.
