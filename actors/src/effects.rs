@@ -1,6 +1,8 @@
-//! Supervisor of effect execution: one provider actor for each upstream, and the publisher of facts.
+//! Supervisor of effect execution: one provider actor for each upstream, and the publisher of
+//! facts.
 //!
-//! Providers are not part of a shard: circuit breakers and limits apply to an upstream, for all shards.
+//! Providers are not part of a shard: circuit breakers and limits apply to an upstream, for all
+//! shards.
 
 pub(crate) mod providers;
 pub(crate) mod publisher;
@@ -96,8 +98,9 @@ impl Actor for EffectsSupervisorActor {
 }
 
 impl State {
-    /// Reloads the catalog. New providers start before the new catalog dispatches to them. Old providers
-    /// hand over after the new catalog is active, so that every dispatch finds a provider.
+    /// Reloads the catalog. New providers start before the new catalog dispatches to them. Old
+    /// providers hand over after the new catalog is active, so that every dispatch finds a
+    /// provider.
     async fn renew(
         &mut self,
         next: &Catalog,
@@ -144,7 +147,8 @@ impl State {
         Ok(())
     }
 
-    /// Restarts a crashed actor within the restart limit. A retired provider already has a successor.
+    /// Restarts a crashed actor within the restart limit. A retired provider already has a
+    /// successor.
     async fn replace(&mut self, crashed: ActorId, me: ActorCell) -> Result<(), ActorProcessingErr> {
         let Some(executor) = self.children.remove(&crashed) else {
             return Ok(());

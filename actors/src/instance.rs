@@ -1,8 +1,8 @@
 //! Instance registry of a shard: delivers every input to the mailbox of its instance.
 //!
-//! [`InstanceRegistry::deliver`] finds or creates the mailbox, appends the input, and wakes the saga
-//! actor or starts it. The registry survives restarts of the shard; its mailboxes do not. Each run of
-//! the shard is an [`Incarnation`].
+//! [`InstanceRegistry::deliver`] finds or creates the mailbox, appends the input, and wakes the
+//! saga actor or starts it. The registry survives restarts of the shard; its mailboxes do not. Each
+//! run of the shard is an [`Incarnation`].
 
 pub(crate) mod completion;
 pub(crate) mod decision_pool;
@@ -73,7 +73,8 @@ impl Incarnation {
         &self.sagas.committer
     }
 
-    /// Makes a saga actor serve a mailbox: an idle one or a new one. Returns `None` if this is not possible.
+    /// Makes a saga actor serve a mailbox: an idle one or a new one. Returns `None` if this is not
+    /// possible.
     fn start_saga(&self, mailbox: &Arc<Mailbox>) -> Option<ActorRef<SagaMessage>> {
         let serves =
             |actor: &ActorRef<_>| mailbox::send(actor, SagaMessage::Serve(Arc::clone(mailbox)));
@@ -86,7 +87,12 @@ impl Incarnation {
         let arguments = Arc::clone(&self.sagas);
         ActorRuntime::spawn_linked_instant(None, SagaActor, arguments, self.shard.clone())
             .map(|(actor, _)| actor)
-            .inspect_err(|error| log_instance!(ERROR, mailbox.key, None, %error, "cannot start a saga actor"))
+            .inspect_err(|error| {
+                log_instance!(
+                    ERROR, mailbox.key, None, %error,
+                    "cannot start a saga actor"
+                )
+            })
             // If the new actor crashed immediately, its supervisor notifies the shard.
             .inspect(|actor| _ = serves(actor))
             .ok()
@@ -123,7 +129,8 @@ impl InstanceRegistry {
         number
     }
 
-    /// Ends the shard in this process at once: no further input is accepted and no transition is decided.
+    /// Ends the shard in this process at once: no further input is accepted and no transition is
+    /// decided.
     pub(crate) fn release(&self) {
         self.released.store(true, Ordering::Release);
         self.close();
@@ -134,8 +141,8 @@ impl InstanceRegistry {
         self.released.load(Ordering::Acquire)
     }
 
-    /// Records that another process owns the shard: it must not be restarted here, and its attempts are
-    /// cancelled.
+    /// Records that another process owns the shard: it must not be restarted here, and its attempts
+    /// are cancelled.
     pub(crate) fn mark_lost(&self) {
         self.epoch().cancel();
         self.lost.store(true, Ordering::Release);
@@ -167,7 +174,8 @@ impl InstanceRegistry {
         }
     }
 
-    /// Registers a request that waits for the end of an instance. The end of the incarnation ends it.
+    /// Registers a request that waits for the end of an instance. The end of the incarnation ends
+    /// it.
     pub(crate) fn watch(
         &self,
         key: &InstanceKey,
@@ -218,8 +226,8 @@ impl InstanceRegistry {
         })
     }
 
-    /// Delivers an input within one incarnation. A stopped task may run for a moment; its inputs would
-    /// overtake the inputs that are delivered again in the next incarnation.
+    /// Delivers an input within one incarnation. A stopped task may run for a moment; its inputs
+    /// would overtake the inputs that are delivered again in the next incarnation.
     pub(crate) fn deliver_in_incarnation(
         &self,
         number: u64,
@@ -235,7 +243,8 @@ impl InstanceRegistry {
         })
     }
 
-    /// Appends an input to its mailbox. The incarnation must not end meanwhile: the mailbox would outlive it.
+    /// Appends an input to its mailbox. The incarnation must not end meanwhile: the mailbox would
+    /// outlive it.
     fn push(&self, incarnation: &Incarnation, key: &InstanceKey, mut envelope: Envelope) {
         self.inputs.inc();
         loop {
@@ -262,8 +271,8 @@ impl InstanceRegistry {
         })
     }
 
-    /// Commits a change that purges data of an instance. Returns `None` if the instance is live. Inputs
-    /// that arrive meanwhile wait for the commit.
+    /// Commits a change that purges data of an instance. Returns `None` if the instance is live.
+    /// Inputs that arrive meanwhile wait for the commit.
     pub(crate) fn purge(
         &self,
         key: &InstanceKey,
@@ -283,7 +292,8 @@ impl InstanceRegistry {
         })
     }
 
-    /// Starts a new actor for the mailbox of a crashed saga actor; returns `false` if it served no mailbox.
+    /// Starts a new actor for the mailbox of a crashed saga actor; returns `false` if it served no
+    /// mailbox.
     pub(crate) fn restart_saga(&self, crashed: ActorId) -> bool {
         let restarted = self.with_incarnation(|incarnation| {
             let mailbox = self.live.served_by(crashed).ok_or(ShardUnavailable)?;

@@ -11,9 +11,9 @@
 //!                 └─ saga                   one per live instance
 //! ```
 //!
-//! [`Runtime`] is the handle of a node. An event passes these modules: `shard::ingester`, `instance`
-//! (deliver), `instance::saga` (decide), `shard::committer`, `shard::relay`, `effects::providers`; its
-//! result is an input of `instance`.
+//! [`Runtime`] is the handle of a node. An event passes these modules: `shard::ingester`,
+//! `instance` (deliver), `instance::saga` (decide), `shard::committer`, `shard::relay`,
+//! `effects::providers`; its result is an input of `instance`.
 
 mod effects;
 mod instance;

@@ -1,8 +1,8 @@
 //! Shard placement: a pure function of the live pods and the current owners.
 //!
 //! Rendezvous hashing (Thaler and Ravishankar, 1998) with bounded loads: each shard goes to the pod
-//! with the highest score that is not full. A pod is full at the even share, rounded up. All pods with
-//! the same view compute the same result. When a pod joins or leaves, few other shards move.
+//! with the highest score that is not full. A pod is full at the even share, rounded up. All pods
+//! with the same view compute the same result. When a pod joins or leaves, few other shards move.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ pub enum PlacementStep {
 pub enum PlacementPolicy {
     /// Even distribution by rendezvous hashing.
     Even,
-    /// Shard n runs on the pod whose name ends in `-<n modulo the number of pods>`: each shard is bound to
-    /// the volume of a pod.
+    /// Shard n runs on the pod whose name ends in `-<n modulo the number of pods>`: each shard is
+    /// bound to the volume of a pod.
     Ordinal(u16),
 }
 
@@ -66,8 +66,8 @@ fn evenly(pods: &[&Pod], shards: u16) -> BTreeMap<u16, String> {
     (0..shards).map(place).collect()
 }
 
-/// Returns the next steps of `me`, the owner of the `held` shards. A shard without a target pod stays
-/// where it is.
+/// Returns the next steps of `me`, the owner of the `held` shards. A shard without a target pod
+/// stays where it is.
 #[must_use]
 pub fn plan_steps(
     view: &ClusterView,
@@ -106,8 +106,8 @@ pub fn plan_steps(
     (0..shards).filter_map(step).collect()
 }
 
-/// Returns the mixed FNV-1a hash of pod and shard. Mixing is required because pod names often differ
-/// only in the last character.
+/// Returns the mixed FNV-1a hash of pod and shard. Mixing is required because pod names often
+/// differ only in the last character.
 fn score(pod: &str, shard: u16) -> u32 {
     let mut hash = fnv1a(&[pod, "/", &shard.to_string()]);
     hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);

@@ -8,8 +8,9 @@ use orlog_bus::{Bus, Error, Message};
 /// Delay between two attempts while the bus is unavailable.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Publishes messages and retries until the bus stores them. `messages` returns the same messages for each
-/// attempt. Returns an error if the bus rejects them permanently. `label` is for log records.
+/// Publishes messages and retries until the bus stores them. `messages` returns the same messages
+/// for each attempt. Returns an error if the bus rejects them permanently. `label` is for log
+/// records.
 pub(crate) async fn publish_with_retry(
     bus: &dyn Bus,
     messages: impl Fn() -> Vec<Arc<Message>>,
@@ -37,9 +38,10 @@ pub(crate) async fn publish_with_retry(
     }
 }
 
-/// Publishes the messages of a batch in order. Each item leaves the batch when its result is known, and
-/// goes to `done`; an item that `done` returns is published again in its place. If the bus rejects messages, a smaller
-/// part is published until the rejected item is found; the bus deduplicates messages that it has already stored.
+/// Publishes the messages of a batch in order. Each item leaves the batch when its result is known,
+/// and goes to `done`; an item that `done` returns is published again in its place. If the bus
+/// rejects messages, a smaller part is published until the rejected item is found; the bus
+/// deduplicates messages that it has already stored.
 pub(crate) async fn publish_batch<T>(
     bus: &dyn Bus,
     label: &str,

@@ -1,6 +1,6 @@
 //! Root supervisor: starts effect execution and the shards, and restarts crashed actors within the
-//! restart limit. The limit applies to each child: a fault that concerns every shard at once does not add
-//! up.
+//! restart limit. The limit applies to each child: a fault that concerns every shard at once does
+//! not add up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -235,8 +235,8 @@ impl State {
         Err(exceeded("effects supervisor", intensity, &reason))
     }
 
-    /// Restarts a shard; a failed start counts as another crash. A shard that another process has acquired
-    /// is released instead.
+    /// Restarts a shard; a failed start counts as another crash. A shard that another process has
+    /// acquired is released instead.
     async fn restart_shard(
         &mut self,
         index: u16,
@@ -285,7 +285,10 @@ impl State {
         let loses = self.arguments.loses.clone();
         tokio::spawn(async move {
             if let Err(error) = shard.close().await {
-                tracing::warn!(shard = index, %error, "store of a lost shard did not close cleanly");
+                tracing::warn!(
+                    shard = index, %error,
+                    "store of a lost shard did not close cleanly"
+                );
             }
             // An error means that there is no receiver.
             loses.send(index).ok();

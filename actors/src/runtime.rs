@@ -80,7 +80,8 @@ pub struct RuntimeConfig {
     pub tenant_series: usize,
     /// Whether streams that lost messages are read from a position that skips no message.
     pub accept_data_loss: bool,
-    /// Whether the results of effects are published as events, unless their providers have published them.
+    /// Whether the results of effects are published as events, unless their providers have
+    /// published them.
     pub publishes_results: bool,
 }
 
@@ -186,9 +187,9 @@ impl Runtime {
         Ok(runtime)
     }
 
-    /// Activates another catalog, created by [`Catalog::rebuild`] from the one that this runtime was
-    /// started with. Unchanged upstreams keep their state. Attempts in flight at changed upstreams finish
-    /// there; waiting items continue with the new catalog.
+    /// Activates another catalog, created by [`Catalog::rebuild`] from the one that this runtime
+    /// was started with. Unchanged upstreams keep their state. Attempts in flight at changed
+    /// upstreams finish there; waiting items continue with the new catalog.
     ///
     /// # Errors
     /// If the effects supervisor is not running; then the old catalog stays active.
@@ -219,7 +220,8 @@ impl Runtime {
     /// Sends a control request to one instance; returns when the consequences are durable.
     ///
     /// # Errors
-    /// If the instance does not exist, its status does not permit the request, or its shard is unavailable.
+    /// If the instance does not exist, its status does not permit the request, or its shard is
+    /// unavailable.
     pub async fn control(
         &self,
         key: &InstanceKey,
@@ -267,8 +269,8 @@ impl Runtime {
         .await
     }
 
-    /// Registers a request that waits for the end of an instance. A commit costs no more with many of them: they are
-    /// found by their instance.
+    /// Registers a request that waits for the end of an instance. A commit costs no more with many
+    /// of them: they are found by their instance.
     ///
     /// # Errors
     /// If the shard is unavailable, or the runtime drains.
@@ -276,7 +278,8 @@ impl Runtime {
         self.watch(key, Awaited::End)
     }
 
-    /// Registers a request that waits for lines of the jobs of an instance, or for its end, as [`Runtime::watch_end`].
+    /// Registers a request that waits for lines of the jobs of an instance, or for its end, as
+    /// [`Runtime::watch_end`].
     ///
     /// # Errors
     /// If the shard is unavailable, or the runtime drains.
@@ -371,8 +374,8 @@ impl Runtime {
 
     /// Waits until the actor tree has failed or is stopped.
     pub async fn ended(&self) {
-        // The handle stays in place until the task has ended, so that another caller can wait if this one is
-        // cancelled.
+        // The handle stays in place until the task has ended, so that another caller can wait if
+        // this one is cancelled.
         let mut ended = self.ended.lock().await;
         if let Some(task) = ended.as_mut() {
             // The task fails only if it is aborted, and no code aborts it.
@@ -381,9 +384,9 @@ impl Runtime {
         }
     }
 
-    /// Stops ingestion and timers, and waits up to `timeout` until no work is in flight. Jobs that no worker has claimed
-    /// are not in flight. Returns `true` if the runtime became idle; otherwise the remaining work is in the store and
-    /// continues at the next start.
+    /// Stops ingestion and timers, and waits up to `timeout` until no work is in flight. Jobs that
+    /// no worker has claimed are not in flight. Returns `true` if the runtime became idle;
+    /// otherwise the remaining work is in the store and continues at the next start.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.accepting.store(false, Ordering::Release);
         self.shards
@@ -421,7 +424,8 @@ impl Runtime {
                 .all(|shard| shard.awaits_only_workers(providers))
     }
 
-    /// Stops the actor tree, flushes the stores and closes them, even if other code still holds references.
+    /// Stops the actor tree, flushes the stores and closes them, even if other code still holds
+    /// references.
     ///
     /// # Errors
     /// If a store cannot be flushed; committed data is safe in its journal.

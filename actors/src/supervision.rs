@@ -60,8 +60,8 @@ pub(crate) fn exit_of(event: SupervisionEvent) -> Option<(ActorCell, String)> {
     }
 }
 
-/// Task that belongs to an actor and is aborted with it. It waits, so that the actor's mailbox stays free
-/// for stop and supervision messages.
+/// Task that belongs to an actor and is aborted with it. It waits, so that the actor's mailbox
+/// stays free for stop and supervision messages.
 pub(crate) struct ActorTask(AbortHandle);
 
 impl Drop for ActorTask {
@@ -99,8 +99,9 @@ pub(crate) trait TaskKind: Send + Sync + 'static {
     const KIND: ActorKind;
 }
 
-/// Actor that runs one task and receives no other message than its end. Its inputs come from a mailbox
-/// beside it, a queue or a stream. It stops when the task returns, and fails when the task fails.
+/// Actor that runs one task and receives no other message than its end. Its inputs come from a
+/// mailbox beside it, a queue or a stream. It stops when the task returns, and fails when the task
+/// fails.
 pub(crate) struct TaskActor<K>(PhantomData<K>);
 
 /// The task of a [`TaskActor`] has ended.

@@ -13,7 +13,10 @@ macro_rules! log_instance {
             tenant = %$key.tenant,
             saga = %$key.saga,
             correlation = %$key.correlation,
-            trace_id = Option::<&orlog_model::TraceParent>::map($trace, orlog_model::TraceParent::trace_id),
+            trace_id = Option::<&orlog_model::TraceParent>::map(
+                $trace,
+                orlog_model::TraceParent::trace_id
+            ),
             $($rest)+
         )
     };

@@ -1,10 +1,12 @@
 //! Worker pool: executes effects whose commands come from a queue that several processes share.
 //!
 //! ```text
-//! worker pool ── worker group (one per effect; with a list of tenants, one per effect and tenant) ── one task per job
+//! worker pool ── worker group ── one task per job
 //! ```
 //!
-//! A worker group never requests more jobs than it has free capacity. `workers/job.rs` executes a job.
+//! There is one worker group per effect; with a list of tenants, one per effect and tenant. A
+//! worker group never requests more jobs than it has free capacity. `workers/job.rs` executes a
+//! job.
 
 mod consumers;
 mod group;
@@ -67,7 +69,8 @@ pub struct WorkerPool {
 pub(crate) struct CatalogReloaded(oneshot::Sender<()>);
 
 impl WorkerPool {
-    /// Starts a worker group for each effect in the catalog. The groups retry until the queue is available.
+    /// Starts a worker group for each effect in the catalog. The groups retry until the queue is
+    /// available.
     ///
     /// # Errors
     /// If the supervisor cannot start.
@@ -117,13 +120,15 @@ impl WorkerPool {
         self.shared.is_draining()
     }
 
-    /// Returns true if the pool is running; `false` after a stop or too many crashes of worker groups.
+    /// Returns true if the pool is running; `false` after a stop or too many crashes of worker
+    /// groups.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.supervisor.get_status() == ActorStatus::Running
     }
 
-    /// Applies a changed catalog: starts worker groups for new effects and drains those of removed effects.
+    /// Applies a changed catalog: starts worker groups for new effects and drains those of removed
+    /// effects.
     pub async fn reload(&self) {
         let (done, renewed) = oneshot::channel();
         // Errors mean that it is stopped.
@@ -131,8 +136,9 @@ impl WorkerPool {
         renewed.await.ok();
     }
 
-    /// Requests no more jobs and waits up to `deadline` until no job is in flight, except those that no external worker
-    /// has claimed, and until the queue delivers none any more; returns `true` if the pool became idle.
+    /// Requests no more jobs and waits up to `deadline` until no job is in flight, except those
+    /// that no external worker has claimed, and until the queue delivers none any more; returns
+    /// `true` if the pool became idle.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.shared.draining.send_replace(true);
         let unclaimed = || {

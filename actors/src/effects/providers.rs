@@ -1,13 +1,13 @@
-//! Providers: each work item goes to the mailbox of its upstream; the provider actor executes it in a task
-//! of its own, or at once if that does not wait, and reports the outcome.
+//! Providers: each work item goes to the mailbox of its upstream; the provider actor executes it in
+//! a task of its own, or at once if that does not wait, and reports the outcome.
 //!
-//! The effect executor applies circuit breaker, limits, backoff and deadlines. A task ends with its work
-//! item or with the epoch of its shard, not with the actor that started it: a crashed provider loses
-//! neither queued items nor attempts in flight.
+//! The effect executor applies circuit breaker, limits, backoff and deadlines. A task ends with its
+//! work item or with the epoch of its shard, not with the actor that started it: a crashed provider
+//! loses neither queued items nor attempts in flight.
 //!
-//! A reload that changes the upstream starts a new provider and retires the old one, whose queued items
-//! move. Attempts in flight finish at the old executor. Items that wait for their next attempt move to the
-//! new provider under the same id and keep their attempt count.
+//! A reload that changes the upstream starts a new provider and retires the old one, whose queued
+//! items move. Attempts in flight finish at the old executor. Items that wait for their next
+//! attempt move to the new provider under the same id and keep their attempt count.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -53,8 +53,8 @@ impl TaskKind for Provider {
 pub(crate) struct ProviderRegistry {
     catalog: Arc<Catalog>,
     metrics: Arc<Metrics>,
-    /// By [`EffectExecutor::id`]: after a reload, an old and a new provider of one name coexist for a
-    /// while.
+    /// By [`EffectExecutor::id`]: after a reload, an old and a new provider of one name coexist for
+    /// a while.
     mailboxes: RwLock<BTreeMap<u64, Arc<WorkMailbox>>>,
     publisher: Arc<WorkMailbox>,
     /// Items in flight, each with its later dispatches.
@@ -104,8 +104,9 @@ impl ProviderRegistry {
             .clone()
     }
 
-    /// Returns the window of a destination and its weight. Jobs without an upstream of their own wait for a runner, so that their types
-    /// are distributed to several windows: those of a type without a runner rarely take the places of another type.
+    /// Returns the window of a destination and its weight. Jobs without an upstream of their own
+    /// wait for a runner, so that their types are distributed to several windows: those of a type
+    /// without a runner rarely take the places of another type.
     pub(crate) fn window(&self, destination: &Destination) -> (WindowKey, usize) {
         let executor = self.catalog.executor_for(destination);
         let upstream = executor.as_ref().map(|executor| executor.upstream());
@@ -122,7 +123,8 @@ impl ProviderRegistry {
         ((destination.tenant.clone(), name), weight as usize)
     }
 
-    /// Returns whether the work items of a destination wait for workers, as jobs of definitions and of flows.
+    /// Returns whether the work items of a destination wait for workers, as jobs of definitions and
+    /// of flows.
     pub(crate) fn awaits_workers(&self, destination: &Destination) -> bool {
         let has_board = |executor: Option<Arc<EffectExecutor>>| {
             executor.is_some_and(|executor| executor.upstream().board.is_some())
@@ -131,8 +133,8 @@ impl ProviderRegistry {
             && has_board(self.catalog.executor_for_flow(destination))
     }
 
-    /// Routes work items of one destination to their providers. If there is no provider at the moment, the
-    /// items return to the relay.
+    /// Routes work items of one destination to their providers. If there is no provider at the
+    /// moment, the items return to the relay.
     pub(crate) fn route(&self, destination: &Destination, dispatches: Vec<WorkDispatch>) {
         if matches!(destination.kind, WorkKind::Fact | WorkKind::Saga) {
             let rejected = self.publisher.push(dispatches).err().unwrap_or_default();
@@ -177,8 +179,9 @@ impl ProviderRegistry {
         rejected.unwrap_or_else(|back| back.into_iter().for_each(WorkDispatch::return_to_relay));
     }
 
-    /// Withdraws jobs that their saga no longer awaits from the workers. Other work is not affected. The execution of a job
-    /// that is not posted yet reads from the store that it is abandoned, or finds it withdrawn.
+    /// Withdraws jobs that their saga no longer awaits from the workers. Other work is not
+    /// affected. The execution of a job that is not posted yet reads from the store that it is
+    /// abandoned, or finds it withdrawn.
     pub(crate) fn withdraw(&self, tenant: &TenantId, jobs: &[Uuid], now: SteadyTime) {
         let boards = self.catalog.job_boards();
         for job in jobs.iter().copied() {
@@ -207,7 +210,8 @@ impl ProviderRegistry {
         )
     }
 
-    /// Stops the provider of an effect executor that is replaced; its queued items move to the replacement.
+    /// Stops the provider of an effect executor that is replaced; its queued items move to the
+    /// replacement.
     pub(crate) fn retire(&self, executor: &EffectExecutor) {
         let mailbox = self
             .mailboxes
@@ -220,8 +224,8 @@ impl ProviderRegistry {
         }
     }
 
-    /// Registers a work item as in flight. If it is already in flight, the later dispatch waits until the
-    /// earlier one ends.
+    /// Registers a work item as in flight. If it is already in flight, the later dispatch waits
+    /// until the earlier one ends.
     fn start(&self, mut dispatch: WorkDispatch) -> Option<WorkDispatch> {
         match self.in_flight.entry(dispatch.work.item.id) {
             Entry::Occupied(mut later) => {
@@ -237,8 +241,8 @@ impl ProviderRegistry {
         }
     }
 
-    /// Ends a work item in flight. Later dispatches return to their relay: the first dispatch may belong to
-    /// a relay that has stopped, and no other component would dispatch the item again.
+    /// Ends a work item in flight. Later dispatches return to their relay: the first dispatch may
+    /// belong to a relay that has stopped, and no other component would dispatch the item again.
     fn end(&self, id: Uuid) {
         let later = self.in_flight.remove(&id);
         later
@@ -248,7 +252,8 @@ impl ProviderRegistry {
     }
 }
 
-/// Returns the name of the window of a type of jobs. The number of windows bounds the jobs in memory.
+/// Returns the name of the window of a type of jobs. The number of windows bounds the jobs in
+/// memory.
 fn job_window(kind: &str) -> CompactString {
     let mut hasher = DefaultHasher::new();
     kind.hash(&mut hasher);
@@ -293,8 +298,8 @@ pub(crate) async fn provide(
     Ok(())
 }
 
-/// Polls an execution once, which usually completes it; the rest is a task. Never waits: the caller holds items
-/// that nothing else would execute.
+/// Polls an execution once, which usually completes it; the rest is a task. Never waits: the caller
+/// holds items that nothing else would execute.
 async fn execute_at_once(
     mut execution: Pin<Box<impl Future<Output = std::thread::Result<()>> + Send + 'static>>,
 ) {

@@ -1,5 +1,5 @@
-//! Publishes facts, effect results and workflow commands between sagas to the bus under an id that depends on their work
-//! item, so that the bus deduplicates repetitions.
+//! Publishes facts, effect results and workflow commands between sagas to the bus under an id that
+//! depends on their work item, so that the bus deduplicates repetitions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -53,8 +53,8 @@ pub(crate) struct PreparedItem {
     rejected: Option<(Arc<BusMessage>, BusError)>,
 }
 
-/// Publishes one batch after the other: messages of an instance keep their order, even if the bus is
-/// unavailable for a while. Items that arrive meanwhile form the next batch.
+/// Publishes one batch after the other: messages of an instance keep their order, even if the bus
+/// is unavailable for a while. Items that arrive meanwhile form the next batch.
 pub(crate) async fn publish_all(
     bus: Arc<dyn Bus>,
     mailbox: Arc<WorkMailbox>,
@@ -105,8 +105,8 @@ fn finish(mut item: PreparedItem, result: Result<(), BusError>) -> Option<Prepar
     None
 }
 
-/// Returns the item with its signed messages; ends an item without one. If a message cannot be created, because
-/// the instance cannot be read or the code panics, the item returns to the relay.
+/// Returns the item with its signed messages; ends an item without one. If a message cannot be
+/// created, because the instance cannot be read or the code panics, the item returns to the relay.
 fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<PreparedItem> {
     if dispatch.origin().epoch.ended().is_stopped() {
         dispatch.abandon();
@@ -146,8 +146,8 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<PreparedItem> {
     None
 }
 
-/// Ends an item whose message the bus rejects permanently. The parent of a child saga that cannot be
-/// started receives a failure; any other message becomes a dead letter.
+/// Ends an item whose message the bus rejects permanently. The parent of a child saga that cannot
+/// be started receives a failure; any other message becomes a dead letter.
 fn reject(dispatch: WorkDispatch, message: &BusMessage, error: &BusError) {
     let (reason, item) = (DeadLetterReason::BusRejected, &dispatch.work.item);
     let (key, trace, id) = (&item.instance, item.trace.as_ref(), item.id);
@@ -253,8 +253,8 @@ fn messages(
     })
 }
 
-/// Returns the number of ancestors of the requesting saga, and the user who started it. Both are constant, so
-/// they are not stored in every item.
+/// Returns the number of ancestors of the requesting saga, and the user who started it. Both are
+/// constant, so they are not stored in every item.
 fn ancestry(dispatch: &WorkDispatch) -> Result<(u16, Option<String>), StoreError> {
     let instance = dispatch
         .origin()
@@ -328,8 +328,8 @@ fn fact_with_result(
     }
 }
 
-/// Returns the id of a result that has a message of its own. A work item that is requested again under its id has
-/// another result.
+/// Returns the id of a result that has a message of its own. A work item that is requested again
+/// under its id has another result.
 fn result_id(result: &ResultEvent) -> CompactString {
     format_compact!("{}:{}", result.work_id, result.requested_at.as_millis())
 }

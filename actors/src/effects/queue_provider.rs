@@ -1,11 +1,12 @@
 //! Provider of effects that other processes execute: publishes commands to a queue and receives the
 //! results from it.
 //!
-//! One [`ResultListener`] per process receives all results; it ignores results of commands that this
-//! process did not dispatch. If a command has no result for a while, the provider looks it up. If the
-//! command is still queued, the provider keeps waiting. If it is gone and has no result, it is
-//! dispatched again. The first message under the result subject is the result, regardless of its
-//! sender. A missed deadline and a rejected command are therefore also published there, and count only if they are first.
+//! One [`ResultListener`] per process receives all results; it ignores results of commands that
+//! this process did not dispatch. If a command has no result for a while, the provider looks it up.
+//! If the command is still queued, the provider keeps waiting. If it is gone and has no result, it
+//! is dispatched again. The first message under the result subject is the result, regardless of its
+//! sender. A missed deadline and a rejected command are therefore also published there, and count
+//! only if they are first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,8 +80,8 @@ impl ResultListener {
         self.waiting.len()
     }
 
-    /// Registers for the result of a command before it is dispatched. A second registration replaces the
-    /// first.
+    /// Registers for the result of a command before it is dispatched. A second registration
+    /// replaces the first.
     fn expect(self: &Arc<Self>, id: Uuid) -> PendingResult {
         let (sender, received) = oneshot::channel();
         self.waiting.insert(id, sender);
@@ -238,13 +239,17 @@ impl QueueProvider {
             }
             number += 1;
             let (id, effect, key) = (item.id, &effect.name, &item.instance);
-            log_instance!(WARN, key, item.trace.as_ref(), %id, %effect, number, "command lost without a result; dispatching again");
+            log_instance!(
+                WARN, key, item.trace.as_ref(), %id, %effect, number,
+                "command lost without a result; dispatching again"
+            );
         }
     }
 }
 
 impl QueueProvider {
-    /// Publishes the failure of a command that the queue rejects permanently. An earlier dispatch may have a result.
+    /// Publishes the failure of a command that the queue rejects permanently. An earlier dispatch
+    /// may have a result.
     async fn not_enqueued(
         &self,
         item: &WorkItem,
@@ -266,7 +271,8 @@ impl QueueProvider {
 
 #[async_trait]
 impl RemoteProvider for QueueProvider {
-    /// The time at which a worker starts is unknown, so that the timeout of the attempt counts from its dispatch.
+    /// The time at which a worker starts is unknown, so that the timeout of the attempt counts from
+    /// its dispatch.
     async fn execute_remotely(
         &self,
         item: &WorkItem,

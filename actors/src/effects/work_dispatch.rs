@@ -1,8 +1,9 @@
-//! A dispatched work item, and its place in the window of its tenant and its priority at its upstream.
+//! A dispatched work item, and its place in the window of its tenant and its priority at its
+//! upstream.
 //!
 //! A dispatch ends by one call: [`WorkDispatch::complete`], [`WorkDispatch::dead_letter`],
-//! [`WorkDispatch::return_to_relay`] or [`WorkDispatch::abandon`]. It then leaves the window, which limits
-//! the items that are dispatched and not completed.
+//! [`WorkDispatch::return_to_relay`] or [`WorkDispatch::abandon`]. It then leaves the window, which
+//! limits the items that are dispatched and not completed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -197,8 +198,8 @@ impl Dispatcher for WindowPlace {
 #[must_use]
 pub(crate) struct WorkDispatch {
     pub(crate) work: StoredWork,
-    /// Progress of earlier dispatches; in doubt if an attempt may have been in flight when the process
-    /// crashed.
+    /// Progress of earlier dispatches; in doubt if an attempt may have been in flight when the
+    /// process crashed.
     pub(crate) progress: ExecutionProgress,
     pub(crate) place: WindowPlace,
     /// Parent span and time of the dispatch, if the item is traced.
@@ -232,8 +233,8 @@ impl WorkDispatch {
         &self.place.origin
     }
 
-    /// Completes the item: its outcome becomes an input of the instance, or, if `silent`, only the outbox
-    /// row is removed.
+    /// Completes the item: its outcome becomes an input of the instance, or, if `silent`, only the
+    /// outbox row is removed.
     pub(crate) fn complete(self, mut done: ExecutionResult, silent: bool) {
         self.trace(&done);
         let claim = done.receipt.as_ref().and_then(ResultReceipt::claim);
@@ -274,7 +275,8 @@ impl WorkDispatch {
                 attempt_log,
             };
             let mut envelope = Envelope::new(Input::WorkResult(result), completion);
-            // A worker that sends the result again receives the same response, also after a restart.
+            // A worker that sends the result again receives the same response, also after a
+            // restart.
             envelope.extra_change = claim.map(|claim| Change::JobResult {
                 tenant: item.instance.tenant.clone(),
                 job: item.id,
@@ -320,8 +322,8 @@ impl WorkDispatch {
         place.leave();
     }
 
-    /// Ends the dispatch after the end of its epoch: the next owner, or the next incarnation, reads the
-    /// outbox.
+    /// Ends the dispatch after the end of its epoch: the next owner, or the next incarnation, reads
+    /// the outbox.
     pub(crate) fn abandon(self) {
         self.place.leave();
     }

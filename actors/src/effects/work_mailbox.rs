@@ -1,4 +1,5 @@
-//! Mailbox of a provider or of the publisher: work items in order, beside the actor that takes them.
+//! Mailbox of a provider or of the publisher: work items in order, beside the actor that takes
+//! them.
 //!
 //! A crashed actor loses no queued item: its successor continues with the same mailbox.
 

@@ -11,8 +11,8 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Distribution of queued inputs over the mailboxes of the live instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MailboxStats {
-    /// Number of mailboxes in each class of [`MailboxStats::BOUNDS`]: at most this bound and more than the
-    /// previous one. Last element: more than all bounds.
+    /// Number of mailboxes in each class of [`MailboxStats::BOUNDS`]: at most this bound and more
+    /// than the previous one. Last element: more than all bounds.
     pub counts: [u64; MailboxStats::BOUNDS.len() + 1],
     /// Total number of queued inputs.
     pub inputs: u64,
@@ -56,8 +56,8 @@ pub struct StreamLag {
 }
 
 impl Runtime {
-    /// Returns the mailbox statistics. Visits every live instance and updates the gauges that are not
-    /// counted continuously.
+    /// Returns the mailbox statistics. Visits every live instance and updates the gauges that are
+    /// not counted continuously.
     #[must_use]
     pub fn mailboxes(&self) -> MailboxStats {
         let mut mailboxes = MailboxStats::default();

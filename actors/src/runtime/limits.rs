@@ -14,10 +14,11 @@ pub struct Limits {
     pub max_in_flight_per_tenant: usize,
     /// Maximum number of inputs of one instance that wait in memory; further inputs are spilled.
     pub max_in_flight_per_instance: usize,
-    /// Maximum number of work items of one tenant at one upstream that are dispatched and not completed.
+    /// Maximum number of work items of one tenant at one upstream that are dispatched and not
+    /// completed.
     pub max_in_flight_per_window: usize,
-    /// Maximum number of work items, and of timers, that wait in memory for the relay and the timer. Above
-    /// it they read the store.
+    /// Maximum number of work items, and of timers, that wait in memory for the relay and the
+    /// timer. Above it they read the store.
     pub max_fresh_rows: usize,
     /// Maximum number of fired timers whose consequences are not durable yet.
     pub max_firing_timers: usize,

@@ -23,8 +23,8 @@ const MAX_CLAIM_UPDATES: usize = 1000;
 pub struct PlannedMigration {
     /// Key of the instance.
     pub key: InstanceKey,
-    /// State version of the instance. Pass it to [`Runtime::control`] with `ControlAction::Migrate` as
-    /// `expected_version`, so that exactly the planned migration is applied.
+    /// State version of the instance. Pass it to [`Runtime::control`] with `ControlAction::Migrate`
+    /// as `expected_version`, so that exactly the planned migration is applied.
     pub version: u64,
     /// The plan.
     pub plan: MigrationPlan,
@@ -42,8 +42,8 @@ pub enum Redriven {
 
 /// Migration of instances to another definition.
 impl Runtime {
-    /// Returns the migration plans to `to` of all active instances of a saga that use another definition.
-    /// Changes nothing. Reads all instances of the saga.
+    /// Returns the migration plans to `to` of all active instances of a saga that use another
+    /// definition. Changes nothing. Reads all instances of the saga.
     ///
     /// # Errors
     /// If a store cannot be read.
@@ -82,8 +82,8 @@ impl Runtime {
         Ok(planned)
     }
 
-    /// Returns the migration plan of one instance to `to`. Changes nothing. Returns `None` if another
-    /// process owns its shard.
+    /// Returns the migration plan of one instance to `to`. Changes nothing. Returns `None` if
+    /// another process owns its shard.
     #[must_use]
     pub fn plan_instance_migration(
         &self,
@@ -135,8 +135,8 @@ impl Runtime {
         self.shared.limits.history_payload_bytes
     }
 
-    /// Replaces an instance, which must have the expected version of the request (0: it does not exist) and
-    /// must not be paused. Returns when the change is durable.
+    /// Replaces an instance, which must have the expected version of the request (0: it does not
+    /// exist) and must not be paused. Returns when the change is durable.
     ///
     /// # Errors
     /// If the instance has another version, or its shard is unavailable.
@@ -163,8 +163,8 @@ impl Runtime {
         self.deliver(key, input, None).await
     }
 
-    /// Redrives a dead letter: an input goes to its instance, a message to the bus. The commit that stores
-    /// the result removes the dead letter; if it fails again, there is a new dead letter.
+    /// Redrives a dead letter: an input goes to its instance, a message to the bus. The commit that
+    /// stores the result removes the dead letter; if it fails again, there is a new dead letter.
     ///
     /// # Errors
     /// As [`Runtime::control`]; [`ControlError::DeadLettered`] if it failed again.
@@ -216,8 +216,8 @@ impl Runtime {
         self.publish_and(message, change).await
     }
 
-    /// Publishes the message and removes the dead letter from all shards, because that of a key-sharded
-    /// tenant may be in any shard.
+    /// Publishes the message and removes the dead letter from all shards, because that of a
+    /// key-sharded tenant may be in any shard.
     async fn publish_and(
         &self,
         message: orlog_bus::Message,
@@ -242,8 +242,8 @@ impl Runtime {
 
 /// Purge of data after its retention, in small changes and never of a live instance.
 impl Runtime {
-    /// Purges an ended instance at this version, or a bounded part of its history; returns when the change
-    /// is durable. Returns `false` without a change if the instance is live.
+    /// Purges an ended instance at this version, or a bounded part of its history; returns when the
+    /// change is durable. Returns `false` without a change if the instance is live.
     ///
     /// # Errors
     /// If the shard is unavailable.
@@ -283,7 +283,8 @@ impl Runtime {
         submit_change(&shard, Change::DropDeadLetter { tenant, id }).await
     }
 
-    /// Appends lines to the job log of an instance; returns when they are durable. Appends to one instance must follow each other.
+    /// Appends lines to the job log of an instance; returns when they are durable. Appends to one
+    /// instance must follow each other.
     ///
     /// # Errors
     /// If the shard is unavailable.
@@ -295,7 +296,8 @@ impl Runtime {
         submit_change(&shard, Change::AppendJobLog(Box::new(append))).await
     }
 
-    /// Stores or deletes claims of jobs, with few changes for each shard. Returns those of shards that are not available.
+    /// Stores or deletes claims of jobs, with few changes for each shard. Returns those of shards
+    /// that are not available.
     pub async fn update_job_claims(&self, updates: Vec<JobClaimUpdate>) -> Vec<JobClaimUpdate> {
         let mut by_shard: BTreeMap<u16, Vec<JobClaimUpdate>> = BTreeMap::new();
         let mut failed = Vec::new();

@@ -47,10 +47,11 @@ impl Runtime {
         started.map_err(RuntimeError::Start)
     }
 
-    /// Releases a shard: ends its epoch, so that no attempt starts, and stops its ingestion. Work in flight gets up
-    /// to `grace`; then its attempts are cancelled and the shard stops. With a grace of zero the shard ends
-    /// at once, even if the supervisor is busy with another shard. After this call nothing is committed. The
-    /// next owner repeats interrupted work under the same ids. Returns `None` if the shard does not run here.
+    /// Releases a shard: ends its epoch, so that no attempt starts, and stops its ingestion. Work
+    /// in flight gets up to `grace`; then its attempts are cancelled and the shard stops. With a
+    /// grace of zero the shard ends at once, even if the supervisor is busy with another shard.
+    /// After this call nothing is committed. The next owner repeats interrupted work under the same
+    /// ids. Returns `None` if the shard does not run here.
     pub async fn release_shard(&self, index: u16, grace: Duration) -> Option<ReleasedShard> {
         let shard = self.shards.get(index)?;
         let epoch = shard.registry.epoch();
@@ -83,8 +84,8 @@ impl Runtime {
         self.lease.clone()
     }
 
-    /// Waits for the next shard that is lost to another process and returns its number. The shard is
-    /// stopped here and its store is closed.
+    /// Waits for the next shard that is lost to another process and returns its number. The shard
+    /// is stopped here and its store is closed.
     pub async fn next_lost_shard(&self) -> Option<u16> {
         self.lost.lock().await.recv().await
     }

@@ -1,5 +1,5 @@
-//! Counters of the runtime. The names and descriptions of the metrics are defined in one table outside
-//! this crate.
+//! Counters of the runtime. The names and descriptions of the metrics are defined in one table
+//! outside this crate.
 
 mod actors;
 mod attempts;
@@ -79,7 +79,8 @@ metrics! {
         existing_starts: Counter = Counter::default() => "start_events_ignored_total",
         transitions: Counter = Counter::default() => "transitions_committed_total",
         commits: Counter = Counter::default() => "commits_total",
-        commit_changes: Histogram = Histogram::new(exponential_buckets(1.0, 2.0, 12)) => "commit_group_size",
+        commit_changes: Histogram =
+            Histogram::new(exponential_buckets(1.0, 2.0, 12)) => "commit_group_size",
         commit_seconds: Histogram = seconds() => "commit_seconds",
         activations: Counter = Counter::default() => "instances_activated_total",
         passivations: Counter = Counter::default() => "instances_passivated_total",
@@ -96,7 +97,8 @@ metrics! {
         decisions_queued: Gauge = Gauge::default() => "decisions_queued",
         buffered_expired: Counter = Counter::default() => "early_inputs_expired_total",
         /// By stream and anomaly.
-        stream_anomalies: Family<[(&'static str, String); 2], Counter> = Family::default() => "stream_anomalies_detected_total",
+        stream_anomalies: Family<[(&'static str, String); 2], Counter> =
+            Family::default() => "stream_anomalies_detected_total",
         store_full: Gauge = Gauge::default() => "store_full",
         /// Streams that are not read because they lost messages, over all shards.
         streams_lost: Gauge = Gauge::default() => "streams_lost",
@@ -121,7 +123,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Creates metrics with separate series for this number of tenants; all other tenants share one.
+    /// Creates metrics with separate series for this number of tenants; all other tenants share
+    /// one.
     #[must_use]
     pub fn new(tenants: usize) -> Self {
         let metrics = Self::with(TenantMetrics::new(tenants));

@@ -14,8 +14,8 @@ use orlog_model::{
 
 use crate::telemetry::tracer::{CommitKind, FiredTimer, TransitionSpan};
 
-/// Starts a span for a transition; its work and timers continue from it. Returns `None` if the input is
-/// not traced.
+/// Starts a span for a transition; its work and timers continue from it. Returns `None` if the
+/// input is not traced.
 pub(crate) fn start_transition_span(
     commit: &mut Commit,
     input: &Input,

@@ -15,8 +15,9 @@ use orlog_model::{
 
 /// Creates spans. Called on the processing path: implementations must be quick and never block.
 pub trait Tracer: Send + Sync + 'static {
-    /// Reports an event that was ingested and is delivered to instances. Returns its span as parent of the
-    /// transitions; `None` if the event is not traced, then they continue the trace of the event.
+    /// Reports an event that was ingested and is delivered to instances. Returns its span as parent
+    /// of the transitions; `None` if the event is not traced, then they continue the trace of the
+    /// event.
     fn ingested(&self, event: &IngestedEvent<'_>) -> Option<TraceParent>;
 
     /// Reports a durable group commit.
@@ -25,8 +26,8 @@ pub trait Tracer: Send + Sync + 'static {
     /// Reports a traced input that its instance ignored or had already applied.
     fn ignored(&self, ignored: &IgnoredInput<'_>);
 
-    /// Reports a job of another process that was received from the queue. Returns its span as parent of the
-    /// attempts; `None` if it is not traced.
+    /// Reports a job of another process that was received from the queue. Returns its span as
+    /// parent of the attempts; `None` if it is not traced.
     fn received(&self, item: &WorkItem) -> Option<TraceParent>;
 
     /// Reports a finished work item.
@@ -103,8 +104,8 @@ pub struct TransitionSpan {
     pub own: TraceParent,
     /// Span that caused the transition.
     pub parent: TraceParent,
-    /// Timer that caused the transition. Then the parent is the timer span, which is created together with
-    /// this span.
+    /// Timer that caused the transition. Then the parent is the timer span, which is created
+    /// together with this span.
     pub timer: Option<FiredTimer>,
     /// Time at which processing started.
     pub started: Instant,

@@ -15,7 +15,8 @@ pub struct JobConsumer {
     pub group: GroupKey,
     /// State of the subscription.
     pub state: SubscriptionState,
-    /// Backlog of its consumer; `None`: there is no consumer, or the queue does not respond. Groups can share a consumer.
+    /// Backlog of its consumer; `None`: there is no consumer, or the queue does not respond. Groups
+    /// can share a consumer.
     pub backlog: Option<JobBacklog>,
 }
 
@@ -40,7 +41,8 @@ impl WorkerPool {
             .collect()
     }
 
-    /// Returns why the pool does not receive the jobs of a group, for the first such group; `None`: it receives those of all.
+    /// Returns why the pool does not receive the jobs of a group, for the first such group; `None`:
+    /// it receives those of all.
     #[must_use]
     pub fn failing_subscription(&self) -> Option<String> {
         let subscriptions = self.subscriptions();

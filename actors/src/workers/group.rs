@@ -1,5 +1,6 @@
-//! Worker group of one effect, or of one effect and tenant: requests as many jobs as it has free capacity and executes each in
-//! its own task. A group that ends returns the jobs that the queue still delivers to it.
+//! Worker group of one effect, or of one effect and tenant: requests as many jobs as it has free
+//! capacity and executes each in its own task. A group that ends returns the jobs that the queue
+//! still delivers to it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,8 +53,8 @@ impl Drop for InFlightJob {
     }
 }
 
-/// Requests jobs. Returns when the group is drained and no job is in flight; fails when the task of a job
-/// has panicked. If it is aborted, it abandons the jobs in flight.
+/// Requests jobs. Returns when the group is drained and no job is in flight; fails when the task of
+/// a job has panicked. If it is aborted, it abandons the jobs in flight.
 pub(super) async fn fetch_jobs(
     mut jobs: Box<dyn JobStream>,
     shared: Arc<WorkerPoolState>,
@@ -69,7 +70,9 @@ pub(super) async fn fetch_jobs(
             _ = draining.wait_for(|draining| *draining) => break,
             _ = leaving.wait_for(|leaving| *leaving) => break,
             reason = panic_of(&mut tasks) => return Err(reason),
-            (permit, claimed) = take(&mut jobs, &permits) => start_jobs(&shared, &permits, permit, claimed, &mut tasks),
+            (permit, claimed) = take(&mut jobs, &permits) => {
+                start_jobs(&shared, &permits, permit, claimed, &mut tasks);
+            }
         }
     }
     return_remaining(&mut jobs).await;
@@ -78,8 +81,8 @@ pub(super) async fn fetch_jobs(
     Ok(())
 }
 
-/// Returns the jobs of the last request to other workers, without an attempt. A job that the queue delivers and that no worker
-/// receives would wait until the queue delivers it again.
+/// Returns the jobs of the last request to other workers, without an attempt. A job that the queue
+/// delivers and that no worker receives would wait until the queue delivers it again.
 async fn return_remaining(jobs: &mut Box<dyn JobStream>) {
     loop {
         let unattempted = jobs.remaining().await;

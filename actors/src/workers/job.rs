@@ -1,12 +1,14 @@
 //! Execution of one job, from the queue to the published result.
 //!
-//! First, the worker looks up the result: a command may be delivered twice, or another worker may have
-//! executed it without being able to acknowledge it. A job is acknowledged only after its result is stored.
+//! First, the worker looks up the result: a command may be delivered twice, or another worker may
+//! have executed it without being able to acknowledge it. A job is acknowledged only after its
+//! result is stored.
 //!
-//! A job is in doubt if another execution recorded the start of its first attempt (`start.rs`). A delivery is no evidence of
-//! an attempt: queues redeliver jobs that were returned, or lost on the path to a worker. Without a probe and with the policy
-//! `retry`, a doubt does not decide about the next attempt, and nothing is recorded. Then each delivery that this process has
-//! not returned counts as an attempt, so that a step whose effect may have been executed is compensated.
+//! A job is in doubt if another execution recorded the start of its first attempt (`start.rs`). A
+//! delivery is no evidence of an attempt: queues redeliver jobs that were returned, or lost on the
+//! path to a worker. Without a probe and with the policy `retry`, a doubt does not decide about the
+//! next attempt, and nothing is recorded. Then each delivery that this process has not returned
+//! counts as an attempt, so that a step whose effect may have been executed is compensated.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +48,8 @@ impl Drop for JobGuard<'_> {
     }
 }
 
-/// Executes a job to its end. Meanwhile, the worker extends the acknowledgement deadline of the queue.
+/// Executes a job to its end. Meanwhile, the worker extends the acknowledgement deadline of the
+/// queue.
 pub(super) async fn run_job(shared: &WorkerPoolState, job: Job) {
     let heartbeat = async {
         let mut beat = tokio::time::interval((job.ack_wait / 3).max(Duration::from_millis(1)));
@@ -114,7 +117,8 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
     job.ack.ack().await;
 }
 
-/// Returns a job to the queue without an attempt, with the number of its deliveries to this process that made none.
+/// Returns a job to the queue without an attempt, with the number of its deliveries to this process
+/// that made none.
 async fn give_back(
     shared: &WorkerPoolState,
     job: &Job,
@@ -156,9 +160,9 @@ async fn is_decided(shared: &WorkerPoolState, item: &WorkItem, is_repeated: bool
     }
 }
 
-/// Returns a redelivery delay while the breaker is open. One job waits for the trial call; the others
-/// return to the queue, because the breaker of another worker may be closed. Excluded are jobs whose
-/// deadline would pass.
+/// Returns a redelivery delay while the breaker is open. One job waits for the trial call; the
+/// others return to the queue, because the breaker of another worker may be closed. Excluded are
+/// jobs whose deadline would pass.
 fn is_for_later(
     shared: &WorkerPoolState,
     executor: &EffectExecutor,
@@ -231,7 +235,10 @@ async fn publish_result(shared: &WorkerPoolState, item: &WorkItem, done: Executi
             Ok(ResultPublish::Published) => return,
             Ok(ResultPublish::AlreadyPublished(_)) => {
                 let (id, effect, key) = (item.id, &effect.name, &item.instance);
-                log_instance!(WARN, key, item.trace.as_ref(), %id, %effect, "effect result already published by another worker; using it");
+                log_instance!(
+                    WARN, key, item.trace.as_ref(), %id, %effect,
+                    "effect result already published by another worker; using it"
+                );
                 return;
             }
             Err(error @ orlog_bus::Error::TooLarge { .. }) => {

@@ -24,7 +24,8 @@ const MAX_RETURNED: usize = 65_536;
 pub struct WorkerPoolConfig {
     /// Name of this node, for the history.
     pub node: String,
-    /// Maximum number of concurrent jobs of one effect; with a list of tenants, of one effect and tenant.
+    /// Maximum number of concurrent jobs of one effect; with a list of tenants, of one effect and
+    /// tenant.
     pub max_in_flight: usize,
     /// Time without a sign of progress after which the queue delivers a job to another worker.
     pub ack_wait: Duration,
@@ -76,8 +77,8 @@ pub(crate) struct WorkerPoolState {
     pub(crate) draining: watch::Sender<bool>,
 }
 
-/// Number of deliveries by job that were returned to the queue without an attempt. It is in memory, and bounded: a job that
-/// is missing counts as possibly attempted.
+/// Number of deliveries by job that were returned to the queue without an attempt. It is in memory,
+/// and bounded: a job that is missing counts as possibly attempted.
 #[derive(Default)]
 pub(crate) struct ReturnedDeliveries(DashMap<(Uuid, u64), u64>);
 

@@ -41,8 +41,8 @@ pub(crate) struct ActorGauges {
     by_kind: [(Gauge, Gauge); ActorKind::VARIANTS.len()],
 }
 
-/// Actor kinds whose messages are counted when sent, and the two whose mailbox depth is sampled. All
-/// other kinds receive lifecycle messages only.
+/// Actor kinds whose messages are counted when sent, and the two whose mailbox depth is sampled.
+/// All other kinds receive lifecycle messages only.
 const COUNTED_KINDS: [ActorKind; 6] = [
     ActorKind::Relay,
     ActorKind::Timer,

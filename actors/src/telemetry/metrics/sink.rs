@@ -1,4 +1,5 @@
-//! Sink of metrics, common label types, and metrics that are created once for each value of a label.
+//! Sink of metrics, common label types, and metrics that are created once for each value of a
+//! label.
 
 use std::collections::BTreeMap;
 use std::fmt;

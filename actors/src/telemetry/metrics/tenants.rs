@@ -1,7 +1,7 @@
 //! Metrics per tenant, up to a maximum number of tenants; all others share the series `other`.
 //!
-//! The first tenants get a series of their own until the process ends. Reassigning a series to another
-//! tenant would make sums incorrect.
+//! The first tenants get a series of their own until the process ends. Reassigning a series to
+//! another tenant would make sums incorrect.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
