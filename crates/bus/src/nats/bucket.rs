@@ -32,7 +32,8 @@ const EXPIRES: Duration = Duration::from_secs(5);
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 /// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Number of consumers that may end before all records are read. Then the records are read one by one.
+/// Number of consumers that may end before all records are read. Then the records are read one by
+/// one.
 const MAX_INCOMPLETE_LOADS: u32 = 2;
 
 /// Bucket on the servers.
@@ -59,7 +60,8 @@ pub(super) trait BucketView: Clone + Default + PartialEq + Send + Sync + 'static
     /// Applies the last message of a key; a tombstone has an empty body.
     fn note(&mut self, key: &str, sequence: u64, body: &[u8]);
 
-    /// Returns whether this can be a later state than `last`; otherwise the bucket lost records, and `last` stays.
+    /// Returns whether this can be a later state than `last`; otherwise the bucket lost records,
+    /// and `last` stays.
     fn can_follow(&self, _last: &Self) -> bool {
         true
     }
@@ -223,9 +225,12 @@ impl<V: BucketView> BucketWatcher<V> {
         loop {
             if let Err(error) = self.round(&mut retries).await {
                 let bucket = &self.prefix;
-                retries.failed(
-                    |count| tracing::warn!(bucket, %error, failures = count, "bucket read failed; retrying"),
-                );
+                retries.failed(|count| {
+                    tracing::warn!(
+                        bucket, %error, failures = count,
+                        "bucket read failed; retrying"
+                    )
+                });
             }
             self.sender.send_if_modified(|view| {
                 let was_current = view.is_current();
@@ -238,8 +243,8 @@ impl<V: BucketView> BucketWatcher<V> {
         }
     }
 
-    /// Reads all records one by one. The client closes its connection at a record whose headers it cannot parse, so that a
-    /// consumer never gets past it. The bucket has one message of each key.
+    /// Reads all records one by one. The client closes its connection at a record whose headers it
+    /// cannot parse, so that a consumer never gets past it. The bucket has one message of each key.
     async fn load_singly(&self, filter: &[String]) -> Result<LoadedRecords<V>, Error> {
         let info = self.stream.get_info().await.map_err(unavailable)?;
         let mut view = V::begin(info.state.last_sequence);
@@ -253,8 +258,8 @@ impl<V: BucketView> BucketWatcher<V> {
         Ok(LoadedRecords { view, last })
     }
 
-    /// Reads until the current consumer ends. Starts with all records, so that records that expired while
-    /// no consumer was active are removed.
+    /// Reads until the current consumer ends. Starts with all records, so that records that expired
+    /// while no consumer was active are removed.
     async fn round(&mut self, retries: &mut RetryLog) -> Result<(), Error> {
         let filter = vec![format!("{}>", self.prefix)];
         let loaded = if self.incomplete_loads < MAX_INCOMPLETE_LOADS {
@@ -266,7 +271,8 @@ impl<V: BucketView> BucketWatcher<V> {
             None => DeliverPolicy::LastPerSubject,
             Some(loaded) => after(loaded.last),
         };
-        // Without a name, the request has a subject that permissions with a wildcard after the stream do not cover.
+        // Without a name, the request has a subject that permissions with a wildcard after the
+        // stream do not cover.
         let config = |_| pull::Config {
             name: Some(Uuid::new_v4().simple().to_string()),
             ..temporary(filter.clone(), policy, EXPIRES * 2)

@@ -34,7 +34,8 @@ pub struct Options {
     pub credentials: Credentials,
     /// TLS options of the connection.
     pub tls: TlsOptions,
-    /// Connects to no servers that the listed ones announce. Those may have other addresses, which require TLS.
+    /// Connects to no servers that the listed ones announce. Those may have other addresses, which
+    /// require TLS.
     pub only_listed_servers: bool,
     /// Keys of signed messages.
     pub signer: Arc<Signer>,
@@ -99,7 +100,8 @@ pub struct TlsOptions {
 /// Error of a connection attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The credentials cannot be read. The text gives the reason and never contains the credentials.
+    /// The credentials cannot be read. The text gives the reason and never contains the
+    /// credentials.
     #[error("invalid NATS credentials: {0}")]
     Credentials(String),
     /// No server responds or accepts this client.
@@ -112,8 +114,8 @@ pub enum ConnectError {
     },
     /// A server offers no TLS.
     #[error(
-        "NATS at {servers} does not offer TLS; enable it on the servers, or set nats.tls.allow_plaintext = true inside a \
-         trusted network (and nats.tls.required = false)"
+        "NATS at {servers} does not offer TLS; enable it on the servers, or set \
+         nats.tls.allow_plaintext = true inside a trusted network (and nats.tls.required = false)"
     )]
     Plaintext {
         /// Servers of the attempt.
@@ -121,7 +123,8 @@ pub enum ConnectError {
     },
     /// The server is too old.
     #[error(
-        "NATS server {server} has version {found}, but {}.{} or newer is required; upgrade the server",
+        "NATS server {server} has version {found}, but {}.{} or newer is required; upgrade the \
+         server",
         MINIMUM_SERVER.0,
         MINIMUM_SERVER.1
     )]
@@ -136,7 +139,8 @@ pub enum ConnectError {
     Unavailable(String),
     /// JetStream is not enabled on the server or for the account.
     #[error(
-        "JetStream is not enabled for this account: {0}; enable it with `jetstream {{}}` in the NATS server configuration"
+        "JetStream is not enabled for this account: {0}; enable it with `jetstream {{}}` in the \
+         NATS server configuration"
     )]
     NoJetStream(String),
 }

@@ -1,9 +1,9 @@
 //! Cursors of the subscriptions, visible to operators in a durable consumer on the servers.
 //!
-//! There is one consumer per pod and stream, named `orlog-<pod>`. No client reads from it. Every few
-//! seconds its ack floor moves to the lowest position of all subscriptions of the pod, so that NATS
-//! tools show the lag. Its metadata stores the cursor of each subscription, for subscriptions without a
-//! checkpoint. If a pod never returns, the servers delete its consumer after a day.
+//! There is one consumer per pod and stream, named `orlog-<pod>`. No client reads from it. Every
+//! few seconds its ack floor moves to the lowest position of all subscriptions of the pod, so that
+//! NATS tools show the lag. Its metadata stores the cursor of each subscription, for subscriptions
+//! without a checkpoint. If a pod never returns, the servers delete its consumer after a day.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -143,7 +143,8 @@ impl Cursors {
     async fn write(&self, now: &SavedCursors) -> Result<(), Error> {
         let config = self.config(now);
         if self.can_reset {
-            // Creates or updates everything except the position. A consumer of an older server is recreated.
+            // Creates or updates everything except the position. A consumer of an older server is
+            // recreated.
             if self.stream.create_consumer(config.clone()).await.is_err() {
                 self.delete().await?;
                 self.stream

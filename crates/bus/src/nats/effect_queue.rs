@@ -1,12 +1,12 @@
 //! The queue of effects on JetStream.
 //!
 //! A command is stored in the stream of commands under its own subject, a result in the stream of
-//! events. The server guarantees a single result: a result is published with the expectation that its
-//! subject is empty. Lost acknowledgements, and rejections of a clustered stream that processes another
-//! message, are resolved by a read.
+//! events. The server guarantees a single result: a result is published with the expectation that
+//! its subject is empty. Lost acknowledgements, and rejections of a clustered stream that processes
+//! another message, are resolved by a read.
 //!
-//! With signing keys, a message without a valid signature counts as absent: a job is returned or terminated, a result is
-//! skipped, and a publish replaces it.
+//! With signing keys, a message without a valid signature counts as absent: a job is returned or
+//! terminated, a result is skipped, and a publish replaces it.
 
 mod consumers;
 mod jobs;
@@ -98,7 +98,8 @@ impl NatsEffectQueue {
 
     /// Publishes a message; if the response is ambiguous, reads the stream.
     async fn lay(&self, stream: &str, message: &Message, new: bool) -> Result<PublishState, Error> {
-        // Sequence of the last message under the subject, if the message must be the first authentic one.
+        // Sequence of the last message under the subject, if the message must be the first
+        // authentic one.
         let mut expected = new.then_some(0);
         let mut pause = RETRY_DELAY;
         let mut last = String::new();
@@ -240,9 +241,10 @@ impl EffectQueue for NatsEffectQueue {
         })
     }
 
-    /// A command at or below the ack floor of its consumer is acknowledged. A command above it may be acknowledged too, or
-    /// was passed while the filter of the consumer excluded it, while another one is pending. The function then returns that
-    /// it is pending, and the floor moves later. A command without a consumer waits for a worker.
+    /// A command at or below the ack floor of its consumer is acknowledged. A command above it may
+    /// be acknowledged too, or was passed while the filter of the consumer excluded it, while
+    /// another one is pending. The function then returns that it is pending, and the floor moves
+    /// later. A command without a consumer waits for a worker.
     async fn is_pending(
         &self,
         effect: &EffectName,

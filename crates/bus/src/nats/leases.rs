@@ -146,7 +146,8 @@ impl Membership for Leases {
         {
             PutResult::Done(revision) => revision,
             PutResult::Conflict => {
-                // Expired meanwhile, stored although the response was lost, or written by another process.
+                // Expired meanwhile, stored although the response was lost, or written by another
+                // process.
                 let last = self.bucket.last(&key).await?;
                 let other = last.as_ref().and_then(|(_, body)| read::<PodRecord>(body));
                 if other.is_some_and(|other| other.incarnation != pod.incarnation) {

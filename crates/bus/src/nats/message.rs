@@ -1,4 +1,5 @@
-//! Conversion of messages for NATS: the id is the header `Nats-Msg-Id`; other headers are unchanged.
+//! Conversion of messages for NATS: the id is the header `Nats-Msg-Id`; other headers are
+//! unchanged.
 
 use async_nats::jetstream::message::StreamMessage;
 use std::str::FromStr as _;
@@ -49,8 +50,8 @@ fn invalid_header(name: &str, reason: impl std::fmt::Display) -> Error {
     }
 }
 
-/// Converts a received message. Headers of the servers are omitted. The client does not keep the order
-/// of the others, so they are sorted.
+/// Converts a received message. Headers of the servers are omitted. The client does not keep the
+/// order of the others, so they are sorted.
 pub(super) fn from_nats(message: async_nats::Message) -> Arc<Message> {
     Arc::new(from_parts(
         &message.subject,

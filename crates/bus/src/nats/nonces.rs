@@ -1,7 +1,9 @@
-//! Nonces of signed requests, and grants of forwarded requests, which the pods of a cluster share in a stream.
+//! Nonces of signed requests, and grants of forwarded requests, which the pods of a cluster share
+//! in a stream.
 //!
-//! A record has a name and can be created once while the stream retains it. A tombstone keeps the name of a record that
-//! was taken. The leader of the stream decides, so that two pods never accept the same name.
+//! A record has a name and can be created once while the stream retains it. A tombstone keeps the
+//! name of a record that was taken. The leader of the stream decides, so that two pods never accept
+//! the same name.
 
 use std::time::Duration;
 
@@ -37,7 +39,8 @@ impl NonceStream {
             description: Some("Nonces of signed requests".to_owned()),
             subjects: vec![format!("{PREFIX}*")],
             max_age: retention,
-            // A full stream rejects the next record: to drop an old one would permit its repetition.
+            // A full stream rejects the next record: to drop an old one would permit its
+            // repetition.
             max_bytes: MAX_BYTES,
             discard: DiscardPolicy::New,
             max_messages_per_subject: 1,

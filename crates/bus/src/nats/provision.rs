@@ -1,8 +1,8 @@
 //! Provisioning: compares the streams with their specifications, creates missing streams, applies
 //! permitted changes, and drops nothing.
 //!
-//! A change is rejected with a reason if it would drop messages or remove subjects, or if the server
-//! does not support it. Settings that the specification omits stay unchanged.
+//! A change is rejected with a reason if it would drop messages or remove subjects, or if the
+//! server does not support it. Settings that the specification omits stay unchanged.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -71,8 +71,8 @@ pub async fn diff(
     Ok(all)
 }
 
-/// Creates missing streams and applies permitted changes. Returns all differences, including rejected
-/// ones. Idempotent.
+/// Creates missing streams and applies permitted changes. Returns all differences, including
+/// rejected ones. Idempotent.
 ///
 /// # Errors
 /// If the servers do not respond or reject a change.
@@ -175,7 +175,8 @@ fn compare(plan: &StreamSpec, found: Option<&Info>, now: Timestamp) -> Vec<Strea
         rejected,
     };
     let Some(info) = found else {
-        let owner = "the Aggregate service owns it; start that service first, or set nats.manage_aggregate_stream = true if there is none";
+        let owner = "the Aggregate service owns it; start that service first, or set \
+                     nats.manage_aggregate_stream = true if there is none";
         return vec![difference(
             "missing".to_owned(),
             plan.is_external.then(|| owner.to_owned()),
@@ -200,7 +201,8 @@ type FieldDiff = (String, Option<String>);
 fn readable(plan: &Config, found: &Config) -> Vec<FieldDiff> {
     let mut all = Vec::new();
     if found.retention != RetentionPolicy::Limits {
-        let reason = "events are read from checkpoints, which this retention rejects or drops; its owner must recreate it with limits";
+        let reason = "events are read from checkpoints, which this retention rejects or drops; \
+                      its owner must recreate it with limits";
         all.push((
             format!("retention is {:?}, not Limits", found.retention),
             Some(reason.to_owned()),
@@ -228,7 +230,8 @@ fn readable(plan: &Config, found: &Config) -> Vec<FieldDiff> {
 
 /// Checks the settings that no server can change.
 fn fixed(plan: &Config, found: &Config) -> Vec<FieldDiff> {
-    let reason = "no server can change this setting; recreate the stream under another name or after all messages are read";
+    let reason = "no server can change this setting; recreate the stream under another name or \
+                  after all messages are read";
     let settings = [
         (
             "retention",
@@ -260,7 +263,8 @@ fn changeable(plan: &Config, info: &Info, now: Timestamp) -> Vec<FieldDiff> {
         let more: Vec<_> = present.difference(&expected).collect();
         let rejected = (!more.is_empty()).then(|| {
             format!(
-                "it also has the subjects {more:?}, which may be in use; remove them from the stream manually"
+                "it also has the subjects {more:?}, which may be in use; remove them from the \
+                 stream manually"
             )
         });
         all.push((
@@ -333,7 +337,8 @@ fn shorter(expected: Duration, info: &Info, now: Timestamp) -> Option<String> {
     let oldest = now.duration_since(timestamp(info.state.first_timestamp));
     (!expected.is_zero() && info.state.messages > 0 && oldest > expected).then(|| {
         format!(
-            "its oldest message has an age of {oldest:?} and would be dropped; purge it first if it is not needed"
+            "its oldest message has an age of {oldest:?} and would be dropped; purge it first if \
+             it is not needed"
         )
     })
 }
@@ -342,7 +347,8 @@ fn smaller(expected: i64, info: &Info) -> Option<String> {
     let stored = info.state.bytes;
     (expected > 0 && stored > expected.unsigned_abs()).then(|| {
         format!(
-            "it contains {stored} bytes, and the oldest would be dropped; purge them first if they are not needed"
+            "it contains {stored} bytes, and the oldest would be dropped; purge them first if they \
+             are not needed"
         )
     })
 }

@@ -1,8 +1,8 @@
 //! Publisher: sends messages concurrently where possible and waits for every acknowledgement.
 //!
-//! At most one message of a subject is in flight. If the first were rejected during a leader election
-//! and the second accepted, a retry of both would reverse them. Order is guaranteed per subject, so
-//! messages of different subjects are sent concurrently.
+//! At most one message of a subject is in flight. If the first were rejected during a leader
+//! election and the second accepted, a retry of both would reverse them. Order is guaranteed per
+//! subject, so messages of different subjects are sent concurrently.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::{Error, Message, PublishAck};
 /// Maximum number of unacknowledged messages of one publish. A publish acquires all its permits at
 /// once, so that no publish waits for another while it has part of its permits.
 const MAX_PENDING_PUBLISHES: usize = 1024;
-/// Delay and number of attempts while the servers of a stream elect a leader (5 s in total; an election
-/// in a healthy cluster takes less). During the election no server subscribes to its subjects and no
-/// message is stored, so a retry is safe.
+/// Delay and number of attempts while the servers of a stream elect a leader (5 s in total; an
+/// election in a healthy cluster takes less). During the election no server subscribes to its
+/// subjects and no message is stored, so a retry is safe.
 const LEADER_RETRY_DELAY: Duration = Duration::from_millis(250);
 const LEADER_MAX_ATTEMPTS: usize = 20;
 
@@ -137,13 +137,14 @@ fn has_no_responders(error: &PublishError) -> bool {
     error.kind() == PublishErrorKind::StreamNotFound
 }
 
-/// Maps a publish error. It is unknown whether the message was stored, unless the server reports that
-/// it is full or that the message is too large.
+/// Maps a publish error. It is unknown whether the message was stored, unless the server reports
+/// that it is full or that the message is too large.
 fn failed(error: &PublishError, message: &Message) -> Error {
     let subject = &message.subject;
     match error.kind() {
         PublishErrorKind::StreamNotFound => Error::Unavailable(format!(
-            "no stream accepts {subject}, or it has had no leader for seconds; run `orlog streams diff` to list missing streams"
+            "no stream accepts {subject}, or it has had no leader for seconds; run `orlog streams \
+             diff` to list missing streams"
         )),
         PublishErrorKind::TimedOut => {
             Error::Unavailable(format!("the servers did not acknowledge {subject} in time"))

@@ -1,7 +1,9 @@
-//! Single messages of a stream as the servers store them, read without the header parser of the client.
+//! Single messages of a stream as the servers store them, read without the header parser of the
+//! client.
 //!
-//! The servers store messages whose headers the client cannot parse. The client closes its connection when it receives such a
-//! message, each time. The response to a request for one message is JSON, which does not close the connection.
+//! The servers store messages whose headers the client cannot parse. The client closes its
+//! connection when it receives such a message, each time. The response to a request for one message
+//! is JSON, which does not close the connection.
 
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -66,7 +68,8 @@ impl RawMessages {
         self.jetstream.client()
     }
 
-    /// Returns the first message at or after a sequence that matches a filter (no filter: any); `None` if there is none.
+    /// Returns the first message at or after a sequence that matches a filter (no filter: any);
+    /// `None` if there is none.
     pub(super) async fn first_from(
         &self,
         sequence: u64,

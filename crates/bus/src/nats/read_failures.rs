@@ -1,9 +1,11 @@
-//! Readers of a stream that do not advance: the decision that a message may be the cause, and the state that health reports.
+//! Readers of a stream that do not advance: the decision that a message may be the cause, and the
+//! state that health reports.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Number of ends at one position after which the next message may be their cause. One end is a usual disconnect.
+/// Number of ends at one position after which the next message may be their cause. One end is a
+/// usual disconnect.
 const SUSPICIOUS_ENDS: u32 = 2;
 
 /// Ends of a reader at one position.
@@ -14,7 +16,8 @@ pub(super) struct RepeatedEnds {
 }
 
 impl RepeatedEnds {
-    /// Records an end after the message `after`. Returns whether the next message may be the cause of repeated ends.
+    /// Records an end after the message `after`. Returns whether the next message may be the cause
+    /// of repeated ends.
     pub(super) fn record(&mut self, after: u64) -> bool {
         if self.count == 0 || self.after != after {
             *self = Self { after, count: 0 };

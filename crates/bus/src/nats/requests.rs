@@ -1,7 +1,8 @@
-//! Requests that other clients send to a subject of this one. The members of a queue group share them.
+//! Requests that other clients send to a subject of this one. The members of a queue group share
+//! them.
 //!
-//! A response goes only to a subject for responses: a requester names any subject, and the servers would publish the response there with
-//! the permissions of this client.
+//! A response goes only to a subject for responses: a requester names any subject, and the servers
+//! would publish the response there with the permissions of this client.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use super::message::{from_nats, header_map};
 use crate::requests::Response;
 use crate::{Error, Message};
 
-/// Prefixes of subjects for responses: of clients, and of servers that carry a request to another account.
+/// Prefixes of subjects for responses: of clients, and of servers that carry a request to another
+/// account.
 const REPLY_PREFIXES: [&str; 2] = ["_INBOX.", "_R_."];
 
 /// Requests on a subject, also after the client has reconnected.
@@ -32,7 +34,8 @@ pub struct ReceivedRequest {
 }
 
 impl Connection {
-    /// Receives the requests on a subject, which the members of a queue group share. If this client lacks the permission, it receives none.
+    /// Receives the requests on a subject, which the members of a queue group share. If this client
+    /// lacks the permission, it receives none.
     ///
     /// # Errors
     /// If the subject is invalid, or the client is closed.
@@ -49,7 +52,8 @@ impl Connection {
 }
 
 impl Requests {
-    /// Returns the next request that can be answered; `None` after [`Self::drain`], when none is left.
+    /// Returns the next request that can be answered; `None` after [`Self::drain`], when none is
+    /// left.
     pub async fn next(&mut self) -> Option<ReceivedRequest> {
         loop {
             let mut message = self.subscriber.next().await?;
@@ -62,7 +66,10 @@ impl Requests {
                     client,
                 });
             }
-            tracing::debug!(subject = %message.subject, "request without a subject for its response ignored");
+            tracing::debug!(
+                subject = %message.subject,
+                "request without a subject for its response ignored"
+            );
         }
     }
 

@@ -1,10 +1,11 @@
-//! Log of a shard: one subject of a stream that all shards share. An append requires an expected last
-//! entry.
+//! Log of a shard: one subject of a stream that all shards share. An append requires an expected
+//! last entry.
 //!
 //! Every response except an acknowledgement is ambiguous. An append that timed out may be stored. A
-//! cluster without a leader responds as if the stream did not exist. A leader with another message of
-//! the same subject in flight rejects the next one with a separate error (10164), which the client does
-//! not report as a conflict. The caller of an append verifies the result with [`ShardLog::last`].
+//! cluster without a leader responds as if the stream did not exist. A leader with another message
+//! of the same subject in flight rejects the next one with a separate error (10164), which the
+//! client does not report as a conflict. The caller of an append verifies the result with
+//! [`ShardLog::last`].
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -126,7 +127,8 @@ impl ShardLog {
         })
     }
 
-    /// Returns an identity that distinguishes this log from a recreated one and from those of other shards.
+    /// Returns an identity that distinguishes this log from a recreated one and from those of other
+    /// shards.
     pub async fn identity(&self) -> Result<[u8; 16], ShardLogError> {
         let info = self.stream.get_info().await.map_err(unavailable)?;
         let mut identity = info.created.unix_timestamp_nanos().to_be_bytes();
@@ -150,10 +152,12 @@ impl ShardLog {
             .saturating_sub(HEADERS)
     }
 
-    /// Appends an entry and returns its number. `after` is the expected last entry (0: the log is empty).
+    /// Appends an entry and returns its number. `after` is the expected last entry (0: the log is
+    /// empty).
     ///
     /// # Errors
-    /// [`ShardLogError::Conflict`], [`ShardLogError::Unavailable`]; the entry may be stored nevertheless.
+    /// [`ShardLogError::Conflict`], [`ShardLogError::Unavailable`]; the entry may be stored
+    /// nevertheless.
     pub async fn append(&self, after: Option<u64>, entry: Bytes) -> Result<u64, ShardLogError> {
         let mut message = PublishMessage::build().payload(entry);
         if let Some(after) = after {
@@ -188,8 +192,8 @@ impl ShardLog {
         }
     }
 
-    /// Calls `visit` with the entries after `after`, in order, until it breaks. Reads at least up to the
-    /// current last entry.
+    /// Calls `visit` with the entries after `after`, in order, until it breaks. Reads at least up
+    /// to the current last entry.
     ///
     /// # Errors
     /// [`ShardLogError::Unavailable`], possibly after some entries were visited.
@@ -220,8 +224,8 @@ impl ShardLog {
         Ok(())
     }
 
-    /// Reads the first few entries one by one from the leader. After a short downtime no consumer is
-    /// needed, which may start on a lagging server.
+    /// Reads the first few entries one by one from the leader. After a short downtime no consumer
+    /// is needed, which may start on a lagging server.
     async fn read_singly(
         &self,
         read: &mut u64,

@@ -2,9 +2,9 @@
 //!
 //! Messages that it reads are stored in a cache. Each subscription reads its own messages from the
 //! cache at its own pace. A subscription behind the cache, or far ahead of it, uses its own reader
-//! until it has caught up. Therefore no subscription blocks another, and the servers deliver a message
-//! once to a process that keeps up. The shared reader waits while no subscription has reached the start
-//! of the cache.
+//! until it has caught up. Therefore no subscription blocks another, and the servers deliver a
+//! message once to a process that keeps up. The shared reader waits while no subscription has
+//! reached the start of the cache.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,8 +65,8 @@ pub(super) struct SharedReaderMember {
 }
 
 impl SharedReader {
-    /// Joins the shared reader. The first member determines the start of the cache; changed filters reset
-    /// it.
+    /// Joins the shared reader. The first member determines the start of the cache; changed filters
+    /// reset it.
     pub(super) fn join(
         self: &Arc<Self>,
         filters: Vec<String>,

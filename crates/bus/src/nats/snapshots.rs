@@ -1,9 +1,9 @@
 //! Snapshots of shards: files in an object store, in chunks, with a checksum.
 //!
 //! This module writes them without the client's `put`, because `put` uses random chunk names. The
-//! orphaned chunks of a crashed process could then not be distinguished from a write in progress. Here
-//! the shard is part of the chunk name, and the owner of the shard deletes orphans. The result is an
-//! ordinary object that the client and its CLI can read.
+//! orphaned chunks of a crashed process could then not be distinguished from a write in progress.
+//! Here the shard is part of the chunk name, and the owner of the shard deletes orphans. The result
+//! is an ordinary object that the client and its CLI can read.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
@@ -31,7 +31,8 @@ use super::stream_config::StreamSpec;
 /// Name of the bucket.
 pub const SNAPSHOT_BUCKET: &str = "orlog-snapshots";
 const STREAM: &str = "OBJ_orlog-snapshots";
-/// Name of the empty object with the last claim of the log. It is in the bucket, not in the log, so that it outlasts the log.
+/// Name of the empty object with the last claim of the log. It is in the bucket, not in the log, so
+/// that it outlasts the log.
 const CLAIM: &str = "claim";
 /// Size of a chunk.
 const CHUNK_BYTES: usize = 512 << 10;
@@ -103,7 +104,10 @@ impl Snapshots {
     pub async fn open(connection: &Connection, shard: u16) -> Result<Self, ShardLogError> {
         let bucket = connection.jetstream.get_object_store(SNAPSHOT_BUCKET).await;
         let bucket = bucket.map_err(|error| {
-            let text = format!("bucket {SNAPSHOT_BUCKET} is missing or unavailable ({error}); run `orlog streams apply` to create it");
+            let text = format!(
+                "bucket {SNAPSHOT_BUCKET} is missing or unavailable ({error}); run `orlog streams \
+                 apply` to create it"
+            );
             ShardLogError::Unavailable(text)
         })?;
         Ok(Self {
@@ -132,8 +136,8 @@ impl Snapshots {
             .collect())
     }
 
-    /// Lists the objects without the client's `list`, which reads through a consumer. That consumer may be
-    /// on a server that has just restarted and lags.
+    /// Lists the objects without the client's `list`, which reads through a consumer. That consumer
+    /// may be on a server that has just restarted and lags.
     async fn objects(&self) -> Result<Vec<ObjectInfo>, ShardLogError> {
         let (mut objects, ours) = (Vec::new(), self.object(""));
         for (subject, _) in self.subjects("M", ">").await? {
@@ -337,9 +341,9 @@ impl Snapshots {
         self.purge(&info.nuid).await
     }
 
-    /// Deletes chunks of this shard that belong to no snapshot, if the name of the incomplete snapshot
-    /// sorts before `floor`. They are remains of processes that crashed during a save. A snapshot with a
-    /// later name may still be in progress.
+    /// Deletes chunks of this shard that belong to no snapshot, if the name of the incomplete
+    /// snapshot sorts before `floor`. They are remains of processes that crashed during a save. A
+    /// snapshot with a later name may still be in progress.
     pub async fn delete_orphans(&self, before: &str) -> Result<(), ShardLogError> {
         let referenced: HashSet<String> = self
             .objects()
@@ -356,8 +360,8 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Returns the subject parts after the kind (`C`: chunks, `M`: object metadata), and the number of
-    /// messages of each.
+    /// Returns the subject parts after the kind (`C`: chunks, `M`: object metadata), and the number
+    /// of messages of each.
     async fn subjects(
         &self,
         kind: &str,

@@ -11,8 +11,8 @@ use crate::checkpoint::AckPosition;
 use crate::consumer::{CacheLookup, PREFETCH, ReadBatch, Source};
 use crate::subject_matcher::SubjectMatcher;
 
-/// Interval after which an idle reader restarts if the cache starts at a later sequence. The restart
-/// determines how far the stream has no matching messages.
+/// Interval after which an idle reader restarts if the cache starts at a later sequence. The
+/// restart determines how far the stream has no matching messages.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads the messages of one subscription.

@@ -1,12 +1,12 @@
 //! One JetStream stream as a bus.
 //!
 //! It implements the contract of [`Bus`] and adds:
-//! - A publish goes to the stream of its subject and returns after the servers acknowledge it. If they
-//!   do not respond, the message may be stored: publish it again under the same id.
-//! - Consumers on the servers are temporary. Progress is stored by the subscriber's own checkpoint, or
-//!   else by [`NatsStream::save_cursors`], which also runs every few seconds.
-//! - A stream that was recreated, truncated or restored, or that dropped unread messages, is detected:
-//!   at the start by [`Consumer::subscription_start`], and later by an error.
+//! - A publish goes to the stream of its subject and returns after the servers acknowledge it. If
+//!   they do not respond, the message may be stored: publish it again under the same id.
+//! - Consumers on the servers are temporary. Progress is stored by the subscriber's own checkpoint,
+//!   or else by [`NatsStream::save_cursors`], which also runs every few seconds.
+//! - A stream that was recreated, truncated or restored, or that dropped unread messages, is
+//!   detected: at the start by [`Consumer::subscription_start`], and later by an error.
 
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -43,7 +43,8 @@ use crate::{
 const SAVE_EVERY: Duration = Duration::from_secs(3);
 /// Maximum clock skew between servers: a read from a point in time starts this much earlier.
 const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
-/// Silence after which a replica counts as unreachable. Replicas respond to their leader every second.
+/// Silence after which a replica counts as unreachable. Replicas respond to their leader every
+/// second.
 const MAX_SILENCE: Duration = Duration::from_secs(5);
 /// Minimum server version that can reset a consumer.
 const RESET: (u64, u64) = (2, 14);
@@ -142,7 +143,8 @@ impl NatsStream {
                 stream,
                 subscription = name,
                 checkpoint,
-                "stream was restored: it has another creation time and the message at the checkpoint; reading continues"
+                "stream was restored: it has another creation time and the message at the \
+                 checkpoint; reading continues"
             );
         }
         // A subscription without its own checkpoint reads the available messages.
@@ -180,8 +182,8 @@ impl NatsStream {
         }
     }
 
-    /// Returns the last message before a time. The servers determine it: a consumer that starts at a time
-    /// is positioned after that message.
+    /// Returns the last message before a time. The servers determine it: a consumer that starts at
+    /// a time is positioned after that message.
     async fn before(&self, time: Timestamp) -> Result<u64, Error> {
         let name = format!("{}-at-{}", self.reader, Uuid::new_v4().simple());
         let config = pull::Config {
@@ -206,7 +208,10 @@ async fn run_cursor_saver(stream: Weak<NatsStream>) {
             return;
         };
         if let Err(error) = stream.save_cursors().await {
-            tracing::debug!(stream = stream.name, %error, "cursor save failed; retrying at the next interval");
+            tracing::debug!(
+                stream = stream.name, %error,
+                "cursor save failed; retrying at the next interval"
+            );
         }
     }
 }
@@ -222,8 +227,8 @@ fn open_error(name: &str, error: &async_nats::jetstream::context::GetStreamError
     })
 }
 
-/// Returns why the servers of a stream store no messages. Without a quorum, they still respond to requests: a leader
-/// until it steps down, then another server.
+/// Returns why the servers of a stream store no messages. Without a quorum, they still respond to
+/// requests: a leader until it steps down, then another server.
 fn lost_quorum(leader: Option<&str>, replicas: &[PeerInfo]) -> Option<String> {
     if leader.is_none() {
         return Some("no leader, because most of its servers do not respond".to_owned());

@@ -149,9 +149,9 @@ fn subjects_of(kinds: &[SubjectKind]) -> Vec<String> {
         .collect()
 }
 
-/// Creates a stream with `Limits` retention, never `WorkQueue` or `Interest`. Consumers with their own
-/// checkpoint acknowledge nothing: `WorkQueue` rejects them, and `Interest` drops delivered messages
-/// before a consumer has them on disk.
+/// Creates a stream with `Limits` retention, never `WorkQueue` or `Interest`. Consumers with their
+/// own checkpoint acknowledge nothing: `WorkQueue` rejects them, and `Interest` drops delivered
+/// messages before a consumer has them on disk.
 fn plan(
     streams_config: &StreamsConfig,
     name: &str,

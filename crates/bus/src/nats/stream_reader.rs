@@ -6,8 +6,9 @@
 //! in its numbers. The reader checks the stream and its last message before each start, so that it detects a recreated or
 //! truncated stream. It ends if it cannot read the stream for 30 seconds. Only a consumer on the leader of the stream shows that the reader has caught up.
 //!
-//! The client closes its connection at a message whose headers it cannot parse. After repeated ends at one position, the reader
-//! requests the next message alone and emits it with a defect (`raw_message.rs`), so that it passes the message.
+//! The client closes its connection at a message whose headers it cannot parse. After repeated ends
+//! at one position, the reader requests the next message alone and emits it with a defect
+//! (`raw_message.rs`), so that it passes the message.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,7 +60,8 @@ const UNKNOWN: u64 = u64::MAX;
 /// Event of a reader.
 #[derive(Debug)]
 pub(super) enum ReaderEvent {
-    /// The next messages, and the number of messages after the last one; [`UNKNOWN`] if it is not known.
+    /// The next messages, and the number of messages after the last one; [`UNKNOWN`] if it is not
+    /// known.
     Messages {
         messages: Vec<StoredMessage>,
         pending: u64,
@@ -189,7 +191,8 @@ impl ReaderTask {
 
     async fn read_checked(&mut self, consumer: &Consumer<pull::Config>, info: &Info) -> RoundEnd {
         if self.rounds == 1 {
-            // Missing messages were reported when the subscription was compared with its checkpoint.
+            // Missing messages were reported when the subscription was compared with its
+            // checkpoint.
             let before_first = info.state.first_sequence.saturating_sub(1);
             if before_first > self.last.sequence {
                 self.last = AckPosition {
@@ -229,8 +232,8 @@ impl ReaderTask {
         RoundEnd::Broken(format!("stream {stream} is not readable: {error}"))
     }
 
-    /// Returns the anomaly if the stream has another message at the last position: it lost its end, and then grew. Between two
-    /// rounds, neither its end nor its identity shows that.
+    /// Returns the anomaly if the stream has another message at the last position: it lost its end,
+    /// and then grew. Between two rounds, neither its end nor its identity shows that.
     async fn replaced(&self) -> Result<Option<String>, Error> {
         let Some(expected) = self.last.at else {
             return Ok(None);
@@ -240,7 +243,10 @@ impl ReaderTask {
         let found = found.filter(|found| *found != expected);
         Ok(found.map(|found| {
             let name = &self.reader_config.stream_name;
-            format!("stream {name} has another message at {sequence}: published at {found}, not at {expected}")
+            format!(
+                "stream {name} has another message at {sequence}: published at {found}, not at \
+                 {expected}"
+            )
         }))
     }
 
@@ -259,7 +265,10 @@ impl ReaderTask {
                 let stream = &self.reader_config.stream_name;
                 if let Some(defect) = &stored.defect {
                     let sequence = stored.sequence;
-                    tracing::error!(stream, sequence, %defect, "message cannot be read completely and is not applied");
+                    tracing::error!(
+                        stream, sequence, %defect,
+                        "message cannot be read completely and is not applied"
+                    );
                 }
                 let end = self.emit(vec![stored], UNKNOWN).await;
                 end.unwrap_or(RoundEnd::Uncertain)
@@ -267,11 +276,14 @@ impl ReaderTask {
             Err(error) => {
                 let stream = &self.reader_config.stream_name;
                 let reason = format!(
-                    "stream {stream} is not read after sequence {after}: the connection ends repeatedly, and the next message cannot be \
-                     requested alone: {error}"
+                    "stream {stream} is not read after sequence {after}: the connection ends \
+                     repeatedly, and the next message cannot be requested alone: {error}"
                 );
                 if self.failure.set(reason) {
-                    tracing::warn!(stream, after, %error, "stream reader does not advance; retrying");
+                    tracing::warn!(
+                        stream, after, %error,
+                        "stream reader does not advance; retrying"
+                    );
                 }
                 RoundEnd::Uncertain
             }
@@ -373,13 +385,14 @@ impl ReaderTask {
         (state.first_sequence > last + 1).then(|| {
             let first = state.first_sequence;
             format!(
-                "stream {name} starts at {first}: messages after {last} were dropped before they were read"
+                "stream {name} starts at {first}: messages after {last} were dropped before they \
+                 were read"
             )
         })
     }
 
-    /// Handles a period without messages. If the consumer has no pending messages, everything up to the end
-    /// of the stream is read.
+    /// Handles a period without messages. If the consumer has no pending messages, everything up to
+    /// the end of the stream is read.
     async fn idle(&mut self, consumer: &str, numbers: u64) -> Option<RoundEnd> {
         let Ok(info) = self.reader_config.stream.get_info().await else {
             return Some(RoundEnd::Uncertain);
@@ -435,7 +448,8 @@ impl ReaderTask {
     }
 }
 
-/// Returns the message and the number of messages after it; `None` if a message before it is missing.
+/// Returns the message and the number of messages after it; `None` if a message before it is
+/// missing.
 fn follows(
     message: Result<async_nats::jetstream::Message, pull::MessagesError>,
     numbers: &mut u64,

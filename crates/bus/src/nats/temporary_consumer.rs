@@ -1,8 +1,8 @@
 //! Temporary consumers on the servers: ephemeral, in memory, without acknowledgements.
 //!
-//! A consumer with one replica runs on any server of the stream. A follower that has not received the
-//! last messages yet reports that no messages are pending. Only a consumer on the server that stated
-//! the end of the stream shows that there is nothing more up to that end.
+//! A consumer with one replica runs on any server of the stream. A follower that has not received
+//! the last messages yet reports that no messages are pending. Only a consumer on the server that
+//! stated the end of the stream shows that there is nothing more up to that end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::connection::unavailable;
 use crate::Error;
 
-/// Maximum number of consumers that are created to get one on the leader. The servers choose at random:
-/// with three servers, one request of 1,000 exceeds it.
+/// Maximum number of consumers that are created to get one on the leader. The servers choose at
+/// random: with three servers, one request of 1,000 exceeds it.
 const ATTEMPTS: usize = 16;
 /// Delay after half of the attempts: the leader may have changed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -31,9 +31,9 @@ const RECONNECT_CHECK: Duration = Duration::from_millis(500);
 
 /// Messages of a temporary consumer. They end after the client has reconnected.
 ///
-/// The servers count a message as delivered when they send it. What was lost with a connection is never
-/// sent again, the client continues the consumer after it, and until another message follows, nothing
-/// shows the gap.
+/// The servers count a message as delivered when they send it. What was lost with a connection is
+/// never sent again, the client continues the consumer after it, and until another message follows,
+/// nothing shows the gap.
 pub(super) struct UnacknowledgedMessages {
     messages: pull::Stream,
     statistics: Arc<Statistics>,
@@ -80,8 +80,8 @@ impl futures::Stream for UnacknowledgedMessages {
     }
 }
 
-/// Returns the configuration of a consumer of these subjects (empty: all). The servers delete it when it is
-/// inactive for the duration `inactive`.
+/// Returns the configuration of a consumer of these subjects (empty: all). The servers delete it
+/// when it is inactive for the duration `inactive`.
 pub(super) fn temporary(
     filter_subjects: Vec<String>,
     deliver_policy: DeliverPolicy,
@@ -113,8 +113,8 @@ pub(super) fn since(time: Timestamp) -> Result<DeliverPolicy, Error> {
     Ok(DeliverPolicy::ByStartTime { start_time })
 }
 
-/// Returns the info of the next message; `None` if a message of the consumer before it is missing. `numbers` is
-/// the number of received messages.
+/// Returns the info of the next message; `None` if a message of the consumer before it is missing.
+/// `numbers` is the number of received messages.
 pub(super) fn next_info<'m>(
     message: &'m Message,
     numbers: &mut u64,
@@ -126,10 +126,11 @@ pub(super) fn next_info<'m>(
     })
 }
 
-/// Returns whether the consumer runs on the server that stated this info of its stream. If it was stated
-/// before the state of the consumer, the consumer knows all messages up to the stated end.
+/// Returns whether the consumer runs on the server that stated this info of its stream. If it was
+/// stated before the state of the consumer, the consumer knows all messages up to the stated end.
 pub(super) fn is_on_leader(stream: &Info, consumer: &consumer::Info) -> bool {
-    // A server that belongs to no cluster states itself as the leader of streams, and nothing for consumers.
+    // A server that belongs to no cluster states itself as the leader of streams, and nothing for
+    // consumers.
     let Some(cluster) = stream
         .cluster
         .as_ref()
@@ -165,7 +166,8 @@ pub(super) async fn create_on_leader(
         if is_on_leader(&info, consumer.cached_info()) {
             return Ok((info, consumer));
         }
-        // Without the permission to delete, there is no response; the servers delete it after the inactivity limit.
+        // Without the permission to delete, there is no response; the servers delete it after the
+        // inactivity limit.
         let (stream, name) = (stream.clone(), consumer.cached_info().name.clone());
         tokio::spawn(async move { drop(stream.delete_consumer(&name).await) });
     }

@@ -5,12 +5,14 @@
 //! | all | `effect-<effect>` | of all tenants |
 //! | a list | `effect-<effect>@<tenant>`, one for each tenant | of the tenant |
 //!
-//! Nodes with different lists therefore never share a consumer with different filters, and a tenant that a list gains has a
-//! consumer that starts at its first command. Earlier versions created `effect-<effect>` with the filters of their list: a node
-//! that serves all tenants of such a consumer uses it for them.
+//! Nodes with different lists therefore never share a consumer with different filters, and a tenant
+//! that a list gains has a consumer that starts at its first command. Earlier versions created
+//! `effect-<effect>` with the filters of their list: a node that serves all tenants of such a
+//! consumer uses it for them.
 //!
-//! Consumers of one stream are independent, so that two consumers with a common tenant would deliver its jobs twice. No node
-//! changes an existing consumer: a node whose jobs another consumer delivers to others has a conflict.
+//! Consumers of one stream are independent, so that two consumers with a common tenant would
+//! deliver its jobs twice. No node changes an existing consumer: a node whose jobs another consumer
+//! delivers to others has a conflict.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -72,7 +74,8 @@ enum Selection {
     Conflict(String),
 }
 
-/// Opens the consumer of a subscription, and creates it if it does not exist. Never changes an existing one.
+/// Opens the consumer of a subscription, and creates it if it does not exist. Never changes an
+/// existing one.
 pub(super) async fn open(
     stream: &StreamHandle<()>,
     subscription: &JobSubscription,
@@ -101,7 +104,8 @@ pub(super) async fn open(
     opened(stream, subscription, consumer_name(effect, None)).await
 }
 
-/// Selects the consumer of a subscription. `shared`: filters of the consumer `effect-<effect>`, if it exists.
+/// Selects the consumer of a subscription. `shared`: filters of the consumer `effect-<effect>`, if
+/// it exists.
 fn select(subscription: &JobSubscription, shared: Option<&[String]>) -> Selection {
     let wanted = wanted_filters(subscription);
     let Some(shared) = shared else {
@@ -119,7 +123,8 @@ fn select(subscription: &JobSubscription, shared: Option<&[String]>) -> Selectio
             Selection::Shared
         } else {
             Selection::Conflict(format!(
-                "the consumer {name} delivers only {shared:?}, but this node executes the effect for all tenants"
+                "the consumer {name} delivers only {shared:?}, but this node executes the effect \
+                 for all tenants"
             ))
         };
     }
@@ -136,7 +141,8 @@ fn select(subscription: &JobSubscription, shared: Option<&[String]>) -> Selectio
         Selection::Shared
     } else {
         Selection::Conflict(format!(
-            "the consumer {name} delivers {shared:?}, also to nodes that execute the effect for other tenants than this one"
+            "the consumer {name} delivers {shared:?}, also to nodes that execute the effect for \
+             other tenants than this one"
         ))
     }
 }
@@ -164,7 +170,10 @@ async fn other_consumers(stream: &StreamHandle<()>, effect: &EffectName) -> Opti
         .filter(|name| name.starts_with(&prefix))
         .collect();
     (!others.is_empty()).then(|| {
-        format!("this node executes the effect for all tenants, but consumers of single tenants exist: {others:?}")
+        format!(
+            "this node executes the effect for all tenants, but consumers of single tenants exist: \
+             {others:?}"
+        )
     })
 }
 
@@ -264,8 +273,9 @@ pub(super) async fn info(stream: &StreamHandle<()>, name: &str) -> Result<Option
     }
 }
 
-/// Returns whether a consumer will deliver or has delivered a stored command that is not acknowledged yet. A command above the
-/// ack floor may have been passed by the filter of that time: then nothing is pending.
+/// Returns whether a consumer will deliver or has delivered a stored command that is not
+/// acknowledged yet. A command above the ack floor may have been passed by the filter of that time:
+/// then nothing is pending.
 pub(super) fn is_pending(info: &Info, sequence: u64) -> bool {
     let waits = info.num_pending > 0 || info.num_ack_pending > 0;
     info.ack_floor.stream_sequence < sequence && waits
@@ -290,7 +300,8 @@ pub(super) async fn backlog(stream: &StreamHandle<()>, name: &str) -> Result<Job
     })
 }
 
-/// Returns the time of the first command above the ack floor of a consumer: no command at or below it waits.
+/// Returns the time of the first command above the ack floor of a consumer: no command at or below
+/// it waits.
 async fn oldest(stream: &StreamHandle<()>, info: &Info) -> Option<Timestamp> {
     let next = info.ack_floor.stream_sequence + 1;
     let mut oldest: Option<Timestamp> = None;

@@ -1,7 +1,8 @@
-//! Jobs of an effect: a durable pull consumer that all workers share, with one acknowledgement per job. Jobs are returned to
-//! other workers without an attempt: those that arrive after a worker has ended its subscription, and those whose signature no
-//! key of this worker verifies, because another worker can have the key. A job without a signature, or that was returned often,
-//! is terminated; its sender dispatches it again if it is the owner of the work item.
+//! Jobs of an effect: a durable pull consumer that all workers share, with one acknowledgement per
+//! job. Jobs are returned to other workers without an attempt: those that arrive after a worker has
+//! ended its subscription, and those whose signature no key of this worker verifies, because
+//! another worker can have the key. A job without a signature, or that was returned often, is
+//! terminated; its sender dispatches it again if it is the owner of the work item.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +23,8 @@ use crate::nats::message::from_nats;
 use crate::retry_log::RetryLog;
 use crate::signature::SignatureError;
 
-/// Expiry of a fetch request for jobs, with or without jobs. No heartbeats: the client's `Batch` does
-/// not wake its waiting task after a heartbeat.
+/// Expiry of a fetch request for jobs, with or without jobs. No heartbeats: the client's `Batch`
+/// does not wake its waiting task after a heartbeat.
 const EXPIRES: Duration = Duration::from_secs(3);
 /// Delay after the expiry; then the request is lost because the server has disconnected.
 const EXPIRY_GRACE: Duration = Duration::from_secs(1);
@@ -100,7 +101,10 @@ impl NatsJobStream {
                     difference: Some(difference),
                     consumer,
                 } => {
-                    tracing::warn!(%effect, consumer, difference, "consumer of jobs has other settings");
+                    tracing::warn!(
+                        %effect, consumer, difference,
+                        "consumer of jobs has other settings"
+                    );
                 }
                 SubscriptionState::Open { .. } | SubscriptionState::Opening(_) => {}
             }
@@ -125,7 +129,8 @@ impl NatsJobStream {
         consumers::open(&stream, &self.subscription).await
     }
 
-    /// Records a failed request. An outage after the start is a state of the bus, not of the subscription.
+    /// Records a failed request. An outage after the start is a state of the bus, not of the
+    /// subscription.
     fn failed(&mut self, error: &str) {
         let effect = &self.subscription.effect;
         self.retries.failed(|count| {
@@ -195,7 +200,10 @@ impl NatsJobStream {
         let message = match tokio::time::timeout_at(batch.until, next).await.ok()?? {
             Ok(message) => message,
             Err(error) => {
-                tracing::debug!(%error, effect = %self.subscription.effect, "job fetch ended early");
+                tracing::debug!(
+                    %error, effect = %self.subscription.effect,
+                    "job fetch ended early"
+                );
                 self.consumer = None;
                 return None;
             }
@@ -215,7 +223,8 @@ impl NatsJobStream {
         })
     }
 
-    /// Returns the jobs of the current fetch that have arrived, at most this number; waits for the first. Empty: it has ended.
+    /// Returns the jobs of the current fetch that have arrived, at most this number; waits for the
+    /// first. Empty: it has ended.
     async fn arrived(&mut self, max: usize) -> Vec<Job> {
         let mut jobs = Vec::new();
         match self.one().await {

@@ -1,8 +1,9 @@
-//! Operator change of the consumers of effects: replaces consumers that conflict with the tenants of the effect nodes.
+//! Operator change of the consumers of effects: replaces consumers that conflict with the tenants
+//! of the effect nodes.
 //!
-//! A consumer is replaced only while no worker uses it: otherwise its jobs in flight would be delivered a second time. Its
-//! successor starts after the ack floor, at or below which every job is acknowledged. A command that an earlier filter passed
-//! is dispatched again by its saga node.
+//! A consumer is replaced only while no worker uses it: otherwise its jobs in flight would be
+//! delivered a second time. Its successor starts after the ack floor, at or below which every job
+//! is acknowledged. A command that an earlier filter passed is dispatched again by its saga node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,7 +45,8 @@ struct EffectConsumers {
     of_tenants: Vec<Info>,
 }
 
-/// Compares the existing consumers of all effects with a layout, and changes them if `change` is set.
+/// Compares the existing consumers of all effects with a layout, and changes them if `change` is
+/// set.
 ///
 /// # Errors
 /// If the servers do not respond, or if this client may not read or change consumers.
@@ -154,7 +156,8 @@ impl Arrangement<'_> {
         Ok(Some(difference))
     }
 
-    /// Replaces a consumer that delivers jobs of tenants of the nodes and of other tenants by one for each tenant.
+    /// Replaces a consumer that delivers jobs of tenants of the nodes and of other tenants by one
+    /// for each tenant.
     async fn split(
         &self,
         found: &EffectConsumers,
@@ -187,7 +190,8 @@ impl Arrangement<'_> {
         Ok(Some(difference))
     }
 
-    /// Returns the tenants whose jobs the filters deliver: those of the nodes, and those that the filters name.
+    /// Returns the tenants whose jobs the filters deliver: those of the nodes, and those that the
+    /// filters name.
     fn successors(&self, filters: &[String], served: &BTreeSet<TenantId>) -> BTreeSet<TenantId> {
         let is_delivered = |tenant: &TenantId| {
             let own = filters_for(&self.effect, Some(tenant));
@@ -234,8 +238,8 @@ impl Arrangement<'_> {
         let requests: usize = found.iter().map(|info| info.num_waiting).sum();
         let rejected = (jobs > 0 || requests > 0).then(|| {
             format!(
-                "workers use them ({jobs} jobs in flight, {requests} requests); stop all effect nodes, wait 5 seconds and \
-                 repeat the command"
+                "workers use them ({jobs} jobs in flight, {requests} requests); stop all effect \
+                 nodes, wait 5 seconds and repeat the command"
             )
         });
         StreamDiff {

@@ -1,5 +1,5 @@
-//! Stream of new results: a reader of the stream of events. It is restarted at the end of the stream if the stream was
-//! recreated or truncated.
+//! Stream of new results: a reader of the stream of events. It is restarted at the end of the
+//! stream if the stream was recreated or truncated.
 
 use std::sync::Arc;
 use std::time::Duration;
