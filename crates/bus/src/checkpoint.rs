@@ -35,13 +35,14 @@ impl SubscriptionStart {
     }
 }
 
-/// Anomaly of a stream at a checkpoint. `Display` gives the cause, the reaction of Orlog and a remedy.
+/// Anomaly of a stream at a checkpoint. `Display` gives the cause, the reaction of Orlog and a
+/// remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamAnomaly {
     /// The checkpoint belongs to another stream.
     #[error(
-        "the stream was recreated: the checkpoint belongs to stream {expected}, the stream is {found}; unread events of \
-         the earlier stream are lost"
+        "the stream was recreated: the checkpoint belongs to stream {expected}, the stream is \
+         {found}; unread events of the earlier stream are lost"
     )]
     StreamRecreated {
         /// Stream of the checkpoint.
@@ -51,9 +52,9 @@ pub enum StreamAnomaly {
     },
     /// Messages after the checkpoint were dropped.
     #[error(
-        "messages after the checkpoint were dropped before they were read: the checkpoint is {checkpoint}, the first \
-         remaining message is {first}; reading from there. Publish the missing events again, and raise the stream's \
-         limits or find out why this shard lagged"
+        "messages after the checkpoint were dropped before they were read: the checkpoint is \
+         {checkpoint}, the first remaining message is {first}; reading from there. Publish the \
+         missing events again, and raise the stream's limits or find out why this shard lagged"
     )]
     Purged {
         /// Sequence of the checkpoint.
@@ -63,7 +64,8 @@ pub enum StreamAnomaly {
     },
     /// The stream ends before the checkpoint.
     #[error(
-        "the stream ends at {last}, before the checkpoint {checkpoint}: it lost its end, or was restored from a backup"
+        "the stream ends at {last}, before the checkpoint {checkpoint}: it lost its end, or was \
+         restored from a backup"
     )]
     Truncated {
         /// Sequence of the checkpoint.
@@ -73,8 +75,8 @@ pub enum StreamAnomaly {
     },
     /// The stream has another message at the checkpoint.
     #[error(
-        "another message is at the checkpoint {checkpoint}: expected one published at {expected}, found {found}; the \
-         stream lost its end or was restored, and then grew"
+        "another message is at the checkpoint {checkpoint}: expected one published at {expected}, \
+         found {found}; the stream lost its end or was restored, and then grew"
     )]
     Replaced {
         /// Sequence of the checkpoint.
@@ -130,8 +132,8 @@ pub(crate) fn resolve_start(
     info: StreamInfo,
 ) -> (StartPosition, Option<StreamAnomaly>) {
     let checkpoint = position.sequence;
-    // A restored stream has another creation time, and thus another identity. No other stream has a message with the same
-    // sequence and publish time.
+    // A restored stream has another creation time, and thus another identity. No other stream has a
+    // message with the same sequence and publish time.
     let is_same_message = position.at.is_some() && position.at == info.at;
     if position.stream_id != info.stream_id && !is_same_message {
         let found = StreamAnomaly::StreamRecreated {

@@ -2,11 +2,12 @@
 //!
 //! - CloudEvents 1.0 binary: attributes are headers (`ce-id`, `ce-type`, …), the body is the data.
 //! - CloudEvents 1.0 structured: one JSON object, `content-type: application/cloudevents+json`.
-//! - Envelope of the Aggregate service: one JSON object with `event_id`, `aggregate_id`, `event_type`
-//!   ….
+//! - Envelope of the Aggregate service: one JSON object with `event_id`, `aggregate_id`,
+//!   `event_type` ….
 //!
-//! The codec never panics on any input. An error names the attribute, the rule and the actual value.
-//! Decoding is a pure function of its arguments: a redelivered message decodes to an equal event.
+//! The codec never panics on any input. An error names the attribute, the rule and the actual
+//! value. Decoding is a pure function of its arguments: a redelivered message decodes to an equal
+//! event.
 
 mod attributes;
 mod binary;
@@ -38,8 +39,8 @@ pub(crate) const CARRIED_RESULT: &str = "ce-orlogeffect";
 /// Decodes the event in a bus message; `published_at` is the time of an event without a time.
 ///
 /// The subject determines the tenant. The format is determined by
-/// `content-type: application/cloudevents+json`, else by a `ce-…` header, else by the members of the
-/// JSON body (`specversion` or `event_id`).
+/// `content-type: application/cloudevents+json`, else by a `ce-…` header, else by the members of
+/// the JSON body (`specversion` or `event_id`).
 ///
 /// # Errors
 /// If the message is not a valid event; the text gives the reason.
@@ -67,7 +68,8 @@ enum MessagePart<'a> {
     Body(&'a Value),
 }
 
-/// Decodes an event; `conditions` reads the conditions of a signal from the part with the attributes.
+/// Decodes an event; `conditions` reads the conditions of a signal from the part with the
+/// attributes.
 fn read(
     message: &Message,
     published_at: Timestamp,
@@ -78,10 +80,14 @@ fn read(
     match &*data::essence(content_type(message)) {
         "application/cloudevents+json" => {
             let body = data::json(&message.payload)?;
-            Ok((from_structured(&body, &defaults)?, conditions(MessagePart::Body(&body))?))
+            Ok((
+                from_structured(&body, &defaults)?,
+                conditions(MessagePart::Body(&body))?,
+            ))
         }
         "application/cloudevents-batch+json" => Err(DecodeError::Format(
-            "a batch is not accepted here; a message contains one event (POST /v1/events accepts batches)"
+            "a batch is not accepted here; a message contains one event (POST /v1/events accepts \
+             batches)"
                 .to_owned(),
         )),
         _ if headers(message).any(|(name, _)| binary::is_attribute(name)) => {
@@ -90,16 +96,19 @@ fn read(
         }
         _ => {
             let body = data::json(&message.payload)?;
-            Ok((from_json(&body, &defaults)?, conditions(MessagePart::Body(&body))?))
+            Ok((
+                from_json(&body, &defaults)?,
+                conditions(MessagePart::Body(&body))?,
+            ))
         }
     }
 }
 
 /// Returns the type of the event in a message in binary mode, without decoding the event.
 ///
-/// `None` if only [`decode`] can read the message or report its error: it is in another format or too large, its
-/// tenant is invalid, or a required attribute is missing, duplicated or not percent-encoded UTF-8. The other
-/// attributes and the body are not checked.
+/// `None` if only [`decode`] can read the message or report its error: it is in another format or
+/// too large, its tenant is invalid, or a required attribute is missing, duplicated or not
+/// percent-encoded UTF-8. The other attributes and the body are not checked.
 #[must_use]
 pub fn event_type(message: &Message) -> Option<EventType> {
     let defaults = defaults_for(message, Timestamp::default()).ok()?;
@@ -135,8 +144,8 @@ fn content_type(message: &Message) -> &str {
     found.map_or("", |(_, value)| value)
 }
 
-/// Reads an event from JSON without a content type: CloudEvents if it has a `specversion`, the envelope
-/// of the Aggregate service if it has an `event_id`.
+/// Reads an event from JSON without a content type: CloudEvents if it has a `specversion`, the
+/// envelope of the Aggregate service if it has an `event_id`.
 ///
 /// # Errors
 /// If it is neither, or violates a rule of its format.

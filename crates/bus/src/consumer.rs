@@ -1,7 +1,8 @@
 //! Consumer of a subscription, the same for every bus.
 //!
-//! A bus implements a [`Source`], which reads its messages. This module decides which messages are delivered:
-//! in-flight limits, queues of the tenants, redelivery, the ack floor and the cursor of the durable name.
+//! A bus implements a [`Source`], which reads its messages. This module decides which messages are
+//! delivered: in-flight limits, queues of the tenants, redelivery, the ack floor and the cursor of
+//! the durable name.
 
 mod ack_handle;
 mod durable_names;
@@ -39,8 +40,8 @@ pub(crate) trait Source: Send + 'static {
     /// If the bus is closed.
     fn start_round(&mut self) -> Result<(), Error>;
 
-    /// Returns the messages after a sequence that can be read now; `None` if the position does not advance. Cancel
-    /// safe.
+    /// Returns the messages after a sequence that can be read now; `None` if the position does not
+    /// advance. Cancel safe.
     ///
     /// # Errors
     /// If the bus is closed, or if the stream was recreated or truncated.
@@ -82,7 +83,8 @@ impl<S, T> SourceConsumer<S, T> {
         }
     }
 
-    /// Delivers available messages: first those with a `nak`, then waiting ones up to the in-flight limits.
+    /// Delivers available messages: first those with a `nak`, then waiting ones up to the in-flight
+    /// limits.
     fn take(&self, max: usize) -> Vec<Delivery> {
         let mut flight = self.ack_handle.in_flight();
         let deliveries = std::iter::from_fn(|| flight.deliver()).take(max).collect();

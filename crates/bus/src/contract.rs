@@ -1,15 +1,17 @@
 //! Contract of a bus: durable publish, durable cursors, at-least-once delivery.
 //!
 //! Guarantees, verified by one conformance suite for every implementation:
-//! - After a publish returns, its messages are durable. Every matching subscription receives them in
-//!   sequence order, or in sequence order within each tenant if it limits the messages of a tenant.
-//! - A message id is stored once within the deduplication window. A repeated publish returns the first
-//!   sequence.
-//! - The durable cursor of a subscription is the ack floor, or the last durable checkpoint of a consumer
-//!   that has its own. A consumer that resubscribes under the same
-//!   name receives everything after the cursor again, in order.
-//! - A message with a `nak` is redelivered. At most `max_in_flight` messages are unacknowledged. A tenant at
-//!   its limit does not delay the messages of others, except those after more than 32 MiB of its messages.
+//! - After a publish returns, its messages are durable. Every matching subscription receives them
+//!   in sequence order, or in sequence order within each tenant if it limits the messages of a
+//!   tenant.
+//! - A message id is stored once within the deduplication window. A repeated publish returns the
+//!   first sequence.
+//! - The durable cursor of a subscription is the ack floor, or the last durable checkpoint of a
+//!   consumer that has its own. A consumer that resubscribes under the same name receives
+//!   everything after the cursor again, in order.
+//! - A message with a `nak` is redelivered. At most `max_in_flight` messages are unacknowledged. A
+//!   tenant at its limit does not delay the messages of others, except those after more than 32 MiB
+//!   of its messages.
 
 use orlog_model::SlotAssigner;
 use std::ops::Range;
@@ -67,16 +69,18 @@ pub struct PublishAck {
 pub struct Subscription {
     /// Durable name; the cursor is stored under it.
     pub name: String,
-    /// Subject filters with `*` and `>` as in NATS; a message that matches several filters is delivered
-    /// once.
+    /// Subject filters with `*` and `>` as in NATS; a message that matches several filters is
+    /// delivered once.
     pub filters: Vec<String>,
     /// Restricts the subscription to these slots.
     pub partition: Option<Partition>,
-    /// Start after this position instead of after the cursor, and set the cursor to it: for consumers with
-    /// their own checkpoint. The consumer then moves the cursor with [`Acker::set_cursor`]. If the stream contradicts the position, no message is skipped; see
+    /// Start after this position instead of after the cursor, and set the cursor to it: for
+    /// consumers with their own checkpoint. The consumer then moves the cursor with
+    /// [`Acker::set_cursor`]. If the stream contradicts the position, no message is skipped; see
     /// [`Consumer::subscription_start`].
     pub start_after: Option<StreamPosition>,
-    /// Maximum number of messages delivered and not yet acknowledged. Their size is limited to 64 MiB.
+    /// Maximum number of messages delivered and not yet acknowledged. Their size is limited to 64
+    /// MiB.
     pub max_in_flight: MaxInFlight,
 }
 
@@ -111,23 +115,24 @@ pub struct Delivery {
     pub published_at: Timestamp,
     /// Delivered message.
     pub message: Arc<Message>,
-    /// Why the bus cannot read all of the message, which must not be applied; `None`: the message is complete.
+    /// Why the bus cannot read all of the message, which must not be applied; `None`: the message
+    /// is complete.
     pub defect: Option<Arc<str>>,
 }
 
 /// Interface of a bus.
 #[async_trait]
 pub trait Bus: Send + Sync + 'static {
-    /// Returns the identity of the stream, created with the stream. Sequence numbers of another stream are
-    /// invalid here.
+    /// Returns the identity of the stream, created with the stream. Sequence numbers of another
+    /// stream are invalid here.
     fn stream_id(&self) -> Uuid;
 
-    /// Publishes the messages in order and returns when all of them are durable.
-    /// Messages of one subject keep the given order in the stream, even if a failed publish is retried.
+    /// Publishes the messages in order and returns when all of them are durable. Messages of one
+    /// subject keep the given order in the stream, even if a failed publish is retried.
     ///
     /// # Errors
-    /// Any of the messages may be durable after an error. A retry of all of them under the same ids is
-    /// idempotent.
+    /// Any of the messages may be durable after an error. A retry of all of them under the same ids
+    /// is idempotent.
     async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error>;
 
     /// Opens the named subscription. Each name has at most one consumer.
@@ -149,7 +154,8 @@ pub trait Bus: Send + Sync + 'static {
     /// Returns the sequence of the last message in the stream; 0 if the stream is empty.
     ///
     /// # Errors
-    /// If the stream does not respond, or can store no messages because most of its servers are down.
+    /// If the stream does not respond, or can store no messages because most of its servers are
+    /// down.
     async fn last_sequence(&self) -> Result<u64, Error>;
 
     /// Returns the maximum size of a message, in bytes. Larger messages are rejected.
@@ -157,36 +163,38 @@ pub trait Bus: Send + Sync + 'static {
         MAX_MESSAGE_BYTES
     }
 
-    /// Signs a workflow command, an effect result or a fact. Other messages, and all messages of a bus without signing
-    /// keys, are unchanged.
+    /// Signs a workflow command, an effect result or a fact. Other messages, and all messages of a
+    /// bus without signing keys, are unchanged.
     fn sign(&self, message: Message) -> Message {
         message
     }
 
-    /// Signs an event or a signal that this node publishes for another system. All messages of a bus without signing keys
-    /// are unchanged.
+    /// Signs an event or a signal that this node publishes for another system. All messages of a
+    /// bus without signing keys are unchanged.
     fn vouch(&self, message: Message, _now: Timestamp) -> Message {
         message
     }
 
-    /// Returns when a node published an event or a signal, or created a fact; `None` if no node has signed the message with a
-    /// signing key of the bus.
+    /// Returns when a node published an event or a signal, or created a fact; `None` if no node has
+    /// signed the message with a signing key of the bus.
     fn vouched_at(&self, _message: &Message) -> Option<Timestamp> {
         None
     }
 
-    /// Returns why a workflow command, an effect result, or a fact that carries one, is not authentic; `None` if it is, or
-    /// if the bus has no signing keys.
+    /// Returns why a workflow command, an effect result, or a fact that carries one, is not
+    /// authentic; `None` if it is, or if the bus has no signing keys.
     fn rejection(&self, _message: &Message) -> Option<String> {
         None
     }
 
-    /// Returns why a reader of the stream does not advance, with its position; `None` if all advance.
+    /// Returns why a reader of the stream does not advance, with its position; `None` if all
+    /// advance.
     fn read_failure(&self) -> Option<String> {
         None
     }
 
-    /// Returns why the last publish was not stored; `None` if it was, or if servers store the messages.
+    /// Returns why the last publish was not stored; `None` if it was, or if servers store the
+    /// messages.
     fn publish_failure(&self) -> Option<String> {
         None
     }
@@ -244,27 +252,29 @@ pub trait Acker: Send + Sync + 'static {
     /// Requests redelivery of the message.
     fn nak(&self, sequence: u64);
 
-    /// Returns the ack floor: the highest sequence with no unacknowledged message at or below it. It is the
-    /// cursor.
+    /// Returns the ack floor: the highest sequence with no unacknowledged message at or below it.
+    /// It is the cursor.
     fn ack_floor(&self) -> u64;
 
-    /// Returns a message at or before the ack floor, with its time if the bus has it. Checkpoints store
-    /// this position.
+    /// Returns a message at or before the ack floor, with its time if the bus has it. Checkpoints
+    /// store this position.
     fn ack_position(&self) -> AckPosition;
 
-    /// Returns the ack position as if these messages were acknowledged too. A commit that contains their
-    /// consequences contains this position as its checkpoint, and acknowledges them when it is durable.
+    /// Returns the ack position as if these messages were acknowledged too. A commit that contains
+    /// their consequences contains this position as its checkpoint, and acknowledges them when it
+    /// is durable.
     fn ack_position_with(&self, sequences: &[u64]) -> AckPosition;
 
-    /// Sets the cursor of a subscription that has its own checkpoint: a checkpoint with this sequence is
-    /// durable.
+    /// Sets the cursor of a subscription that has its own checkpoint: a checkpoint with this
+    /// sequence is durable.
     fn set_cursor(&self, sequence: u64);
 }
 
 /// Error of a bus operation.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The storage is full; nothing was accepted. Publishing succeeds again when space is available.
+    /// The storage is full; nothing was accepted. Publishing succeeds again when space is
+    /// available.
     #[error("the bus storage is full: {0}")]
     Full(String),
     /// A subject or filter is malformed.
@@ -295,10 +305,10 @@ pub enum Error {
 
 /// Range of slots, and the messages in it.
 ///
-/// A message belongs to the slot of its tenant. For a key-sharded tenant it belongs to the slot of the
-/// instance in its subject, `workflow.<saga>.<correlation>`, or to the home slot of the tenant if the
-/// subject has no instance. If the subject has no valid tenant, the message belongs to the default
-/// tenant. So every message belongs to exactly one slot.
+/// A message belongs to the slot of its tenant. For a key-sharded tenant it belongs to the slot of
+/// the instance in its subject, `workflow.<saga>.<correlation>`, or to the home slot of the tenant
+/// if the subject has no instance. If the subject has no valid tenant, the message belongs to the
+/// default tenant. So every message belongs to exactly one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     /// Slot assignment with the key-sharded tenants.

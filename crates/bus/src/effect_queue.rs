@@ -1,16 +1,18 @@
-//! Queue of effects between processes: senders enqueue commands, and workers execute them over the bus.
+//! Queue of effects between processes: senders enqueue commands, and workers execute them over the
+//! bus.
 //!
 //! Guarantees of a queue:
-//! - An enqueued command is delivered to one subscriber of the jobs of its effect. If the subscriber
-//!   sends nothing for [`JobSubscription::ack_wait`], the command is redelivered to another one, until
-//!   one of them acknowledges it.
-//! - The start of the first attempt of a command can be recorded once. Workers record it if a doubt about the attempt would
-//!   decide about the next one; a delivery is no evidence of an attempt.
-//! - A command has exactly one result, the first one. A later result is rejected and receives the first
-//!   one.
-//! - Every listener that subscribed earlier receives a result live. Results can be read at any time.
-//! - An acknowledgement does not prove durability: a queue may lose commands and results. The sender
-//!   keeps the command in its outbox and enqueues it again.
+//! - An enqueued command is delivered to one subscriber of the jobs of its effect. If the
+//!   subscriber sends nothing for [`JobSubscription::ack_wait`], the command is redelivered to
+//!   another one, until one of them acknowledges it.
+//! - The start of the first attempt of a command can be recorded once. Workers record it if a doubt
+//!   about the attempt would decide about the next one; a delivery is no evidence of an attempt.
+//! - A command has exactly one result, the first one. A later result is rejected and receives the
+//!   first one.
+//! - Every listener that subscribed earlier receives a result live. Results can be read at any
+//!   time.
+//! - An acknowledgement does not prove durability: a queue may lose commands and results. The
+//!   sender keeps the command in its outbox and enqueues it again.
 
 mod carried;
 mod command;
@@ -45,8 +47,8 @@ pub use start::encode as encode_start;
 /// Interface of a queue for senders and workers.
 #[async_trait]
 pub trait EffectQueue: Send + Sync + 'static {
-    /// Stores a command under its subject; the first time only if the subject is empty. A repeated call
-    /// with the same id is idempotent.
+    /// Stores a command under its subject; the first time only if the subject is empty. A repeated
+    /// call with the same id is idempotent.
     ///
     /// # Errors
     /// If the queue did not confirm the command; it may be stored nevertheless.
@@ -78,8 +80,8 @@ pub trait EffectQueue: Send + Sync + 'static {
     /// If it is unknown whether it was the first; a retry is idempotent.
     async fn publish_result(&self, result: Message) -> Result<ResultPublish, Error>;
 
-    /// Records that an execution of a command starts its first attempt: only the first execution is recorded. A repeated
-    /// call with the same message is idempotent.
+    /// Records that an execution of a command starts its first attempt: only the first execution is
+    /// recorded. A repeated call with the same message is idempotent.
     ///
     /// # Errors
     /// If it is unknown whether the start is recorded.
@@ -91,8 +93,8 @@ pub trait EffectQueue: Send + Sync + 'static {
     /// If the queue is unavailable.
     async fn subscribe_results(&self) -> Result<Box<dyn ResultStream>, Error>;
 
-    /// Subscribes to the jobs of an effect, which all its subscribers share. The stream requests nothing before its first
-    /// call, and retries failed requests.
+    /// Subscribes to the jobs of an effect, which all its subscribers share. The stream requests
+    /// nothing before its first call, and retries failed requests.
     fn subscribe_jobs(&self, subscription: JobSubscription) -> Box<dyn JobStream>;
 
     /// Returns the backlog of a consumer of jobs.
@@ -153,9 +155,11 @@ pub struct JobSubscription {
     pub effect: EffectName,
     /// Tenant whose jobs are delivered; `None`: all tenants.
     pub tenant: Option<TenantId>,
-    /// All tenants that the subscriber serves, if it does not serve all: it can also execute a job of another of them.
+    /// All tenants that the subscriber serves, if it does not serve all: it can also execute a job
+    /// of another of them.
     pub served: Arc<BTreeSet<TenantId>>,
-    /// A job is redelivered to another subscriber if its subscriber sends nothing for this duration.
+    /// A job is redelivered to another subscriber if its subscriber sends nothing for this
+    /// duration.
     pub ack_wait: Duration,
 }
 
@@ -166,7 +170,8 @@ pub struct JobBacklog {
     pub waiting: u64,
     /// Jobs that workers have received.
     pub in_flight: u64,
-    /// Time of the oldest of them; `None`: there is none, or the account has no permission to read it.
+    /// Time of the oldest of them; `None`: there is none, or the account has no permission to read
+    /// it.
     pub oldest: Option<Timestamp>,
 }
 
@@ -189,7 +194,8 @@ pub enum SubscriptionState {
 /// Stream of results as they are published.
 #[async_trait]
 pub trait ResultStream: Send {
-    /// Waits for results and returns at least one. Cancel safe: dropping the future loses no result.
+    /// Waits for results and returns at least one. Cancel safe: dropping the future loses no
+    /// result.
     async fn next(&mut self) -> Vec<Message>;
 }
 
@@ -199,11 +205,12 @@ pub trait JobStream: Send {
     /// Returns the state of the subscription.
     fn state(&self) -> watch::Receiver<SubscriptionState>;
 
-    /// Waits for jobs and returns between one and `max` of them. At most `max` requested jobs are in flight
-    /// to this consumer at a time. Cancel safe: dropping the future loses no job.
+    /// Waits for jobs and returns between one and `max` of them. At most `max` requested jobs are
+    /// in flight to this consumer at a time. Cancel safe: dropping the future loses no job.
     async fn next(&mut self, max: usize) -> Vec<Job>;
 
-    /// Requests no more jobs, and returns those that an earlier request still delivers; empty: none will arrive.
+    /// Requests no more jobs, and returns those that an earlier request still delivers; empty: none
+    /// will arrive.
     async fn remaining(&mut self) -> Vec<Job>;
 }
 
@@ -216,8 +223,8 @@ pub struct Job {
     pub sequence: u64,
     /// Number of this delivery; 1 for the first delivery.
     pub deliveries: u64,
-    /// The job is redelivered after this time without a sign of progress. Nodes can have different values; this is the
-    /// value in the queue.
+    /// The job is redelivered after this time without a sign of progress. Nodes can have different
+    /// values; this is the value in the queue.
     pub ack_wait: Duration,
     /// Handle that acknowledges the job.
     pub ack: Arc<dyn JobAck>,

@@ -1,15 +1,15 @@
 //! The embedded bus: one stream in a directory of its own, without a server.
 //!
 //! It implements the contract of [`Bus`] and adds:
-//! - A publish returns when its messages are on disk ([`Durability::Sync`]). Concurrent publishes share
-//!   one journal record and one fsync.
+//! - A publish returns when its messages are on disk ([`Durability::Sync`]). Concurrent publishes
+//!   share one journal record and one fsync.
 //! - On a full disk a publish is rejected as a whole ([`Error::Full`]). The next one succeeds when
 //!   space is available. After a failed fsync every publish is rejected until the bus is reopened.
-//! - A sequence number is never reused. If a power failure loses unsynced messages, a range of numbers
-//!   stays unused.
-//! - Messages that every durable name has acknowledged are dropped, oldest first, in whole segments.
-//!   This requires a log larger than [`Options::retention_bytes`] and message ids outside the
-//!   deduplication window. Without any durable name no message is dropped.
+//! - A sequence number is never reused. If a power failure loses unsynced messages, a range of
+//!   numbers stays unused.
+//! - Messages that every durable name has acknowledged are dropped, oldest first, in whole
+//!   segments. This requires a log larger than [`Options::retention_bytes`] and message ids outside
+//!   the deduplication window. Without any durable name no message is dropped.
 //! - Cursors are written at most every 100 ms and on close. A lost cursor causes redeliveries.
 
 mod cursors;
@@ -70,8 +70,8 @@ pub struct Embedded {
     threads: Mutex<Option<(JoinHandle<()>, Maintenance)>>,
 }
 
-/// Verifies the log of a closed bus: every record against its checksum, and the log against its expected
-/// position. Changes nothing and takes no lock.
+/// Verifies the log of a closed bus: every record against its checksum, and the log against its
+/// expected position. Changes nothing and takes no lock.
 ///
 /// # Errors
 /// If the log lost messages, is damaged, has a newer version or cannot be read.
@@ -83,11 +83,12 @@ pub fn verify(
 }
 
 impl Embedded {
-    /// Opens the bus in the directory `dir`, or creates one. Blocks while it reads the end of the log.
+    /// Opens the bus in the directory `dir`, or creates one. Blocks while it reads the end of the
+    /// log.
     ///
     /// # Errors
-    /// If another process uses the directory, if it is damaged or has a newer version, or if the disk
-    /// fails.
+    /// If another process uses the directory, if it is damaged or has a newer version, or if the
+    /// disk fails.
     ///
     /// # Panics
     /// If the system cannot start a thread.
@@ -142,8 +143,8 @@ impl Embedded {
         })
     }
 
-    /// Finishes accepted publishes, syncs, writes the cursors and stops. Blocks meanwhile; idempotent.
-    /// Afterwards publishes are rejected and consumers receive an error.
+    /// Finishes accepted publishes, syncs, writes the cursors and stops. Blocks meanwhile;
+    /// idempotent. Afterwards publishes are rejected and consumers receive an error.
     pub fn close(&self) {
         let threads = self
             .threads
@@ -160,14 +161,15 @@ impl Embedded {
     }
 
     /// Prevents the bus from dropping messages until the returned guard is dropped. A backup holds
-    /// retention before it copies the stores: the copy of the stream then contains everything that the
-    /// copies of the stores lack.
+    /// retention before it copies the stores: the copy of the stream then contains everything that
+    /// the copies of the stores lack.
     #[must_use]
     pub fn hold_retention(&self) -> RetentionHold {
         self.log.hold()
     }
 
-    /// Returns the current end of the stream. No later message is acknowledged to a publisher or delivered.
+    /// Returns the current end of the stream. No later message is acknowledged to a publisher or
+    /// delivered.
     #[must_use]
     pub fn end_position(&self) -> EndPosition {
         self.log.end_position()
@@ -188,8 +190,8 @@ impl Embedded {
         self.log.bytes()
     }
 
-    /// Copies every message up to a position into the new directory `dir`, which can be opened as a bus.
-    /// Cursors are not copied, because stores have their own checkpoints. Blocks.
+    /// Copies every message up to a position into the new directory `dir`, which can be opened as a
+    /// bus. Cursors are not copied, because stores have their own checkpoints. Blocks.
     ///
     /// # Errors
     /// If the log cannot be read, or if the directory cannot be written.
@@ -205,7 +207,8 @@ impl Embedded {
         Ok(copied)
     }
 
-    /// Deletes a durable name and its cursor, so that it no longer prevents messages from being dropped.
+    /// Deletes a durable name and its cursor, so that it no longer prevents messages from being
+    /// dropped.
     ///
     /// # Errors
     /// [`Error::InUse`] while it has a consumer.
@@ -264,7 +267,8 @@ impl Bus for Embedded {
             return self.publish_chunk(messages, bytes).await;
         }
         let mut receipts = Vec::with_capacity(messages.len());
-        // Sequential: if a chunk were rejected and the next accepted, the durable part would not be a prefix.
+        // Sequential: if a chunk were rejected and the next accepted, the durable part would not be
+        // a prefix.
         for (chunk, bytes) in chunks(messages) {
             receipts.extend(self.publish_chunk(chunk, bytes).await?);
         }

@@ -1,11 +1,11 @@
 //! Contract of cluster membership: the live pods and the owners of the shards.
 //!
-//! A pod stays a member while it renews its announcement. The record of a shard names its owner and is
-//! valid while the owner is alive. One message of a pod therefore renews all its shards, and the loss
-//! of its messages releases them. A stale view is safe: a record is only replaced if it is still the
-//! record that was read. The record contains the epoch under which the owner commits. It grows with every
-//! owner, also if the records are lost: a new owner that finds a later epoch in the log of its shard
-//! acquires the shard again, with a later one.
+//! A pod stays a member while it renews its announcement. The record of a shard names its owner and
+//! is valid while the owner is alive. One message of a pod therefore renews all its shards, and the
+//! loss of its messages releases them. A stale view is safe: a record is only replaced if it is
+//! still the record that was read. The record contains the epoch under which the owner commits. It
+//! grows with every owner, also if the records are lost: a new owner that finds a later epoch in
+//! the log of its shard acquires the shard again, with a later one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,15 +80,16 @@ pub trait Membership: Send + Sync + 'static {
     /// Returns a receiver of the cluster view and its changes.
     fn view(&self) -> watch::Receiver<Arc<ClusterView>>;
 
-    /// Announces a pod for one time to live from now. Returns `false` if another process uses the name.
+    /// Announces a pod for one time to live from now. Returns `false` if another process uses the
+    /// name.
     async fn announce(&self, pod: &Pod) -> Result<bool, Error>;
 
     /// Removes a pod. Other pods need not wait until its announcement expires.
     async fn leave(&self, pod: &Pod) -> Result<(), Error>;
 
-    /// Makes a pod the owner of a shard if its record is still that of the lease `seen`. The epoch of the
-    /// new lease is larger than that of `seen` and than `log_epoch`, the last known epoch in the log of the
-    /// shard. Returns the new lease; `None`: another pod was faster.
+    /// Makes a pod the owner of a shard if its record is still that of the lease `seen`. The epoch
+    /// of the new lease is larger than that of `seen` and than `log_epoch`, the last known epoch in
+    /// the log of the shard. Returns the new lease; `None`: another pod was faster.
     async fn acquire(
         &self,
         shard: u16,

@@ -1,7 +1,7 @@
 //! Registry: small records that every node holds in memory, changed with compare-and-set.
 //!
-//! The embedded registry is a journal in the data directory ([`crate::embedded::JournalRegistry`]); on NATS it is a
-//! bucket that all nodes share ([`crate::nats::NatsRegistry`]).
+//! The embedded registry is a journal in the data directory ([`crate::embedded::JournalRegistry`]);
+//! on NATS it is a bucket that all nodes share ([`crate::nats::NatsRegistry`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,8 +71,8 @@ pub trait Registry: Send + Sync + 'static {
     /// Returns a receiver of all records and their changes.
     fn view(&self) -> watch::Receiver<Arc<RegistryView>>;
 
-    /// Returns the durable position, which only increases; `None` if nothing was written. Owners store it elsewhere, to
-    /// detect a registry that lost records.
+    /// Returns the durable position, which only increases; `None` if nothing was written. Owners
+    /// store it elsewhere, to detect a registry that lost records.
     fn durable_position(&self) -> Option<DurablePosition>;
 
     /// Returns when the view has all records that were durable at the time of the call.
@@ -81,10 +81,12 @@ pub trait Registry: Send + Sync + 'static {
     /// If the servers do not respond.
     async fn refresh(&self) -> Result<(), Error>;
 
-    /// Writes a record, or removes it with `None`, if its revision is `seen` (0: there is no record). Returns the new
-    /// revision when the change is durable and in the view of this node; `None`: the record has another revision.
+    /// Writes a record, or removes it with `None`, if its revision is `seen` (0: there is no
+    /// record). Returns the new revision when the change is durable and in the view of this node;
+    /// `None`: the record has another revision.
     ///
     /// # Errors
-    /// If it is unknown whether the change was stored ([`Error::Unavailable`]), or if nothing was stored.
+    /// If it is unknown whether the change was stored ([`Error::Unavailable`]), or if nothing was
+    /// stored.
     async fn put(&self, key: &str, value: Option<String>, seen: u64) -> Result<Option<u64>, Error>;
 }

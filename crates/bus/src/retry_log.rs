@@ -23,8 +23,8 @@ struct Report {
 }
 
 impl RetryLog {
-    /// Counts a failure; calls `log` with the number of failures since the last success if it is to be
-    /// logged.
+    /// Counts a failure; calls `log` with the number of failures since the last success if it is to
+    /// be logged.
     pub fn failed(&mut self, log: impl FnOnce(u64)) {
         self.failures += 1;
         let interval = match self.reported {

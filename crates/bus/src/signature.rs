@@ -1,11 +1,15 @@
-//! Signatures of messages that a node obeys: HMAC-SHA256 over the subject, the interpreted headers and the body.
+//! Signatures of messages that a node obeys: HMAC-SHA256 over the subject, the interpreted headers
+//! and the body.
 //!
-//! - Nodes sign effect commands, effect results, workflow commands, facts, and the events and signals that they publish.
-//!   Events and signals of other systems have no such signature; only contexts that require signed events reject them.
-//! - The first key signs; all keys verify. To replace a key, add the new one everywhere, then make it the first one, then
-//!   remove the old one.
-//! - Each effect has a key that is derived from the shared key, so that an external worker needs only the key of its effect.
-//! - Without keys, messages are neither signed nor verified. While keys are introduced, missing signatures can be accepted.
+//! - Nodes sign effect commands, effect results, workflow commands, facts, and the events and
+//!   signals that they publish. Events and signals of other systems have no such signature; only
+//!   contexts that require signed events reject them.
+//! - The first key signs; all keys verify. To replace a key, add the new one everywhere, then make
+//!   it the first one, then remove the old one.
+//! - Each effect has a key that is derived from the shared key, so that an external worker needs
+//!   only the key of its effect.
+//! - Without keys, messages are neither signed nor verified. While keys are introduced, missing
+//!   signatures can be accepted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -22,7 +26,8 @@ use crate::subject::{Subject, SubjectKind, parse_start};
 pub const SIGNATURE: &str = "orlog-signature";
 /// Minimum length of a key in bytes.
 pub const MIN_KEY_BYTES: usize = 32;
-/// Header of an event that a node publishes for another system: the time of the publication. The time in the event can be older.
+/// Header of an event that a node publishes for another system: the time of the publication. The
+/// time in the event can be older.
 const PUBLISHED_AT: &str = "ce-orlogpublishedat";
 /// Version of the signed content; prefix of the header value.
 const VERSION: &str = "v1";
@@ -68,7 +73,8 @@ pub enum SignatureError {
 /// Error of a key that is too short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a signing key has {0} bytes, but at least {MIN_KEY_BYTES} are required; create one with `openssl rand -hex 32`"
+    "a signing key has {0} bytes, but at least {MIN_KEY_BYTES} are required; create one with \
+     `openssl rand -hex 32`"
 )]
 pub struct ShortKey(usize);
 
@@ -128,8 +134,8 @@ impl Signer {
         message
     }
 
-    /// Signs an event that this node publishes for another system, with the time of the publication. Without keys, the
-    /// message is unchanged.
+    /// Signs an event that this node publishes for another system, with the time of the
+    /// publication. Without keys, the message is unchanged.
     #[must_use]
     pub fn vouch(&self, mut message: Message, now: Timestamp) -> Message {
         if !self.is_enabled() {
@@ -144,8 +150,8 @@ impl Signer {
         self.sign(message)
     }
 
-    /// Returns the time at which a node published a message, or at which it created a fact; `None` if no node has signed it,
-    /// also if missing signatures are accepted.
+    /// Returns the time at which a node published a message, or at which it created a fact; `None`
+    /// if no node has signed it, also if missing signatures are accepted.
     #[must_use]
     pub fn vouched_at(&self, message: &Message) -> Option<Timestamp> {
         let (_, context) = context(message)?;
@@ -163,7 +169,8 @@ impl Signer {
     /// Verifies a message. Without keys, every message is authentic.
     ///
     /// # Errors
-    /// If the signature is missing or invalid. The message is counted, and logged at a bounded rate.
+    /// If the signature is missing or invalid. The message is counted, and logged at a bounded
+    /// rate.
     pub fn verify(&self, message: &Message) -> Result<(), SignatureError> {
         let keys = self.keys();
         if keys.is_empty() {
@@ -224,7 +231,8 @@ impl Key {
         Self::of(hex::encode(mac.finalize().into_bytes()).as_bytes())
     }
 
-    /// Returns the authentication code of a message, not finalized. Each part is preceded by its length.
+    /// Returns the authentication code of a message, not finalized. Each part is preceded by its
+    /// length.
     fn code(&self, message: &Message) -> Hmac<Sha256> {
         let mut mac = self.0.clone();
         let mut put = |part: &[u8]| {

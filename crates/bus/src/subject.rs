@@ -2,8 +2,8 @@
 //!
 //! A subject of Orlog is `[tenant.<tenant>.]<kind>.<name>.<id>`; the default tenant has no prefix.
 //! Every name is one token with reversible percent-encoding, so `.`, `*`, `>`, spaces and non-ASCII
-//! characters cannot delimit or match a token. Foreign subjects are accepted unchanged: a token without
-//! `%XX` is literal.
+//! characters cannot delimit or match a token. Foreign subjects are accepted unchanged: a token
+//! without `%XX` is literal.
 
 mod filter;
 mod token;
@@ -36,7 +36,8 @@ pub enum SubjectKind {
     EffectResult,
     /// Fact about a saga instance: `workflow_event.<saga>.<correlation>`.
     WorkflowEvent,
-    /// Dead letter for operators: `deadletter.<reason>.<letter id>`, `deadletter.effect.<sequence>`.
+    /// Dead letter for operators: `deadletter.<reason>.<letter id>`,
+    /// `deadletter.effect.<sequence>`.
     DeadLetter,
 }
 
@@ -101,8 +102,8 @@ impl Subject {
     /// Parses a subject.
     ///
     /// # Errors
-    /// If it is not a valid subject, does not have the form `[tenant.<tenant>.]<kind>.<name>.<id>`, or has
-    /// a token that is not percent-encoded UTF-8.
+    /// If it is not a valid subject, does not have the form `[tenant.<tenant>.]<kind>.<name>.<id>`,
+    /// or has a token that is not percent-encoded UTF-8.
     pub fn parse(subject: &str) -> Result<Self, Error> {
         check_subject(subject)?;
         let invalid = |reason: String| Error::InvalidSubject {
@@ -163,7 +164,8 @@ pub fn format_subject(tenant: &TenantId, kind: SubjectKind, name: &str, id: &str
     subject
 }
 
-/// Returns the subject of the record that an attempt of an effect started, beside the subject of its result.
+/// Returns the subject of the record that an attempt of an effect started, beside the subject of
+/// its result.
 #[must_use]
 pub(crate) fn start_subject(result: &str) -> String {
     format!("{result}{STARTED}")
@@ -212,8 +214,8 @@ pub(crate) fn tenant_token(subject: &str) -> &str {
     }
 }
 
-/// Returns the filters for all messages of a kind: of one tenant or all tenants (including the default
-/// tenant), of one name or all names.
+/// Returns the filters for all messages of a kind: of one tenant or all tenants (including the
+/// default tenant), of one name or all names.
 #[must_use]
 pub fn filters(tenant: Option<&TenantId>, kind: SubjectKind, name: Option<&str>) -> Vec<String> {
     let rest = match name {
@@ -227,7 +229,8 @@ pub fn filters(tenant: Option<&TenantId>, kind: SubjectKind, name: Option<&str>)
     }
 }
 
-/// Returns the filters for the results of all effects: of one tenant, or of all tenants. Records of starts do not match.
+/// Returns the filters for the results of all effects: of one tenant, or of all tenants. Records of
+/// starts do not match.
 #[must_use]
 pub fn result_filters(tenant: Option<&TenantId>) -> Vec<String> {
     let exact = |filter: String| match filter.strip_suffix('>') {

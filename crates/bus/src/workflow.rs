@@ -2,8 +2,8 @@
 //!
 //! There are two kinds, both CloudEvents. An event of the type [`WORKFLOW_COMMAND`] is a message
 //! between sagas: start, stop, or result; its data is a [`WorkflowAction`]. Any other event is a
-//! signal: it is delivered to this instance only. The extension attributes `orlogexpectedversion` and
-//! `orlogwaittoken` make it conditional; `orlogdueat` is the time of its delivery.
+//! signal: it is delivered to this instance only. The extension attributes `orlogexpectedversion`
+//! and `orlogwaittoken` make it conditional; `orlogdueat` is the time of its delivery.
 
 use compact_str::format_compact;
 use orlog_model::{
@@ -29,8 +29,8 @@ pub enum WorkflowMessage {
     ConditionalSignal(ControlRequest),
 }
 
-/// Encodes a workflow command to an instance. Its deduplication id is derived from the command, so that
-/// it is delivered once.
+/// Encodes a workflow command to an instance. Its deduplication id is derived from the command, so
+/// that it is delivered once.
 ///
 /// # Panics
 /// Never: a workflow command can always be serialized as JSON.

@@ -21,7 +21,8 @@ pub(super) const WAIT_TOKEN: &str = "orlogwaittoken";
 /// Time at which a signal is delivered.
 pub(super) const DUE_AT: &str = "orlogdueat";
 
-/// Attributes that are read by name; others are extensions. The content type of the data is no header `ce-…`.
+/// Attributes that are read by name; others are extensions. The content type of the data is no
+/// header `ce-…`.
 pub(super) const NAMES: [&str; 16] = [
     "specversion",
     "id",
@@ -156,7 +157,8 @@ fn other_attributes(from: &impl Attributes) -> Result<Option<Box<EventAttributes
     if extensions.len() > MAX_EXTENSIONS {
         let count = extensions.len();
         return Err(DecodeError::Format(format!(
-            "it has {count} extension attributes, the limit is {MAX_EXTENSIONS}; move some into the data"
+            "it has {count} extension attributes, the limit is {MAX_EXTENSIONS}; move some into \
+             the data"
         )));
     }
     Ok(EventAttributes {
@@ -187,7 +189,8 @@ pub(super) fn extension(
 ) -> Result<String, DecodeError> {
     let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if name.is_empty() || !name.bytes().all(is_valid) {
-        let rule = "the name of an extension consists of a to z and 0 to 9; rename it, or move it into the data";
+        let rule = "the name of an extension consists of a to z and 0 to 9; rename it, or \
+                    move it into the data";
         return Err(DecodeError::invalid(label, rule, name));
     }
     if text.is_empty() {
@@ -219,7 +222,8 @@ pub(super) fn conditions(from: &impl Attributes) -> Result<SignalConditions, Dec
     })
 }
 
-/// Checks that the required attributes are present and that the tenant matches, and returns the event type.
+/// Checks that the required attributes are present and that the tenant matches, and returns the
+/// event type.
 pub(super) fn event_type(
     from: &impl Attributes,
     defaults: &DecodeDefaults,
@@ -351,7 +355,8 @@ fn missing(from: &impl Attributes, attribute: &str) -> DecodeError {
     }
 }
 
-/// Maximum size of a message that is read or built, in bytes: subject, id, headers and body together.
+/// Maximum size of a message that is read or built, in bytes: subject, id, headers and body
+/// together.
 pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// Maximum length of `source`, `subject` and `causationid`, in bytes.
@@ -360,10 +365,11 @@ pub const MAX_TEXT_BYTES: usize = 512;
 /// Defaults for attributes that an event omits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeDefaults {
-    /// Tenant of the subject or of the `x-tenant-id` header. An event with another tenant is rejected.
-    /// `None`: no tenant is expected; the event specifies its tenant or belongs to the default tenant.
+    /// Tenant of the subject or of the `x-tenant-id` header. An event with another tenant is
+    /// rejected. `None`: no tenant is expected; the event specifies its tenant or belongs to the
+    /// default tenant.
     pub tenant: Option<TenantId>,
-    /// Time of an event without a time. For a delivery this is the publish time, so that decoding the
-    /// message again returns an equal event.
+    /// Time of an event without a time. For a delivery this is the publish time, so that decoding
+    /// the message again returns an equal event.
     pub now: Timestamp,
 }

@@ -20,7 +20,8 @@ const PREFIX: &str = "ce-";
 /// Header values are percent-decoded, as the HTTP binding of CloudEvents requires.
 ///
 /// # Errors
-/// If an attribute is missing, malformed or duplicated, or if the body does not match its content type.
+/// If an attribute is missing, malformed or duplicated, or if the body does not match its content
+/// type.
 pub fn from_binary<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     body: &[u8],
@@ -66,7 +67,8 @@ fn attribute(header: &str) -> Option<&str> {
         .then(|| &header[PREFIX.len()..])
 }
 
-/// Returns the index of a header in [`NAMES`]. The W3C header counts as the attribute of the same name.
+/// Returns the index of a header in [`NAMES`]. The W3C header counts as the attribute of the same
+/// name.
 fn index(header: &str) -> Option<usize> {
     let attribute = match attribute(header) {
         Some(attribute) => attribute,
@@ -150,8 +152,8 @@ impl Attributes for Headers<'_> {
     }
 }
 
-/// Returns the text of a header value: quotes removed, percent-decoded. A `%` without a valid escape is
-/// literal.
+/// Returns the text of a header value: quotes removed, percent-decoded. A `%` without a valid
+/// escape is literal.
 pub(crate) fn header_text(label: impl Display, value: &str) -> Result<Cow<'_, str>, DecodeError> {
     let value = value.trim();
     let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));

@@ -31,8 +31,8 @@ pub(super) fn json_part(part: &'static str, text: &[u8]) -> Result<Value, Decode
     })
 }
 
-/// Returns whether a content type is not kept: that of data without one, JSON, and those of events, because a message
-/// with them is an event in another mode.
+/// Returns whether a content type is not kept: that of data without one, JSON, and those of events,
+/// because a message with them is an event in another mode.
 pub(super) fn is_default(content_type: &str) -> bool {
     let essence = essence(content_type);
     matches!(&*essence, "" | "application/json") || essence.starts_with("application/cloudevents")
@@ -43,7 +43,8 @@ pub(super) fn is_json(content_type: &str) -> bool {
     DataFormat::of(&essence(content_type)) == DataFormat::Json
 }
 
-/// Converts raw bytes to a value: parses JSON, keeps text and XML as a string, encodes anything else as base64.
+/// Converts raw bytes to a value: parses JSON, keeps text and XML as a string, encodes anything
+/// else as base64.
 pub(super) fn of_bytes(
     part: &'static str,
     content_type: &str,
@@ -58,7 +59,8 @@ pub(super) fn of_bytes(
         DataFormat::Text => {
             let text = std::str::from_utf8(bytes).map_err(|e| {
                 DecodeError::Format(format!(
-                    "{part} is {essence} but not UTF-8: {e}; convert it, or send it as application/octet-stream"
+                    "{part} is {essence} but not UTF-8: {e}; convert it, or send it as \
+                     application/octet-stream"
                 ))
             })?;
             Ok(Value::String(text.to_owned()))
@@ -67,8 +69,8 @@ pub(super) fn of_bytes(
     }
 }
 
-/// Converts the member `data` of the JSON format to the value that the same bytes have in binary mode. Data that is
-/// not JSON is a string.
+/// Converts the member `data` of the JSON format to the value that the same bytes have in binary
+/// mode. Data that is not JSON is a string.
 pub(super) fn of_member(content_type: &str, data: &Value) -> Result<Value, DecodeError> {
     match data {
         Value::Null => Ok(Value::Null),
@@ -82,7 +84,8 @@ pub(super) fn of_member(content_type: &str, data: &Value) -> Result<Value, Decod
     }
 }
 
-/// Converts a value to the bytes that [`of_bytes`] reads as this value. Returns `None` if the content type has none.
+/// Converts a value to the bytes that [`of_bytes`] reads as this value. Returns `None` if the
+/// content type has none.
 pub(super) fn to_bytes(content_type: &str, data: &Value) -> Option<Vec<u8>> {
     match (DataFormat::of(&essence(content_type)), data) {
         (DataFormat::Json, _) => None,

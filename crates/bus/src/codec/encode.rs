@@ -20,7 +20,8 @@ const INVALID_IN_HEADER: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 /// Maximum number of headers of an event, and space for its signature.
 const MAX_HEADERS: usize = 14;
 
-/// Borrowed parts of an event; see [`Event`]. A publisher that has only the parts encodes them without copies.
+/// Borrowed parts of an event; see [`Event`]. A publisher that has only the parts encodes them
+/// without copies.
 #[derive(Clone, Copy, Debug)]
 pub struct EventRef<'a> {
     /// Id of the event.
@@ -73,8 +74,8 @@ impl<'a> From<&'a Event> for EventRef<'a> {
 
 /// Encodes an event as a message: attributes as headers, the data as a JSON body.
 ///
-/// The deduplication id consists of tenant, source and event id, so that no publisher can suppress the
-/// event of another publisher.
+/// The deduplication id consists of tenant, source and event id, so that no publisher can suppress
+/// the event of another publisher.
 ///
 /// # Panics
 /// Never: a JSON value can always be serialized.
@@ -94,8 +95,8 @@ pub fn encode<'a>(event: impl Into<EventRef<'a>>, subject: impl Into<String>) ->
 /// Returns the subject of an event: `[tenant.<t>.]aggregate.<type>.<id>`.
 ///
 /// The type is the aggregate type if the event came from an Aggregate envelope (source
-/// `urn:aggregate:<type>`), else `event`, because CloudEvents has no aggregates. The id is the id of
-/// the aggregate, else the correlation id, else the `subject`, else the id of the event.
+/// `urn:aggregate:<type>`), else `event`, because CloudEvents has no aggregates. The id is the id
+/// of the aggregate, else the correlation id, else the `subject`, else the id of the event.
 #[must_use]
 pub fn aggregate_subject(event: &Event) -> String {
     subject_with_kind(event, SubjectKind::Aggregate)

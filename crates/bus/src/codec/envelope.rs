@@ -1,7 +1,13 @@
 //! Envelope of the Aggregate service: one JSON object in snake case.
 //!
-//! `{tenant_id, event_id, aggregate_id, aggregate_type, event_type, payload | payload_json, metadata
-//! {correlation_id, causation_id, trace_id}, timestamp, version}`.
+//! ```text
+//! {
+//!   tenant_id, event_id, aggregate_id, aggregate_type, event_type, timestamp, version,
+//!   payload | payload_json,
+//!   metadata { correlation_id, causation_id, trace_id }
+//! }
+//! ```
+//!
 //! The aggregate type becomes the source `urn:aggregate:<type>`, the aggregate id the subject, the
 //! version the schema version of the payload.
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-/// Error for a message or JSON document that is not a valid event. All variants are permanent: a retry
-/// does not help.
+/// Error for a message or JSON document that is not a valid event. All variants are permanent: a
+/// retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The message exceeds the maximum message size.

@@ -40,11 +40,12 @@ pub(super) fn conditions(value: &Value) -> Result<SignalConditions, DecodeError>
     )
 }
 
-/// Returns an event that is signed in structured mode as its headers and body in binary mode. A signature covers these: the
-/// text of each attribute, percent-encoded, and the bytes of the data.
+/// Returns an event that is signed in structured mode as its headers and body in binary mode. A
+/// signature covers these: the text of each attribute, percent-encoded, and the bytes of the data.
 ///
 /// # Errors
-/// If the data is not in `data_base64`, which keeps its bytes, or if an attribute is no text or can only be set by Orlog.
+/// If the data is not in `data_base64`, which keeps its bytes, or if an attribute is no text or can
+/// only be set by Orlog.
 pub fn to_binary(members: &Map<String, Value>) -> Result<(Headers, Bytes), DecodeError> {
     if let Some(data) = members.get("data").filter(|data| !data.is_null()) {
         let rule = "a signed event has its data in data_base64, so that its bytes stay the same";
@@ -86,8 +87,8 @@ pub fn to_binary(members: &Map<String, Value>) -> Result<(Headers, Bytes), Decod
     Ok((headers, base64(members)?.into()))
 }
 
-/// Returns an event in binary mode as the members of the structured mode, from which [`to_binary`] returns the same headers
-/// and body. Other headers are omitted.
+/// Returns an event in binary mode as the members of the structured mode, from which [`to_binary`]
+/// returns the same headers and body. Other headers are omitted.
 ///
 /// # Errors
 /// If a header is not percent-encoded UTF-8.
@@ -146,7 +147,8 @@ impl Attributes for Members<'_> {
                     Cow::Owned(number.to_string())
                 }
                 other => {
-                    let rule = "an extension is a string, a whole number or a boolean; move other values into the data";
+                    let rule = "an extension is a string, a whole number or a boolean; move \
+                                other values into the data";
                     return Err(DecodeError::invalid_type(name, rule, other));
                 }
             };

@@ -24,7 +24,8 @@ pub(crate) struct AckHandle {
 }
 
 impl AckHandle {
-    /// Creates a handle with nothing in flight after the cursor and these limits of in-flight messages.
+    /// Creates a handle with nothing in flight after the cursor and these limits of in-flight
+    /// messages.
     pub(crate) fn new(
         cursor: Arc<AtomicU64>,
         max: MaxInFlight,

@@ -51,7 +51,8 @@ impl<T> DurableNames<T> {
         self.names().get(name).map_or(0, DurableName::cursor)
     }
 
-    /// Acquires a name, or creates it with the details of `make`, and sets its cursor to `after` if that is given.
+    /// Acquires a name, or creates it with the details of `make`, and sets its cursor to `after` if
+    /// that is given.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         name: &str,

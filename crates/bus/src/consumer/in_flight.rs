@@ -9,9 +9,9 @@
 //! | rejected | to be redelivered, then → pending   | → done | – |
 //! | done    | leaves when all before it are done  | –      | – |
 //!
-//! If the messages of a tenant are limited, waiting messages are delivered in turn between the tenants, and
-//! in order within a tenant. So the messages of a tenant do not wait for the backlog of another one, up to
-//! the read-ahead limit: after it, no message is read.
+//! If the messages of a tenant are limited, waiting messages are delivered in turn between the
+//! tenants, and in order within a tenant. So the messages of a tenant do not wait for the backlog
+//! of another one, up to the read-ahead limit: after it, no message is read.
 //!
 //! The cost of an acknowledgement is independent of the number of in-flight messages. A sequence is
 //! found by its distance from the first, mostly in one step, and the ack floor passes each message
@@ -171,7 +171,8 @@ impl InFlight {
             .map_or(self.seen.sequence, |first| first.sequence - 1)
     }
 
-    /// Returns the last message at or before the ack floor for which more than its sequence is known.
+    /// Returns the last message at or before the ack floor for which more than its sequence is
+    /// known.
     pub(crate) fn ack_position(&self) -> AckPosition {
         if self.slots.is_empty() {
             self.seen
@@ -236,8 +237,8 @@ impl InFlight {
         });
     }
 
-    /// Delivers the next message: a rejected one, or a waiting one if the limits permit. If not, the next
-    /// acknowledgement wakes the consumer.
+    /// Delivers the next message: a rejected one, or a waiting one if the limits permit. If not,
+    /// the next acknowledgement wakes the consumer.
     pub(crate) fn deliver(&mut self) -> Option<Delivery> {
         if let Some(redelivery) = self.redeliver() {
             return Some(redelivery);

@@ -12,7 +12,8 @@ const OVERHEAD_BYTES: usize = 256;
 /// Distance in stream sequences; a subscription further ahead of the cache does not wait for it.
 const JOIN_DISTANCE: u64 = 8192;
 
-/// Range of the stream: all messages after `from` and up to `to` that match the filters of the cache, within its limits.
+/// Range of the stream: all messages after `from` and up to `to` that match the filters of the
+/// cache, within its limits.
 #[derive(Debug)]
 pub(crate) struct MessageCache {
     max_messages: usize,

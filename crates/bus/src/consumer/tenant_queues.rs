@@ -9,7 +9,8 @@ use crate::subject;
 /// Messages for which an unused queue keeps its memory: most tenants have few messages at a time.
 const KEPT_CAPACITY: usize = 16;
 
-/// Waiting messages by tenant. A tenant whose in-flight messages have reached the limit is passed over.
+/// Waiting messages by tenant. A tenant whose in-flight messages have reached the limit is passed
+/// over.
 #[derive(Debug)]
 pub(crate) struct TenantQueues {
     queues: Vec<TenantQueue>,
@@ -31,8 +32,8 @@ struct TenantQueue {
 }
 
 impl TenantQueues {
-    /// Creates empty queues with a limit of in-flight messages for each tenant. Without a limit, all tenants
-    /// share a queue.
+    /// Creates empty queues with a limit of in-flight messages for each tenant. Without a limit,
+    /// all tenants share a queue.
     pub(crate) fn new(max_in_flight: Option<usize>) -> Self {
         Self {
             queues: Vec::new(),

@@ -1,7 +1,8 @@
 //! Result of an effect in the attributes of a fact.
 //!
-//! A fact whose data is the payload of a result carries the result, so that both are one message. What a fact has
-//! anyway is not repeated: its time is the time of the result, and its cause is `outcome:<command id>`.
+//! A fact whose data is the payload of a result carries the result, so that both are one message.
+//! What a fact has anyway is not repeated: its time is the time of the result, and its cause is
+//! `outcome:<command id>`.
 
 use compact_str::{CompactString, ToCompactString as _};
 use orlog_model::{EventType, Failure, Timestamp, WorkOutcome};
@@ -24,8 +25,8 @@ const CAUSE: &str = "outcome:";
 /// Adds the result to the attributes of the fact that it caused.
 ///
 /// # Errors
-/// If the payload of the result is not the data of the fact, or if the message would exceed `limit` bytes: returns the
-/// fact unchanged. The result needs a message of its own.
+/// If the payload of the result is not the data of the fact, or if the message would exceed `limit`
+/// bytes: returns the fact unchanged. The result needs a message of its own.
 pub fn carry(mut fact: Message, result: &ResultRef<'_>, limit: usize) -> Result<Message, Message> {
     let Some(name) = result_type(result) else {
         return Err(fact);

@@ -70,8 +70,8 @@ struct Metadata {
     traceparent: Option<String>,
 }
 
-/// Encodes the command of an effect. The deduplication id is the id of the command, and another one for
-/// each repeated dispatch.
+/// Encodes the command of an effect. The deduplication id is the id of the command, and another one
+/// for each repeated dispatch.
 ///
 /// # Panics
 /// Never: an envelope can always be serialized as JSON.

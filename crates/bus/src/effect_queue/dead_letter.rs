@@ -1,5 +1,5 @@
-//! Dead letters of commands, with the original message, the reason, the node and the time (requirement
-//! E9).
+//! Dead letters of commands, with the original message, the reason, the node and the time
+//! (requirement E9).
 
 use std::collections::BTreeMap;
 
@@ -50,8 +50,8 @@ struct Original {
     payload_base64: Option<String>,
 }
 
-/// Encodes the dead letter of a command that no worker can execute. A body that is not text is encoded
-/// in base64, as `payload_base64`.
+/// Encodes the dead letter of a command that no worker can execute. A body that is not text is
+/// encoded in base64, as `payload_base64`.
 ///
 /// # Panics
 /// Never: an envelope can always be serialized as JSON.
@@ -104,8 +104,8 @@ pub fn encode(
 /// Decodes the dead letter of a command.
 ///
 /// # Errors
-/// If it is not a dead letter, or if its original is not an effect command of the tenant in its subject: a redrive
-/// publishes the original.
+/// If it is not a dead letter, or if its original is not an effect command of the tenant in its
+/// subject: a redrive publishes the original.
 pub fn decode(message: &Message) -> Result<EffectDeadLetter, DecodeError> {
     let size = message.size();
     if size > MAX_MESSAGE_BYTES {

@@ -40,7 +40,8 @@ pub struct EffectResult {
     pub trace: Option<TraceParent>,
     /// How the attempts ended, if the first one did not succeed.
     pub attempt_log: Option<Box<AttemptLog>>,
-    /// Time of the transition that stored the result, if it was published afterwards, by the node of its instance.
+    /// Time of the transition that stored the result, if it was published afterwards, by the node
+    /// of its instance.
     pub stored_at: Option<Timestamp>,
 }
 
@@ -116,8 +117,8 @@ pub struct ResultRef<'a> {
     pub at: Timestamp,
 }
 
-/// Encodes the result of an effect. It has no deduplication id: the message that is stored under its
-/// subject decides which result is the first.
+/// Encodes the result of an effect. It has no deduplication id: the message that is stored under
+/// its subject decides which result is the first.
 #[must_use]
 pub fn encode(item: &WorkItem, effect: &Effect, result: &EffectResult, at: Timestamp) -> Message {
     let mut id = Uuid::encode_buffer();
@@ -141,9 +142,10 @@ pub fn encode(item: &WorkItem, effect: &Effect, result: &EffectResult, at: Times
     )
 }
 
-/// Encodes a result of at most `limit` bytes that the node of its instance publishes. It has a deduplication id, so that
-/// it is published again after a crash without effect: the id of the event. A larger result is published without its payload and its
-/// attempts; `left_out` contains the reason.
+/// Encodes a result of at most `limit` bytes that the node of its instance publishes. It has a
+/// deduplication id, so that it is published again after a crash without effect: the id of the
+/// event. A larger result is published without its payload and its attempts; `left_out` contains
+/// the reason.
 #[must_use]
 pub fn encode_event(result: &ResultRef<'_>, id: &str, limit: usize) -> Message {
     let stored = Envelope {
@@ -241,8 +243,8 @@ fn envelope<'a>(result: &ResultRef<'a>) -> Envelope<'a> {
 /// Decodes a result.
 ///
 /// # Errors
-/// If it is not a result, if the tenant, effect or id in its body differs from its subject, or if its payload was left
-/// out.
+/// If it is not a result, if the tenant, effect or id in its body differs from its subject, or if
+/// its payload was left out.
 pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
     let subject =
         Subject::parse(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;

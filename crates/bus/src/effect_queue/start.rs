@@ -1,7 +1,8 @@
-//! Record that the first attempt of a command starts, beside its result: `effect_result.<effect>.<command id>.started`.
+//! Record that the first attempt of a command starts, beside its result:
+//! `effect_result.<effect>.<command id>.started`.
 //!
-//! An attempt whose start is recorded and that has no result is in doubt. The record is in the stream of the results, so
-//! that it is retained as long as the result would be.
+//! An attempt whose start is recorded and that has no result is in doubt. The record is in the
+//! stream of the results, so that it is retained as long as the result would be.
 
 use bytes::Bytes;
 use orlog_model::{Effect, Timestamp, WorkItem};
@@ -19,7 +20,8 @@ const TYPE: &str = "orlog.effect.started";
 #[derive(Serialize)]
 struct Envelope<'a> {
     command_id: Uuid,
-    /// Distinguishes the executions of a command: the record of an own execution is no reason for doubt.
+    /// Distinguishes the executions of a command: the record of an own execution is no reason for
+    /// doubt.
     execution: Uuid,
     node: &'a str,
     timestamp: String,

@@ -1,9 +1,9 @@
 //! Durable cursors: the position of each durable name, one small file a name.
 //!
-//! A file is `OCU1`, the CRC-32 of stream id and floor, and the floor (little-endian). Its 16 bytes are
-//! overwritten in place without sync, because a lost cursor only causes redeliveries. The existence of
-//! a name is synced, because it prevents messages from being dropped. A file with an invalid checksum
-//! or of another stream counts as floor 0.
+//! A file is `OCU1`, the CRC-32 of stream id and floor, and the floor (little-endian). Its 16 bytes
+//! are overwritten in place without sync, because a lost cursor only causes redeliveries. The
+//! existence of a name is synced, because it prevents messages from being dropped. A file with an
+//! invalid checksum or of another stream counts as floor 0.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -71,8 +71,8 @@ impl Cursors {
         })
     }
 
-    /// Acquires a name, creates it if it does not exist, and sets its cursor to `after` if that is given.
-    /// May block.
+    /// Acquires a name, creates it if it does not exist, and sets its cursor to `after` if that is
+    /// given. May block.
     pub(super) fn acquire(
         &self,
         name: &str,

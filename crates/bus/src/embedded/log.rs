@@ -107,8 +107,8 @@ impl StreamLog {
         EndPosition(self.end())
     }
 
-    /// Copies everything up to a position into a journal in the new directory `dir`, record by record.
-    /// Concurrent reads and writes continue.
+    /// Copies everything up to a position into a journal in the new directory `dir`, record by
+    /// record. Concurrent reads and writes continue.
     pub(super) fn copy(
         &self,
         dir: &Path,
@@ -177,7 +177,8 @@ impl StreamLog {
         self.end.send_modify(|end| end.closed = true);
     }
 
-    /// Updates the inputs of retention: the size of the log, and the oldest message with a stored id.
+    /// Updates the inputs of retention: the size of the log, and the oldest message with a stored
+    /// id.
     pub(super) fn update_sizes(&self, bytes: u64, remembered_from: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.remembered_from
@@ -253,8 +254,8 @@ impl StreamLog {
         self.partition_point(|group| group.end() <= sequence)
     }
 
-    /// Returns the first record that does not satisfy `before`; all that satisfy it precede all that do
-    /// not.
+    /// Returns the first record that does not satisfy `before`; all that satisfy it precede all
+    /// that do not.
     pub(super) fn partition_point(
         &self,
         before: impl Fn(MessageGroup) -> bool,
@@ -285,7 +286,8 @@ impl StreamLog {
     fn cursor_at(&self, sequence: u64) -> Result<Cursor, Error> {
         loop {
             match self.reader.read_from(self.record_of(sequence)?) {
-                // Dropped concurrently: no other consumer needs it, so a new consumer starts after it.
+                // Dropped concurrently: no other consumer needs it, so a new consumer starts after
+                // it.
                 Err(orlog_journal::Error::Truncated { .. }) => {}
                 cursor => return cursor.map_err(unavailable),
             }

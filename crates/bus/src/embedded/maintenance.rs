@@ -1,4 +1,5 @@
-//! Maintenance thread: writes cursors with a short delay and determines which messages can be dropped.
+//! Maintenance thread: writes cursors with a short delay and determines which messages can be
+//! dropped.
 
 use std::convert::Infallible;
 use std::sync::Arc;

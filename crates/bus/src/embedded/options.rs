@@ -15,8 +15,8 @@ use crate::codec::MAX_MESSAGE_BYTES;
 pub enum Durability {
     /// The messages are on disk.
     Sync,
-    /// The operating system has the messages; they are on disk after this interval at most. A power failure
-    /// may lose the latest publishes; a killed process does not.
+    /// The operating system has the messages; they are on disk after this interval at most. A power
+    /// failure may lose the latest publishes; a killed process does not.
     Interval(Duration),
 }
 
@@ -27,23 +27,23 @@ pub struct Options {
     pub durability: Durability,
     /// Bytes of one log file.
     pub segment_bytes: u64,
-    /// Log size in bytes up to which messages are kept, even if all subscriptions have acknowledged them.
-    /// Kept messages can be consumed again.
+    /// Log size in bytes up to which messages are kept, even if all subscriptions have acknowledged
+    /// them. Kept messages can be consumed again.
     pub retention_bytes: u64,
     /// Maximum size of a message in bytes: subject, id, headers and body together.
     pub max_message_bytes: usize,
-    /// Size of the cache of recent messages that all consumers share, in bytes; older messages are read
-    /// from disk.
+    /// Size of the cache of recent messages that all consumers share, in bytes; older messages are
+    /// read from disk.
     pub cache_bytes: usize,
     /// Retention of a message id for deduplication.
     pub dedupe_window: Duration,
-    /// Maximum number of stored message ids (about 100 bytes of memory each). Above it, the oldest id is
-    /// deleted before its window ends.
+    /// Maximum number of stored message ids (about 100 bytes of memory each). Above it, the oldest
+    /// id is deleted before its window ends.
     pub dedupe_ids: usize,
     /// Record that an existing log must contain; `None` if the log may be new.
     pub expected: Option<DurablePosition>,
-    /// Checkpoints of the consumers. A log that ends before one of them lost messages; a consumer whose
-    /// cursor is ahead of its checkpoint lost its state.
+    /// Checkpoints of the consumers. A log that ends before one of them lost messages; a consumer
+    /// whose cursor is ahead of its checkpoint lost its state.
     pub checkpoints: Vec<ConsumerCheckpoint>,
     /// Whether a log that lost messages is opened without them.
     pub accept_data_loss: bool,
@@ -105,8 +105,8 @@ pub enum OpenError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Messages that were durable are missing. Nothing was changed. Restore the missing files or a backup, or
-    /// open the log with [`Options::accept_data_loss`].
+    /// Messages that were durable are missing. Nothing was changed. Restore the missing files or a
+    /// backup, or open the log with [`Options::accept_data_loss`].
     #[error("{} lost durable data: {reason}", path.display())]
     Lost {
         /// Directory of the bus.
@@ -116,8 +116,8 @@ pub enum OpenError {
     },
     /// A consumer has no state up to its cursor. Nothing was changed.
     #[error(
-        "the store of {name} lost durable data: it contains the events up to message {checkpoint}, but message {cursor} \
-         was durable"
+        "the store of {name} lost durable data: it contains the events up to message {checkpoint}, \
+         but message {cursor} was durable"
     )]
     ConsumerBehind {
         /// Durable name.

@@ -1,8 +1,8 @@
 //! Detects a log that is missing, replaced or shortened, before anything is written.
 //!
-//! The node keeps the identity of the log and a recent durable position elsewhere, and the stores keep
-//! their checkpoints. A log that contradicts them lost messages. It is opened only if the loss is
-//! accepted; then it assigns higher sequences than every lost message had.
+//! The node keeps the identity of the log and a recent durable position elsewhere, and the stores
+//! keep their checkpoints. A log that contradicts them lost messages. It is opened only if the loss
+//! is accepted; then it assigns higher sequences than every lost message had.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -108,8 +108,8 @@ fn missing(
     }
 }
 
-/// Returns the missing part if a consumer has read to a sequence that is not assigned yet, or if it has
-/// read another log.
+/// Returns the missing part if a consumer has read to a sequence that is not assigned yet, or if it
+/// has read another log.
 pub(super) fn check_checkpoints(options: &Options, stream_id: Uuid, next: u64) -> Option<String> {
     options
         .checkpoints
@@ -132,7 +132,8 @@ pub(super) fn check_checkpoints(options: &Options, stream_id: Uuid, next: u64) -
         })
 }
 
-/// Rejects a consumer whose cursor is ahead of its checkpoint: the cursor only follows durable checkpoints.
+/// Rejects a consumer whose cursor is ahead of its checkpoint: the cursor only follows durable
+/// checkpoints.
 pub(super) fn check_cursors(options: &Options, cursors: &Cursors) -> Result<(), OpenError> {
     let checkpoints = options
         .checkpoints

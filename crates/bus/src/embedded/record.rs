@@ -1,10 +1,10 @@
 //! Encoding of a group of messages as one journal record.
 //!
-//! Little-endian: format version u8 (1), flags u8 (bit 0: written without waiting for the disk), number
-//! of messages u32, sequence of the first u64, publish time i64 (ms since 1970). Each message follows:
-//! subject, id, number of headers, their names and values, body. A text is its length as LEB128 and its
-//! bytes. The length of an id is stored plus one; 0 means no id. The checksum of the journal protects
-//! the record.
+//! Little-endian: format version u8 (1), flags u8 (bit 0: written without waiting for the disk),
+//! number of messages u32, sequence of the first u64, publish time i64 (ms since 1970). Each
+//! message follows: subject, id, number of headers, their names and values, body. A text is its
+//! length as LEB128 and its bytes. The length of an id is stored plus one; 0 means no id. The
+//! checksum of the journal protects the record.
 
 use bytes::Bytes;
 use orlog_model::Timestamp;

@@ -15,7 +15,8 @@ use crate::Error;
 use crate::registry::{IDENTITY, Registry, RegistryView};
 
 const SEGMENT_BYTES: u64 = 256 << 10;
-/// Number of outdated entries above which the journal is rewritten at the start, in addition to one for each record.
+/// Number of outdated entries above which the journal is rewritten at the start, in addition to one
+/// for each record.
 const MAX_OUTDATED: u64 = 1000;
 
 /// Registry of a single node. The first write creates its journal.
@@ -43,7 +44,8 @@ impl JournalRegistry {
     /// Opens the registry in a directory. `expected` is the position that is known to be durable.
     ///
     /// # Errors
-    /// If the journal is in use, damaged, or ends before the expected position ([`OpenError::Lost`]).
+    /// If the journal is in use, damaged, or ends before the expected position
+    /// ([`OpenError::Lost`]).
     pub fn open(dir: &Path, expected: Option<DurablePosition>) -> Result<Self, OpenError> {
         let mut view = RegistryView {
             is_current: true,
@@ -67,7 +69,8 @@ impl JournalRegistry {
         })
     }
 
-    /// Copies all records into a new registry in the directory `to`; does nothing without records. Blocks.
+    /// Copies all records into a new registry in the directory `to`; does nothing without records.
+    /// Blocks.
     ///
     /// # Errors
     /// If the journal cannot be written.

@@ -1,8 +1,8 @@
 //! The writer: the only thread that appends to the log.
 //!
-//! It combines all waiting publishes into one record, syncs it, makes it visible to readers and replies
-//! to the publishers, in this order. Publishes that arrive during a sync form the next group, so groups
-//! grow with the load.
+//! It combines all waiting publishes into one record, syncs it, makes it visible to readers and
+//! replies to the publishers, in this order. Publishes that arrive during a sync form the next
+//! group, so groups grow with the load.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -111,8 +111,8 @@ impl Writer {
         self.next
     }
 
-    /// Skips a range of sequence numbers, durably, after the end of the log was lost: a checkpoint names lost
-    /// messages, and its consumer skips every message up to it.
+    /// Skips a range of sequence numbers, durably, after the end of the log was lost: a checkpoint
+    /// names lost messages, and its consumer skips every message up to it.
     pub(super) fn skip_lost_numbers(&mut self) -> Result<(), OpenError> {
         self.next += UNUSED_NUMBERS;
         self.append_empty_record()
@@ -146,7 +146,8 @@ impl Writer {
     /// Returns the next request and performs due syncs meanwhile. `None`: all senders are dropped.
     fn next_job(&mut self) -> Option<WriterRequest> {
         while let Some(due) = self.sync_due {
-            // Under load a request always waits, and the channel returns it also after the deadline.
+            // Under load a request always waits, and the channel returns it also after the
+            // deadline.
             if due <= Instant::now() {
                 self.sync_now();
                 break;
@@ -160,8 +161,8 @@ impl Writer {
         self.jobs.recv().ok()
     }
 
-    /// Publishes the first request and all waiting ones; returns the request that ended the group and is
-    /// still pending.
+    /// Publishes the first request and all waiting ones; returns the request that ended the group
+    /// and is still pending.
     fn gather(&mut self, first: PublishRequest) -> Option<WriterRequest> {
         let (mut bytes, mut count) = size(&first);
         self.group.push(first);
@@ -228,7 +229,8 @@ impl Writer {
         }
     }
 
-    /// Assigns a sequence to the message and adds it to the record, unless the message is a duplicate.
+    /// Assigns a sequence to the message and adds it to the record, unless the message is a
+    /// duplicate.
     fn number(
         &mut self,
         message: Arc<Message>,
@@ -328,9 +330,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Skips a range of sequence numbers if the last record or the next one is acknowledged before its
-    /// sync. A checkpoint elsewhere may name a number that a power failure removed, and numbers are never
-    /// reused. A record without messages stores durably that the loss may happen again.
+    /// Skips a range of sequence numbers if the last record or the next one is acknowledged before
+    /// its sync. A checkpoint elsewhere may name a number that a power failure removed, and numbers
+    /// are never reused. A record without messages stores durably that the loss may happen again.
     fn skip_numbers(&mut self, last: Option<MessageGroup>) -> Result<(), OpenError> {
         if last.is_some_and(|group| group.unsynced) {
             self.next += UNUSED_NUMBERS;

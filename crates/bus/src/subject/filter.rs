@@ -14,8 +14,8 @@ impl Filter {
     /// Parses a filter.
     ///
     /// # Errors
-    /// If a token is empty or contains `*` or `>` beside other characters, if `>` is not last, or if a rule
-    /// of [`check_subject`] about characters and length is violated.
+    /// If a token is empty or contains `*` or `>` beside other characters, if `>` is not last, or
+    /// if a rule of [`check_subject`] about characters and length is violated.
     pub fn parse(filter: &str) -> Result<Self, Error> {
         let last = filter.split('.').count() - 1;
         check(filter, "subject filter", |index, token| match token {

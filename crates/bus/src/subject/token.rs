@@ -1,8 +1,8 @@
 //! Token of a subject: any text, percent-encoded so that it has no special meaning for a bus.
 //!
-//! ASCII letters, digits, `_` and `-` are unchanged; every other byte of the UTF-8 text becomes `%XX`.
-//! The empty text becomes a single `%`, which is not the encoding of any other text. Encoding is
-//! injective; decoding is its inverse.
+//! ASCII letters, digits, `_` and `-` are unchanged; every other byte of the UTF-8 text becomes
+//! `%XX`. The empty text becomes a single `%`, which is not the encoding of any other text.
+//! Encoding is injective; decoding is its inverse.
 
 use std::borrow::Cow;
 
@@ -43,8 +43,8 @@ pub(crate) fn token_length(text: &str) -> usize {
 /// Returns the text of a token. A foreign token with other unencoded characters is literal.
 ///
 /// # Errors
-/// If a `%` is not followed by two hexadecimal digits, or if the bytes are not UTF-8; the text gives
-/// the position.
+/// If a `%` is not followed by two hexadecimal digits, or if the bytes are not UTF-8; the text
+/// gives the position.
 pub fn decode_token(token: &str) -> Result<Cow<'_, str>, String> {
     if token == EMPTY {
         return Ok(Cow::Borrowed(""));
@@ -53,7 +53,8 @@ pub fn decode_token(token: &str) -> Result<Cow<'_, str>, String> {
         let digits = token.as_bytes().get(offset + 1..offset + 3);
         if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
             return Err(format!(
-                "the % at byte {offset} of token {token:?} is not followed by two hexadecimal digits"
+                "the % at byte {offset} of token {token:?} is not followed by two hexadecimal \
+                 digits"
             ));
         }
     }
