@@ -1,4 +1,5 @@
-//! Instances that require attention: a list that every commit maintains, so that no scan is required.
+//! Instances that require attention: a list that every commit maintains, so that no scan is
+//! required.
 
 use orlog_model::{InstanceKey, StatusSnapshot, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,8 @@ pub struct Attention {
     reason = "`Reader` documents the errors of its methods"
 )]
 impl Reader {
-    /// Returns the instances that require an operator, at most `limit`, in key order. Reads no other rows.
+    /// Returns the instances that require an operator, at most `limit`, in key order. Reads no
+    /// other rows.
     pub fn attention(&self, limit: usize) -> Result<Vec<(InstanceKey, Attention)>, Error> {
         self.scan_rows(Table::Attention, &KeyRange::all(), limit, |key, value| {
             let (_, instance) = keys::read_instance(&mut KeyReader::of(key))?;

@@ -1,5 +1,5 @@
-//! Counts of instances, and the longest unchanged instances. Both are read from rows that are kept up to
-//! date, so their cost does not depend on the number of instances.
+//! Counts of instances, and the longest unchanged instances. Both are read from rows that are kept
+//! up to date, so their cost does not depend on the number of instances.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,8 +33,8 @@ pub struct InstanceCounts {
     pub longest_unchanged: Vec<UnchangedInstance>,
     /// Number of instances.
     pub total: u64,
-    /// Whether the counts are exact; after an unreadable instance was deleted they are not, until the store
-    /// is opened again.
+    /// Whether the counts are exact; after an unreadable instance was deleted they are not, until
+    /// the store is opened again.
     pub complete: bool,
 }
 

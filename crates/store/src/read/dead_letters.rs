@@ -23,8 +23,8 @@ pub struct DeadLetterPage {
     reason = "`Reader` documents the errors of its methods"
 )]
 impl Reader {
-    /// Returns a page of the dead letters of a tenant after an id. A page of large dead letters can be shorter than `limit`, which is
-    /// at least 1.
+    /// Returns a page of the dead letters of a tenant after an id. A page of large dead letters can
+    /// be shorter than `limit`, which is at least 1.
     pub fn dead_letter_page(
         &self,
         tenant: &TenantId,
@@ -51,8 +51,9 @@ impl Reader {
 }
 
 impl DeadLetterPage {
-    /// Merges the pages of several shards for the same query into one page. Dead letters after the id where one of them stopped
-    /// are left for the next page. A dead letter of a key-sharded tenant that several shards have is returned once.
+    /// Merges the pages of several shards for the same query into one page. Dead letters after the
+    /// id where one of them stopped are left for the next page. A dead letter of a key-sharded
+    /// tenant that several shards have is returned once.
     #[must_use]
     pub fn merged(pages: Vec<Self>, limit: usize) -> Self {
         let mut next = pages.iter().filter_map(|page| page.next).min();

@@ -18,8 +18,8 @@ use crate::table::Table;
     reason = "`Reader` documents the errors of its methods"
 )]
 impl Reader {
-    /// Returns whether the instance has applied this event within the last window before `now`. Downtime of
-    /// the store or suspension of the process does not count.
+    /// Returns whether the instance has applied this event within the last window before `now`.
+    /// Downtime of the store or suspension of the process does not count.
     pub fn is_duplicate(
         &self,
         key: &InstanceKey,
@@ -43,9 +43,9 @@ impl Reader {
         })
     }
 
-    /// Returns the time since which dedupe keys are complete: one window before `now`. After a downtime, it
-    /// is one window before the downtime, until the store has been open for a window. Older keys may be
-    /// deleted.
+    /// Returns the time since which dedupe keys are complete: one window before `now`. After a
+    /// downtime, it is one window before the downtime, until the store has been open for a window.
+    /// Older keys may be deleted.
     pub fn dedupe_horizon(&self, now: Timestamp) -> Result<Timestamp, Error> {
         self.shared.read(|tables| {
             let retained_buckets = self.retained_buckets(tables, self.at(tables, now))?;
@@ -62,8 +62,8 @@ impl Reader {
         self.keys().window()
     }
 
-    /// Counts the keys that a purge before this time would delete, for [`crate::Stats::dedupe_backlog`]. Reads
-    /// all of them.
+    /// Counts the keys that a purge before this time would delete, for
+    /// [`crate::Stats::dedupe_backlog`]. Reads all of them.
     pub fn count_expired_dedupe_keys(&self, before: Timestamp) -> Result<u64, Error> {
         let mut count = 0;
         self.scan(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| {
@@ -74,8 +74,8 @@ impl Reader {
         Ok(count)
     }
 
-    /// Returns whether a `Change::PurgeDedupe` with this time is required: keys are expired, and no purge is in
-    /// progress.
+    /// Returns whether a `Change::PurgeDedupe` with this time is required: keys are expired, and no
+    /// purge is in progress.
     pub fn is_dedupe_purge_due(&self, before: Timestamp) -> Result<bool, Error> {
         if self.shared.is_purging() {
             return Ok(false);
@@ -87,7 +87,8 @@ impl Reader {
             .is_some())
     }
 
-    /// Returns the current time and its bucket. A clock that was set back must not hide applied events.
+    /// Returns the current time and its bucket. A clock that was set back must not hide applied
+    /// events.
     fn at(&self, tables: &MergedTables, now: Timestamp) -> (Timestamp, i64) {
         let now = now.max(tables.state().latest);
         (now, self.keys().bucket(now))

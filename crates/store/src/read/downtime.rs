@@ -1,11 +1,12 @@
-//! Downtime: time in which a store is closed, or its process is suspended, does not expire dedupe keys.
+//! Downtime: time in which a store is closed, or its process is suspended, does not expire dedupe
+//! keys.
 //!
-//! Dedupe keys are in buckets as long as the window; the two newest buckets contain all keys younger
-//! than a window. After a longer downtime those two are empty, but events applied just before it are
-//! redelivered just after it, because checkpoints lag. Therefore the two newest buckets from before a
-//! downtime are also valid until the store has been open for a window. If the store is closed sooner,
-//! no key is lost: at the next opening these buckets are still among the newest, unless events were
-//! applied in two later ones.
+//! Dedupe keys are in buckets as long as the window; the two newest buckets contain all keys
+//! younger than a window. After a longer downtime those two are empty, but events applied just
+//! before it are redelivered just after it, because checkpoints lag. Therefore the two newest
+//! buckets from before a downtime are also valid until the store has been open for a window. If the
+//! store is closed sooner, no key is lost: at the next opening these buckets are still among the
+//! newest, unless events were applied in two later ones.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -25,7 +26,8 @@ const DOWNTIME_THRESHOLD: Duration = Duration::from_mins(10);
 /// Tracker of the last downtime of a store.
 #[derive(Debug)]
 pub(crate) struct DowntimeTracker {
-    /// Newest bucket for which no bucket from before a downtime is valid. Most calls read only this field.
+    /// Newest bucket for which no bucket from before a downtime is valid. Most calls read only this
+    /// field.
     clear_bucket: AtomicI64,
     /// Current awake period; `None` before the first read of the clock.
     waking: Mutex<Option<AwakePeriod>>,
@@ -35,7 +37,8 @@ pub(crate) struct DowntimeTracker {
 struct AwakePeriod {
     /// Start of the period.
     since: Timestamp,
-    /// Last time at which the store was awake, and its bucket. One update for each bucket is sufficient.
+    /// Last time at which the store was awake, and its bucket. One update for each bucket is
+    /// sufficient.
     seen: (Timestamp, i64),
     /// Valid buckets from before the downtime, the older one first.
     retained: Vec<i64>,
@@ -51,8 +54,8 @@ impl Default for DowntimeTracker {
 }
 
 impl DowntimeTracker {
-    /// Returns the buckets, in addition to the last two, that are valid at `now`, which is in `bucket`;
-    /// oldest first. `before` returns all existing buckets before a bucket, in order.
+    /// Returns the buckets, in addition to the last two, that are valid at `now`, which is in
+    /// `bucket`; oldest first. `before` returns all existing buckets before a bucket, in order.
     pub(crate) fn retained_buckets(
         &self,
         (now, bucket): (Timestamp, i64),

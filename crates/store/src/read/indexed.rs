@@ -1,7 +1,8 @@
-//! Reads of instances by index: rows of the table `index`, merged with the instances in the memtables.
+//! Reads of instances by index: rows of the table `index`, merged with the instances in the
+//! memtables.
 //!
-//! Each row that is found names a candidate. The instance itself is read, and a candidate that has changed
-//! since is skipped.
+//! Each row that is found names a candidate. The instance itself is read, and a candidate that has
+//! changed since is skipped.
 
 use std::ops::ControlFlow;
 
@@ -22,8 +23,8 @@ use crate::table::Table;
 /// Index row of a snapshot: what a scan of one index compares.
 pub(crate) type IndexRow<'a> = dyn Fn(&InstanceKey, &SnapshotHeader<'_>) -> Option<Key> + 'a;
 
-/// Condition on an indexed variable of a saga: bounds that are inclusive. A bound of another type than the
-/// value does not match.
+/// Condition on an indexed variable of a saga: bounds that are inclusive. A bound of another type
+/// than the value does not match.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VariableCondition {
     /// Name of the variable.
@@ -65,8 +66,8 @@ pub(crate) struct CandidatePage {
     reason = "`Reader` documents the errors of its methods"
 )]
 impl Reader {
-    /// Declares all indexed variables, by saga. New indexes are built in the background, and indexes that
-    /// are not declared any more are deleted.
+    /// Declares all indexed variables, by saga. New indexes are built in the background, and
+    /// indexes that are not declared any more are deleted.
     pub fn declare_indexes(&self, variables: &[(SagaName, Vec<Name>)]) -> Result<(), Error> {
         self.shared.declare_indexes(variables)
     }
@@ -81,9 +82,10 @@ impl Reader {
             .read(|tables| Ok(tables.disk().indexes().is_ready(index)))
     }
 
-    /// Returns instances that have ended, with their versions, oldest first in each saga: at most `found`,
-    /// among at most `scanned`. `ended_before` returns the end of the time for the instances of a saga, or
-    /// `None` to skip them. Instances that have ended since the last flush are not returned.
+    /// Returns instances that have ended, with their versions, oldest first in each saga: at most
+    /// `found`, among at most `scanned`. `ended_before` returns the end of the time for the
+    /// instances of a saga, or `None` to skip them. Instances that have ended since the last flush
+    /// are not returned.
     pub fn sweep_ended(
         &self,
         from: &SweepCursor,
@@ -136,8 +138,8 @@ impl Reader {
         Ok(page)
     }
 
-    /// Returns instances in the order of their last changes, also those that have changed since the last flush. `None`
-    /// while the index is built after an upgrade.
+    /// Returns instances in the order of their last changes, also those that have changed since the
+    /// last flush. `None` while the index is built after an upgrade.
     pub fn changed_since(
         &self,
         query: &ChangeQuery<'_>,
@@ -217,8 +219,8 @@ impl Reader {
             .collect())
     }
 
-    /// Returns the instances of an index range, also those whose index rows are not on disk yet: these have
-    /// their rows in the ranges `rows`. Limits: instances found, candidates read.
+    /// Returns the instances of an index range, also those whose index rows are not on disk yet:
+    /// these have their rows in the ranges `rows`. Limits: instances found, candidates read.
     pub(crate) fn candidates(
         &self,
         range: &KeyRange,
@@ -322,7 +324,8 @@ impl Reader {
         Ok(page)
     }
 
-    /// Returns the first `limit` index rows of the instances in the memtables, and one more if there is one.
+    /// Returns the first `limit` index rows of the instances in the memtables, and one more if
+    /// there is one.
     fn in_memory(
         &self,
         range: &KeyRange,

@@ -65,7 +65,8 @@ pub struct InspectPage {
 }
 
 impl Reader {
-    /// Returns the first `limit` rows of a table, as [`Reader::inspect_page`] without a limit of the scan.
+    /// Returns the first `limit` rows of a table, as [`Reader::inspect_page`] without a limit of
+    /// the scan.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], and the errors of [`Reader`].
@@ -96,10 +97,11 @@ impl Reader {
         Ok(rows)
     }
 
-    /// Returns rows of a table in key order, of one tenant or of all. Tables that belong to no tenant require all
-    /// tenants. Reads no row of another tenant, except in tables whose keys do not start with the tenant: `schedule`,
-    /// `dedupe`, `dead_letter_outbox` and `index`. Accepts the names of [`TABLES`] and the names on disk. A page of
-    /// large rows can be shorter than its limit.
+    /// Returns rows of a table in key order, of one tenant or of all. Tables that belong to no
+    /// tenant require all tenants. Reads no row of another tenant, except in tables whose keys do
+    /// not start with the tenant: `schedule`, `dedupe`, `dead_letter_outbox` and `index`. Accepts
+    /// the names of [`TABLES`] and the names on disk. A page of large rows can be shorter than its
+    /// limit.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], and the errors of [`Reader`].
@@ -388,8 +390,9 @@ fn outbox(key: &[u8], item: &WorkItem) -> Result<(Option<TenantId>, String, Valu
     Ok((Some(tenant), name, to_value(item)))
 }
 
-/// Returns a history entry with its payloads and the responses of its attempts as JSON, so that a redaction by field
-/// names applies. Of a payload that was cut, only the size is returned; a response that is not JSON is in hexadecimal.
+/// Returns a history entry with its payloads and the responses of its attempts as JSON, so that a
+/// redaction by field names applies. Of a payload that was cut, only the size is returned; a
+/// response that is not JSON is in hexadecimal.
 fn history(entry: &HistoryEntry) -> Value {
     let mut value = to_value(entry);
     let shown = |(index, payload): (usize, Option<RecordedPayload<'_>>)| {
@@ -399,7 +402,10 @@ fn history(entry: &HistoryEntry) -> Value {
         match serde_json::from_str(&payload.text) {
             Ok(Value::Object(changes)) if index == 1 && !payload.is_cut() => changes
                 .into_iter()
-                .map(|(name, change)| json!({ "vars": { name.split('[').next().unwrap_or_default(): change } }))
+                .map(|(name, change)| {
+                    let variable = name.split('[').next().unwrap_or_default();
+                    json!({ "vars": { variable: change } })
+                })
                 .collect(),
             Ok(whole) if !payload.is_cut() => whole,
             Ok(_) | Err(_) => json!({ "size": payload.size }),

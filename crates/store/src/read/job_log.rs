@@ -40,7 +40,8 @@ struct ChunkSize {
     reason = "`Reader` documents the errors of its methods"
 )]
 impl Reader {
-    /// Returns the number of the first stored line of the job log of an instance, and the number of the next line.
+    /// Returns the number of the first stored line of the job log of an instance, and the number of
+    /// the next line.
     pub fn job_log_range(&self, key: &InstanceKey) -> Result<(u64, u64), Error> {
         let range = self.row::<JobLogRange>(Table::JobLog, &self.keys().history(key, 0))?;
         Ok(range.map_or((1, 1), |range| (range.first, range.next)))
@@ -67,8 +68,8 @@ impl Reader {
         }
     }
 
-    /// Returns lines of the job log of an instance after a number, oldest first: at least `limit` if there are as many, and at most
-    /// one chunk more.
+    /// Returns lines of the job log of an instance after a number, oldest first: at least `limit`
+    /// if there are as many, and at most one chunk more.
     pub fn job_log(
         &self,
         key: &InstanceKey,
@@ -87,7 +88,8 @@ impl Reader {
                 std::slice::from_ref(&from),
                 limits,
                 |key, value| {
-                    // A chunk has up to 1000 lines: those after the last line of the page are not decoded.
+                    // A chunk has up to 1000 lines: those after the last line of the page are not
+                    // decoded.
                     if count >= limit {
                         return Ok(None);
                     }

@@ -15,8 +15,9 @@ use crate::read::indexed::{IndexRow, VariableCondition, by_status, by_variable};
 use crate::read::reader::{Reader, ScanLimits};
 use crate::table::Table;
 
-/// Query of instances. An indexed condition, or statuses, are read from an index; otherwise all instances of the
-/// tenant and the saga are read. Time ranges include their start and exclude their end.
+/// Query of instances. An indexed condition, or statuses, are read from an index; otherwise all
+/// instances of the tenant and the saga are read. Time ranges include their start and exclude their
+/// end.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct InstanceQuery {
     /// Tenant.
@@ -41,8 +42,8 @@ pub struct InstanceQuery {
     pub cursor: Option<String>,
     /// Maximum number of results. Default for 0: 100.
     pub limit: usize,
-    /// Maximum number of scanned rows. Default for 0: 100,000. A page can therefore be short without being
-    /// the last.
+    /// Maximum number of scanned rows. Default for 0: 100,000. A page can therefore be short
+    /// without being the last.
     pub scan_limit: usize,
 }
 
@@ -107,8 +108,8 @@ impl InstanceQuery {
             && within(instance.created_at, self.created_from, self.created_until)
     }
 
-    /// Returns the last row of the previous page. Its instance must belong to this tenant, because cursors are
-    /// external input.
+    /// Returns the last row of the previous page. Its instance must belong to this tenant, because
+    /// cursors are external input.
     fn resumed(&self) -> Result<Option<LastRow>, Error> {
         let Some(cursor) = &self.cursor else {
             return Ok(None);
@@ -163,8 +164,9 @@ impl FoundInstance {
 }
 
 impl Reader {
-    /// Returns the instances that match a query: ordered by value if an indexed variable is compared, by
-    /// status if statuses are given, otherwise by slot; then by saga and correlation id.
+    /// Returns the instances that match a query: ordered by value if an indexed variable is
+    /// compared, by status if statuses are given, otherwise by slot; then by saga and correlation
+    /// id.
     ///
     /// # Errors
     /// [`Error::InvalidCursor`], and the errors of [`Reader`].

@@ -32,16 +32,17 @@ pub(crate) const ROWS_PER_LOCK: usize = 256;
 /// Every method sees at least all commits before its call.
 ///
 /// # Errors
-/// Each method can fail with [`Error::Closed`] after the writer is dropped, with [`Error::Io`] if the disk
-/// fails, and with [`Error::Corrupt`] if a row cannot be read; a scan also with [`Error::Cancelled`].
+/// Each method can fail with [`Error::Closed`] after the writer is dropped, with [`Error::Io`] if
+/// the disk fails, and with [`Error::Corrupt`] if a row cannot be read; a scan also with
+/// [`Error::Cancelled`].
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(crate) shared: Arc<Shared>,
     cancellation: Cancellation,
 }
 
-/// Maximum size of the stored rows of a page, in bytes. Each list reads at most this much and one row, so that a page of
-/// large rows does not occupy memory in proportion to its number of rows.
+/// Maximum size of the stored rows of a page, in bytes. Each list reads at most this much and one
+/// row, so that a page of large rows does not occupy memory in proportion to its number of rows.
 pub(crate) const MAX_PAGE_BYTES: usize = 4 << 20;
 
 /// Limits of a scan. Each of them is at least 1.
@@ -152,8 +153,8 @@ impl Reader {
         })
     }
 
-    /// Returns the inputs buffered for an instance that is paused or has not started, with their numbers,
-    /// oldest first.
+    /// Returns the inputs buffered for an instance that is paused or has not started, with their
+    /// numbers, oldest first.
     pub fn buffered_inputs(
         &self,
         key: &InstanceKey,
@@ -162,8 +163,8 @@ impl Reader {
         self.inputs_in(&self.keys().buffered_inputs(key), limit)
     }
 
-    /// Returns the inputs of an instance that were spilled because its queue in memory was full, with their
-    /// numbers, oldest first.
+    /// Returns the inputs of an instance that were spilled because its queue in memory was full,
+    /// with their numbers, oldest first.
     pub fn spilled_inputs(
         &self,
         key: &InstanceKey,
@@ -181,8 +182,8 @@ impl Reader {
         })
     }
 
-    /// Returns the instances with buffered or spilled inputs after a key, in key order, with one lookup for each
-    /// instance.
+    /// Returns the instances with buffered or spilled inputs after a key, in key order, with one
+    /// lookup for each instance.
     pub fn buffered_keys(
         &self,
         after: Option<&InstanceKey>,
@@ -228,7 +229,8 @@ impl Reader {
         )
     }
 
-    /// Returns the dead letters of a tenant after an id, in id order, which is approximately chronological.
+    /// Returns the dead letters of a tenant after an id, in id order, which is approximately
+    /// chronological.
     pub fn dead_letters(
         &self,
         tenant: &TenantId,
@@ -264,8 +266,8 @@ impl Reader {
         Ok(instance.is_some_and(|instance| instance.pending_work.iter().any(awaits)))
     }
 
-    /// Returns the dead letters after a sequence number whose copies are not on the bus yet, in the order
-    /// in which they were stored.
+    /// Returns the dead letters after a sequence number whose copies are not on the bus yet, in the
+    /// order in which they were stored.
     pub fn unpublished_dead_letters(
         &self,
         after: u64,
@@ -359,8 +361,8 @@ impl Reader {
             .items)
     }
 
-    /// Reads the rows of ranges, in key order, until a limit is reached. `read` returns `None` for a row that does
-    /// not match.
+    /// Reads the rows of ranges, in key order, until a limit is reached. `read` returns `None` for
+    /// a row that does not match.
     pub(crate) fn scan_page<T>(
         &self,
         table: Table,

@@ -44,7 +44,8 @@ pub struct SweepPage<T> {
     reason = "`Reader` documents the errors of its methods"
 )]
 impl Reader {
-    /// Returns the tasks, among at most `scanned`, whose instance was deleted or has been restarted since.
+    /// Returns the tasks, among at most `scanned`, whose instance was deleted or has been restarted
+    /// since.
     pub fn sweep_tasks(
         &self,
         from: &SweepCursor,

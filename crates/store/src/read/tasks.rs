@@ -30,8 +30,8 @@ pub struct TaskQuery {
     pub cursor: Option<String>,
     /// Maximum number of results. Default for 0: 100.
     pub limit: usize,
-    /// Maximum number of scanned rows in each slot. Default for 0: 100,000. A page can therefore be short
-    /// without being the last.
+    /// Maximum number of scanned rows in each slot. Default for 0: 100,000. A page can therefore be
+    /// short without being the last.
     pub scan_limit: usize,
 }
 

@@ -87,8 +87,8 @@ impl Reader {
         })
     }
 
-    /// Returns the timers after `after`, or the first ones, in the order (due time, slot, instance, name,
-    /// token).
+    /// Returns the timers after `after`, or the first ones, in the order (due time, slot, instance,
+    /// name, token).
     pub fn timers_after(
         &self,
         after: Option<(&InstanceKey, &Timer)>,
@@ -147,8 +147,8 @@ impl Reader {
         })
     }
 
-    /// Returns the number of armed timers that are due at `now`, at most `limit`, and the earliest due
-    /// time.
+    /// Returns the number of armed timers that are due at `now`, at most `limit`, and the earliest
+    /// due time.
     pub fn timers_overdue(
         &self,
         now: Timestamp,
