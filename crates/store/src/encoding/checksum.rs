@@ -1,7 +1,7 @@
 //! Checksum of a row of the tables: CRC-32 of table, key and value, appended to the value.
 //!
-//! The layer of the tables adds it to every row and verifies it in every read, so no table can bypass
-//! it. The journal has checksums of its own, so the memtable has none.
+//! The layer of the tables adds it to every row and verifies it in every read, so no table can
+//! bypass it. The journal has checksums of its own, so the memtable has none.
 
 use crate::table::Table;
 

@@ -13,7 +13,8 @@ const BY_CHANGE: u8 = 1;
 /// (`BY_VARIABLE`, saga, variable, tenant, value, correlation).
 const BY_VARIABLE: u8 = 2;
 
-/// Number of bytes of a text that are indexed. Longer texts with the same start are equal in the index.
+/// Number of bytes of a text that are indexed. Longer texts with the same start are equal in the
+/// index.
 const TEXT_BYTES: usize = 64;
 
 /// Value of an indexed variable. Values are ordered by type, then by value.
@@ -53,8 +54,8 @@ pub(crate) fn status(key: &InstanceKey, status: Status) -> Key {
         .finish()
 }
 
-/// Returns the range of the instances of a tenant with a status, optionally of one saga, whose correlation id
-/// starts with `prefix`.
+/// Returns the range of the instances of a tenant with a status, optionally of one saga, whose
+/// correlation id starts with `prefix`.
 pub(crate) fn status_range(
     tenant: &TenantId,
     status: Status,
@@ -135,8 +136,8 @@ pub(crate) fn of_variable(saga: &SagaName, name: &Name) -> KeyWriter {
     key
 }
 
-/// Returns the range of the instances of a saga with a value between `lower` and `upper`, inclusive. A
-/// missing bound is the first or last value of the type of the other one.
+/// Returns the range of the instances of a saga with a value between `lower` and `upper`,
+/// inclusive. A missing bound is the first or last value of the type of the other one.
 pub(crate) fn variable_range(
     tenant: &TenantId,
     (saga, name): (&SagaName, &Name),

@@ -70,8 +70,8 @@ impl KeyEncoder {
             .finish()
     }
 
-    /// Returns the key of a history entry. Also the key of a buffered input: its number replaces the
-    /// version.
+    /// Returns the key of a history entry. Also the key of a buffered input: its number replaces
+    /// the version.
     pub(crate) fn history(&self, key: &InstanceKey, version: u64) -> Key {
         history(&self.instance(key), version)
     }
@@ -114,7 +114,8 @@ impl KeyEncoder {
         }
     }
 
-    /// Returns the key of a task. Tasks are in the slot of their instance, in the order of their ids.
+    /// Returns the key of a task. Tasks are in the slot of their instance, in the order of their
+    /// ids.
     pub(crate) fn task(&self, instance: &InstanceKey, id: Uuid) -> Key {
         of_task(self.slots.slot_of(instance), &instance.tenant, id).finish()
     }
@@ -132,8 +133,8 @@ impl KeyEncoder {
             .map_or(0..SLOTS, |slot| slot.0..slot.0 + 1)
     }
 
-    /// Returns the ranges of the instances of a tenant, optionally of one saga, whose correlation id starts
-    /// with `prefix`.
+    /// Returns the ranges of the instances of a tenant, optionally of one saga, whose correlation
+    /// id starts with `prefix`.
     pub(crate) fn instances(
         &self,
         tenant: &TenantId,
@@ -247,7 +248,8 @@ pub(crate) fn timers_until(until: Timestamp) -> KeyRange {
     }
 }
 
-/// Returns a cursor to the timers of a tenant from `row` on. It does not reveal the tenant of that row.
+/// Returns a cursor to the timers of a tenant from `row` on. It does not reveal the tenant of that
+/// row.
 pub(crate) fn timer_cursor(tenant: &TenantId, row: &[u8]) -> Result<Key, Error> {
     let mut fields = KeyReader::of(row);
     let due = fields.i64()?;
@@ -329,8 +331,8 @@ pub(crate) fn checkpoint(source: &CheckpointKey) -> Key {
         .finish()
 }
 
-/// Returns the key of a dead letter. Dead letters are in the slot of the tenant name, for key-sharded
-/// tenants too, because not every dead letter has an instance.
+/// Returns the key of a dead letter. Dead letters are in the slot of the tenant name, for
+/// key-sharded tenants too, because not every dead letter has an instance.
 pub(crate) fn dead_letter(tenant: &TenantId, id: Uuid) -> Key {
     home(tenant).fixed(id.as_bytes()).finish()
 }

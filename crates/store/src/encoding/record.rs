@@ -1,8 +1,8 @@
 //! Journal record of a commit: row operations, and the state of the store after them.
 //!
-//! Layout, little endian: format u8 · state (sequence u64, outbox depth u64, latest i64) · operations.
-//! An operation: kind << 6 | table u8 · key length u16 · key · value length u32 · value (no value if
-//! the row is deleted).
+//! Layout, little endian: format u8 · state (sequence u64, outbox depth u64, latest i64) ·
+//! operations. An operation: kind << 6 | table u8 · key length u16 · key · value length u32 · value
+//! (no value if the row is deleted).
 
 use orlog_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -27,8 +27,8 @@ pub(crate) struct StoreState {
     pub(crate) outbox_depth: u64,
     /// Latest commit time, so that a clock that is set back expires no dedupe key.
     pub(crate) latest: Timestamp,
-    /// Outbox rows by kind of work, in key order. Not part of a record: the counts are updated when its
-    /// operations are applied.
+    /// Outbox rows by kind of work, in key order. Not part of a record: the counts are updated when
+    /// its operations are applied.
     pub(crate) by_kind: [u64; 4],
 }
 

@@ -1,8 +1,8 @@
 //! Keys as tuples whose byte order is the order of their fields.
 //!
-//! Text: the bytes, 0x00 as 0x00FF, then 0x0000. Unsigned numbers: big endian. Signed: big endian with
-//! the sign bit flipped. If a tuple is a prefix of another one, field by field, its bytes are a prefix
-//! too.
+//! Text: the bytes, 0x00 as 0x00FF, then 0x0000. Unsigned numbers: big endian. Signed: big endian
+//! with the sign bit flipped. If a tuple is a prefix of another one, field by field, its bytes are
+//! a prefix too.
 
 use std::borrow::Cow;
 

@@ -45,8 +45,8 @@ pub(crate) fn decode<'de, T: Deserialize<'de>>(table: Table, bytes: &'de [u8]) -
     }
 }
 
-/// Returns `None` for a row that cannot be read, so that a scan continues. The instance of the row is
-/// quarantined when it is loaded.
+/// Returns `None` for a row that cannot be read, so that a scan continues. The instance of the row
+/// is quarantined when it is loaded.
 pub(crate) fn readable<T>(row: Result<T, Error>) -> Result<Option<T>, Error> {
     match row {
         Err(error) if error.is_damage() => Ok(None),
@@ -54,8 +54,8 @@ pub(crate) fn readable<T>(row: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Definition source to write, as bytes. Sources were strings before WebAssembly modules were supported; values of both
-/// kinds can be read.
+/// Definition source to write, as bytes. Sources were strings before WebAssembly modules were
+/// supported; values of both kinds can be read.
 pub(crate) struct DefinitionSourceRef<'a>(pub(crate) &'a [u8]);
 
 /// Definition source that was read.
