@@ -19,12 +19,12 @@ use crate::store_dir::StoreDir;
 /// Running threads. Drop stops them and joins them.
 #[derive(Debug)]
 pub(crate) struct Background {
-    /// One sender for each thread; a thread ends when its sender is dropped. The first one belongs to the
-    /// flusher.
+    /// One sender for each thread; a thread ends when its sender is dropped. The first one belongs
+    /// to the flusher.
     wakers: Vec<SyncSender<()>>,
     threads: Vec<JoinHandle<()>>,
-    /// Sender of the snapshot thread. Drop does not join this thread, because it may be in a network call.
-    /// A snapshot that it saves is valid under any later owner.
+    /// Sender of the snapshot thread. Drop does not join this thread, because it may be in a
+    /// network call. A snapshot that it saves is valid under any later owner.
     snapshots: Option<SyncSender<()>>,
 }
 
@@ -105,7 +105,8 @@ impl Background {
     /// Notifies the flusher that a memtable is ready.
     pub(crate) fn wake_flusher(&self) {
         if let Some(waker) = self.wakers.first() {
-            // If the channel is full, a wake-up is already pending; if it is closed, the thread is stopping.
+            // If the channel is full, a wake-up is already pending; if it is closed, the thread is
+            // stopping.
             waker.try_send(()).ok();
         }
     }

@@ -1,12 +1,13 @@
 //! Cancellation of the reads of a request.
 //!
-//! A request that has timed out, or whose client has gone, must not go on reading: its scan competes with
-//! the commits.
+//! A request that has timed out, or whose client has gone, must not go on reading: its scan
+//! competes with the commits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Cancellation of the readers that [`Reader::with_cancellation`](crate::Reader::with_cancellation) returns.
+/// Cancellation of the readers that [`Reader::with_cancellation`](crate::Reader::with_cancellation)
+/// returns.
 #[derive(Clone, Debug, Default)]
 pub struct Cancellation(Arc<AtomicBool>);
 
@@ -22,8 +23,8 @@ impl Cancellation {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns a guard that cancels the reads when it is dropped: the request has ended, timed out, or lost its
-    /// client.
+    /// Returns a guard that cancels the reads when it is dropped: the request has ended, timed out,
+    /// or lost its client.
     #[must_use]
     pub fn on_drop(&self) -> CancelOnDrop {
         CancelOnDrop(self.clone())

@@ -1,8 +1,9 @@
 //! Consistent copies of several stores as of one moment, while commits continue.
 //!
-//! A copy contains no effect without its cause in another store (a message of a saga that another shard
-//! received). The tables are flushed and then copied without a pause; the few commits between the flush
-//! and the moment go into the journals of the copies. Commits are blocked only at the moment itself.
+//! A copy contains no effect without its cause in another store (a message of a saga that another
+//! shard received). The tables are flushed and then copied without a pause; the few commits between
+//! the flush and the moment go into the journals of the copies. Commits are blocked only at the
+//! moment itself.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ pub struct StoreCopy {
 }
 
 /// Copies stores, each into its new directory, as of the moment at which `moment` is called, while
-/// commits continue. During that call no store commits; the call must not read a store. The copies can
-/// be opened as stores.
+/// commits continue. During that call no store commits; the call must not read a store. The copies
+/// can be opened as stores.
 ///
 /// # Errors
 /// See [`Reader`]; [`Error::Full`] if there is no space for a copy; [`Error::Mismatch`] if a store

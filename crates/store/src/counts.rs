@@ -1,5 +1,5 @@
-//! Numbers of instances by saga, definition and status: rows of the table `count`, which each group commit
-//! updates once for each number that changes.
+//! Numbers of instances by saga, definition and status: rows of the table `count`, which each group
+//! commit updates once for each number that changes.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -47,7 +47,8 @@ impl CountChanges {
         self.0.clear();
     }
 
-    /// Notes that an instance changed, started (`before` is `None`) or was deleted (`after` is `None`).
+    /// Notes that an instance changed, started (`before` is `None`) or was deleted (`after` is
+    /// `None`).
     pub(crate) fn note(
         &mut self,
         key: &InstanceKey,

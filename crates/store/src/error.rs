@@ -9,7 +9,8 @@ use crate::table::TABLES;
 /// Error of a store operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no space. Nothing was committed; the same group can be retried after space is freed.
+    /// There is no space. Nothing was committed; the same group can be retried after space is
+    /// freed.
     #[error("no space in {}: {reason}", path.display())]
     Full {
         /// File or directory that cannot grow.
@@ -17,8 +18,8 @@ pub enum Error {
         /// Cause and remedy.
         reason: String,
     },
-    /// The journal cannot create a segment, for example because the process has no free file descriptor. Nothing
-    /// was committed; retry the same group.
+    /// The journal cannot create a segment, for example because the process has no free file
+    /// descriptor. Nothing was committed; retry the same group.
     #[error("{reason}; nothing was committed")]
     Rotation {
         /// Cause.
@@ -26,7 +27,8 @@ pub enum Error {
     },
     /// A name is too long for a key. Nothing was committed, and this group can never be committed.
     #[error(
-        "a key of table {table} would be {length} bytes long, the limit is {limit}; shorten the names in it"
+        "a key of table {table} would be {length} bytes long, the limit is {limit}; shorten the \
+         names in it"
     )]
     KeyTooLong {
         /// Table.
@@ -45,7 +47,10 @@ pub enum Error {
         limit: u64,
     },
     /// A newer release wrote the files. Nothing was changed; use that release.
-    #[error("{} has store format {found}, this release supports up to {supported}; upgrade orlog", path.display())]
+    #[error(
+        "{} has store format {found}, this release supports up to {supported}; upgrade orlog",
+        path.display()
+    )]
     NewerFormat {
         /// File or directory.
         path: PathBuf,
@@ -69,7 +74,10 @@ pub enum Error {
         reason: String,
     },
     /// A row of the tables does not match its checksum.
-    #[error("{}: the row {key} of table {table} is damaged: it does not match its checksum", path.display())]
+    #[error(
+        "{}: the row {key} of table {table} is damaged: it does not match its checksum",
+        path.display()
+    )]
     Damaged {
         /// Directory of the tables.
         path: PathBuf,
@@ -78,8 +86,8 @@ pub enum Error {
         /// Key of the row.
         key: String,
     },
-    /// Durable commits are missing. Nothing was changed. Restore the missing files or a backup, or open the
-    /// store with [`crate::Options::accept_data_loss`].
+    /// Durable commits are missing. Nothing was changed. Restore the missing files or a backup, or
+    /// open the store with [`crate::Options::accept_data_loss`].
     #[error("{} lost durable data: {reason}", path.display())]
     Lost {
         /// Directory of the store.
@@ -87,7 +95,8 @@ pub enum Error {
         /// Missing part.
         reason: String,
     },
-    /// The disk failed and its content is unknown. Call [`crate::Writer::recover`], or reopen the store.
+    /// The disk failed and its content is unknown. Call [`crate::Writer::recover`], or reopen the
+    /// store.
     #[error("store is blocked by an earlier failure; reopen it: {cause}")]
     Poisoned {
         /// Failure.
@@ -106,8 +115,8 @@ pub enum Error {
         /// Error of the log.
         reason: String,
     },
-    /// Another owner writes the log now. No further commit succeeds here: stop, and leave the shard to its
-    /// owner.
+    /// Another owner writes the log now. No further commit succeeds here: stop, and leave the shard
+    /// to its owner.
     #[error("shard ownership lost: {reason}")]
     Fenced {
         /// Evidence of the new owner.
@@ -117,8 +126,9 @@ pub enum Error {
     },
     /// The log lacks the end of this copy, or the last recorded claim.
     #[error(
-        "OR0061: the log of the shard ends at entry {found}, but lacks the acknowledged entry {acknowledged}: the servers have lost the end of it; \
-         restore their storage. To continue with the remaining entries, move the store directory away and start once with \
+        "OR0061: the log of the shard ends at entry {found}, but lacks the acknowledged entry \
+         {acknowledged}: the servers have lost the end of it; restore their storage. To continue \
+         with the remaining entries, move the store directory away and start once with \
          --accept-data-loss"
     )]
     LogLost {
@@ -193,8 +203,8 @@ impl Error {
         )
     }
 
-    /// Returns whether the store can continue; if not, it must be recovered. A closed store is not damaged: a
-    /// background thread may find it closed while the writer recovers it.
+    /// Returns whether the store can continue; if not, it must be recovered. A closed store is not
+    /// damaged: a background thread may find it closed while the writer recovers it.
     pub(crate) fn is_recoverable(&self) -> bool {
         !matches!(
             self,
@@ -244,7 +254,8 @@ impl From<orlog_journal::Error> for Error {
                 expected,
             } => {
                 let reason = format!(
-                    "the journal ends at commit {last}, but commit {expected} was durable; its last segments are missing"
+                    "the journal ends at commit {last}, but commit {expected} was durable; its \
+                     last segments are missing"
                 );
                 Error::Lost { path, reason }
             }

@@ -1,9 +1,9 @@
 //! Flush: writes a memtable to the tables on disk.
 //!
-//! The active memtable becomes immutable. One durable transaction writes it in key order together with
-//! its position; then the memtable is dropped and the journal is truncated. A crash in between repeats
-//! the flush or nothing: replay starts after the position in the tables. A thread that requires space
-//! flushes; a mutex admits one thread and blocks the others.
+//! The active memtable becomes immutable. One durable transaction writes it in key order together
+//! with its position; then the memtable is dropped and the journal is truncated. A crash in between
+//! repeats the flush or nothing: replay starts after the position in the tables. A thread that
+//! requires space flushes; a mutex admits one thread and blocks the others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,7 +62,8 @@ impl Shared {
         self.change_indexes(|disk| disk.indexes().advance(disk.tables(), self.variables))
     }
 
-    /// Changes the indexes, unless `change` returns `None`; returns whether it did. No flush runs meanwhile.
+    /// Changes the indexes, unless `change` returns `None`; returns whether it did. No flush runs
+    /// meanwhile.
     fn change_indexes(
         &self,
         change: impl FnOnce(&StoreDir) -> Result<Option<(Indexes, IndexChanges)>, Error>,
@@ -97,8 +98,8 @@ impl Shared {
         })
     }
 
-    /// Ensures memtable space for a group: if both memtables are full, the commit waits for the flush.
-    /// Returns whether a memtable became immutable.
+    /// Ensures memtable space for a group: if both memtables are full, the commit waits for the
+    /// flush. Returns whether a memtable became immutable.
     pub(crate) fn wait_for_memtable_space(&self) -> Result<bool, Error> {
         let mut is_frozen = false;
         while self.read(|tables| Ok(self.is_full(tables)))? {
@@ -109,7 +110,8 @@ impl Shared {
         Ok(is_frozen)
     }
 
-    /// Makes the active memtable immutable if it is full and no other is immutable; returns whether it did.
+    /// Makes the active memtable immutable if it is full and no other is immutable; returns whether
+    /// it did.
     pub(crate) fn freeze_if_full(&self) -> Result<bool, Error> {
         let due = self.read(|tables| Ok(self.is_full(tables) && tables.immutable().is_none()))?;
         if due {
@@ -122,8 +124,8 @@ impl Shared {
         tables.active().bytes() >= self.memtable_bytes
     }
 
-    /// Flushes the immutable memtable, and the active one if it is old enough. Returns the time of the next
-    /// check.
+    /// Flushes the immutable memtable, and the active one if it is old enough. Returns the time of
+    /// the next check.
     pub(crate) fn run_maintenance(&self) -> Result<Option<Instant>, Error> {
         let due = |tables: &MergedTables| {
             tables
@@ -165,7 +167,10 @@ pub(crate) fn maintenance_loop(shared: &Arc<Shared>, wake: &std::sync::mpsc::Rec
             }
             Err(error) => {
                 if failure.is_due(&error.to_string(), Instant::now()) {
-                    tracing::warn!(%error, "memtable flush failed; commits continue until the memtable is full");
+                    tracing::warn!(
+                        %error,
+                        "memtable flush failed; commits continue until the memtable is full"
+                    );
                 }
                 None
             }
@@ -173,7 +178,8 @@ pub(crate) fn maintenance_loop(shared: &Arc<Shared>, wake: &std::sync::mpsc::Rec
     }
 }
 
-/// Failure that was logged last. Each commit repeats a flush that failed, and all of them can have one cause.
+/// Failure that was logged last. Each commit repeats a flush that failed, and all of them can have
+/// one cause.
 #[derive(Default)]
 struct LoggedFailure(Option<(String, Instant)>);
 

@@ -1,11 +1,12 @@
 //! Indexes of instances: rows of the table `index` that are derived from the snapshots.
 //!
-//! A flush compares the old and the new snapshot of each instance in the memtable and changes the index rows
-//! that differ. So a transition costs nothing, and an instance that changed several times since the last
-//! flush is indexed once. A query adds the instances of the memtables and verifies each row that it finds
-//! (`read/indexed.rs`).
+//! A flush compares the old and the new snapshot of each instance in the memtable and changes the
+//! index rows that differ. So a transition costs nothing, and an instance that changed several
+//! times since the last flush is indexed once. A query adds the instances of the memtables and
+//! verifies each row that it finds (`read/indexed.rs`).
 //!
-//! A new index is built in the background, some instances at a time, while flushes already maintain it.
+//! A new index is built in the background, some instances at a time, while flushes already maintain
+//! it.
 
 use std::ops::ControlFlow;
 
@@ -27,11 +28,12 @@ use crate::tables::{IndexChanges, RowAccess, Tables};
 /// Number of rows that one step of a build reads or deletes.
 const BUILD_STEP: usize = 4096;
 
-/// Prefix of the indexed names of the parts of the business reference. The name of a variable contains no dot.
+/// Prefix of the indexed names of the parts of the business reference. The name of a variable
+/// contains no dot.
 const REFERENCE_PREFIX: &str = "reference.";
 
-/// Function that reads variables from the state of a program: one value for each name, `None` for a variable
-/// that is missing or is neither a boolean, a number nor text.
+/// Function that reads variables from the state of a program: one value for each name, `None` for a
+/// variable that is missing or is neither a boolean, a number nor text.
 pub type VariableReader = fn(state: &[u8], names: &[&str]) -> Vec<Option<IndexedValue>>;
 
 /// Index.
@@ -102,7 +104,8 @@ impl Indexes {
         (next != *self).then_some(next)
     }
 
-    /// Returns the index changes that the rows of a memtable cause, compared with the tables below it.
+    /// Returns the index changes that the rows of a memtable cause, compared with the tables below
+    /// it.
     ///
     /// A damaged snapshot has no index rows here: those that it had remain, and a query skips them.
     pub(crate) fn changes(
@@ -139,7 +142,8 @@ impl Indexes {
         Ok(changes)
     }
 
-    /// Builds or removes a part of the first index that is not ready: returns the progress and the changes.
+    /// Builds or removes a part of the first index that is not ready: returns the progress and the
+    /// changes.
     pub(crate) fn advance(
         &self,
         tables: &dyn Tables,
@@ -169,8 +173,8 @@ impl Indexes {
     }
 }
 
-/// Adds the rows of an index for some instances after the key `after`. Returns the last one; `None` after the
-/// last instance.
+/// Adds the rows of an index for some instances after the key `after`. Returns the last one; `None`
+/// after the last instance.
 fn build(
     tables: &dyn Tables,
     index: &Index,

@@ -38,12 +38,12 @@ impl StoreInfo {
     }
 }
 
-/// Reads information about the store in the directory `dir` without opening it: it changes nothing and
-/// takes no lock. Reads the journal record by record. Returns `None` if there is no store.
+/// Reads information about the store in the directory `dir` without opening it: it changes nothing
+/// and takes no lock. Reads the journal record by record. Returns `None` if there is no store.
 ///
 /// # Errors
-/// [`Error::Lost`] if it contradicts the expected position; [`Error::NewerFormat`], [`Error::Corrupt`], [`Error::DamagedJournal`],
-/// [`Error::Damaged`], [`Error::Io`].
+/// [`Error::Lost`] if it contradicts the expected position; [`Error::NewerFormat`],
+/// [`Error::Corrupt`], [`Error::DamagedJournal`], [`Error::Damaged`], [`Error::Io`].
 pub fn read_info(
     dir: &Path,
     expected: Option<DurablePosition>,

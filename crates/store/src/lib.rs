@@ -4,17 +4,19 @@
 //! - A group of [changes](orlog_model::Change) is committed atomically. When [`Writer::commit`]
 //!   returns, every [`Reader`] sees it, and it is durable according to [`Durability`].
 //! - One [`Writer`] that cannot be cloned, any number of [`Reader`]s, from any thread.
-//! - A full disk rejects commits ([`Error::Full`]) and loses none. Commits succeed again after space is
-//!   freed.
-//! - A store of a newer release is rejected ([`Error::NewerFormat`]); a store of an older format too.
+//! - A full disk rejects commits ([`Error::Full`]) and loses none. Commits succeed again after
+//!   space is freed.
+//! - A store of a newer release is rejected ([`Error::NewerFormat`]); a store of an older format
+//!   too.
 //! - A store that follows a [`CommitLog`] ([`open_replicated`]) has no state of its own: a commit
-//!   counts after it is in the log. Any machine can take over the shard from the log, and a previous
-//!   owner cannot commit ([`Error::Fenced`]).
+//!   counts after it is in the log. Any machine can take over the shard from the log, and a
+//!   previous owner cannot commit ([`Error::Fenced`]).
 //!
-//! Implementation: a commit appends one record to a journal and applies it to a memtable. A background
-//! thread flushes the memtable to the tables in key order; readers merge both. Opening replays the
-//! unflushed records. The table engine is behind a trait (`tables.rs`): MDBX, or memory in tests
-//! (feature `memory`). See also: `translate.rs` (changes to rows), `merged.rs` (the merge), `flush.rs`.
+//! Implementation: a commit appends one record to a journal and applies it to a memtable. A
+//! background thread flushes the memtable to the tables in key order; readers merge both. Opening
+//! replays the unflushed records. The table engine is behind a trait (`tables.rs`): MDBX, or memory
+//! in tests (feature `memory`). See also: `translate.rs` (changes to rows), `merged.rs` (the
+//! merge), `flush.rs`.
 
 mod background;
 mod cancellation;

@@ -1,7 +1,7 @@
 //! Tables on disk: one MDBX environment. Only this file and `mdbx/inspect.rs` use libmdbx.
 //!
-//! Pitfalls that the code avoids: a commit that returns `Ok(true)` has committed nothing; MDBX splits
-//! pages at the insertion point by default, which halves the fill of random keys; a full map
+//! Pitfalls that the code avoids: a commit that returns `Ok(true)` has committed nothing; MDBX
+//! splits pages at the insertion point by default, which halves the fill of random keys; a full map
 //! invalidates the transaction.
 
 pub(crate) mod inspect;
@@ -37,8 +37,8 @@ const NO_SPACE: [i32; 2] = [28, 122];
 /// Maximum number of tables of an environment.
 const MAX_TABLES: u64 = 32;
 
-/// Maximum number of concurrent read transactions. More than the threads of a process that read: the
-/// runtime has 512 threads for blocking work, a few workers and a few threads for each store.
+/// Maximum number of concurrent read transactions. More than the threads of a process that read:
+/// the runtime has 512 threads for blocking work, a few workers and a few threads for each store.
 const MAX_READERS: u32 = 1024;
 
 /// Number of damaged rows of a store that are logged.
@@ -85,8 +85,8 @@ impl Mdbx {
         })
     }
 
-    /// Writes the rows of one table. A cursor moves to the next key of the same page without another
-    /// descent of the tree.
+    /// Writes the rows of one table. A cursor moves to the next key of the same page without
+    /// another descent of the tree.
     fn flush_table(
         &self,
         txn: &Transaction<'_, RW, NoWriteMap>,
@@ -411,8 +411,8 @@ fn handles(db: &Database<NoWriteMap>) -> libmdbx::Result<Vec<libmdbx::Table<'sta
         txn.prime_for_permaopen(txn.create_table(Some(table.name()), TableFlags::empty())?);
     }
     let (_, tables) = txn.commit_and_rebind_open_dbs()?;
-    // SAFETY: a handle is a number that the environment resolves. `Mdbx` owns both, and lends a handle no
-    // longer than itself.
+    // SAFETY: a handle is a number that the environment resolves. `Mdbx` owns both, and lends a
+    // handle no longer than itself.
     Ok(unsafe {
         std::mem::transmute::<Vec<libmdbx::Table<'_>>, Vec<libmdbx::Table<'static>>>(tables)
     })
@@ -429,7 +429,8 @@ fn translated(action: &'static str, path: &Path, error: MdbxError) -> Error {
     };
     match error {
         MdbxError::MapFull => full(
-            "the tables have reached the maximum size; raise it (`store.max_size`) and restart the node",
+            "the tables have reached the maximum size; raise it (`store.max_size`) and restart the \
+             node",
         ),
         MdbxError::UnableExtendMapsize => {
             full("the tables cannot grow; free disk space or address space")

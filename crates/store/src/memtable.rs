@@ -1,8 +1,8 @@
 //! Memtable: committed rows that are not yet flushed to the tables on disk.
 //!
 //! Keys and values are slices of the records that contain them. A record is one allocation, and
-//! dropping a memtable frees records, not rows: with two million small boxes, glibc paused for 0.1 s
-//! during cleanup.
+//! dropping a memtable frees records, not rows: with two million small boxes, glibc paused for 0.1
+//! s during cleanup.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
@@ -18,7 +18,8 @@ use crate::error::Error;
 use crate::replication::follower::{EntryId, RecordPosition};
 use crate::table::Table;
 
-/// Memory overhead of a memtable row in addition to its part of the record: its tree node, in bytes.
+/// Memory overhead of a memtable row in addition to its part of the record: its tree node, in
+/// bytes.
 const ROW_BYTES: usize = 96;
 
 /// Memtable entry of a key.
@@ -125,8 +126,8 @@ impl Memtable {
         self.tables.iter().map(BTreeMap::len).sum()
     }
 
-    /// Updates the counters that no record contains. A written work item or timer did not exist before; a
-    /// deleted one did.
+    /// Updates the counters that no record contains. A written work item or timer did not exist
+    /// before; a deleted one did.
     fn count(&mut self, op: RowOp<'_>, store_state: &mut StoreState) {
         let kind = |key: &[u8]| {
             key.first()
@@ -176,7 +177,8 @@ impl Memtable {
             }
             MapEntry::Occupied(mut map_entry) => {
                 let entry = match (map_entry.get(), entry) {
-                    // A new row remains new, and a row that may hide an older one continues to hide it.
+                    // A new row remains new, and a row that may hide an older one continues to hide
+                    // it.
                     (MemtableEntry::New(_), MemtableEntry::Put(value)) => MemtableEntry::New(value),
                     (
                         MemtableEntry::Put(_) | MemtableEntry::Tombstone,

@@ -14,26 +14,28 @@ pub struct Options {
     pub slots: SlotAssigner,
     /// Durability of a commit.
     pub durability: Durability,
-    /// Minimum time for which dedupe keys are stored. Fixed when a store is created; later values are
-    /// ignored with a warning.
+    /// Minimum time for which dedupe keys are stored. Fixed when a store is created; later values
+    /// are ignored with a warning.
     pub dedupe_window: Duration,
     /// Whether each commit writes the change feed, for [`crate::Reader::feed`].
     pub feed: bool,
     /// Maximum size of the tables, in bytes. Only address space is reserved.
     pub max_bytes: u64,
-    /// Size of the file pages in memory of the process, in bytes, above which a flush releases the pages of the tables.
+    /// Size of the file pages in memory of the process, in bytes, above which a flush releases the
+    /// pages of the tables.
     pub resident_bytes: u64,
-    /// Size in bytes at which the memtable is flushed. Memory use is at most twice this value, plus one
-    /// group.
+    /// Size in bytes at which the memtable is flushed. Memory use is at most twice this value, plus
+    /// one group.
     pub memtable_bytes: usize,
     /// Age of the oldest row at which the memtable is flushed.
     pub memtable_max_age: Duration,
     /// Size of a journal segment, in bytes.
     pub journal_segment_bytes: u64,
-    /// Commit that an existing store must contain; `None` if the store may be new. Not used by a store that
-    /// follows a log.
+    /// Commit that an existing store must contain; `None` if the store may be new. Not used by a
+    /// store that follows a log.
     pub expected: Option<DurablePosition>,
-    /// Reader of the variables that [`crate::Reader::declare_indexes`] names. By default it finds none.
+    /// Reader of the variables that [`crate::Reader::declare_indexes`] names. By default it finds
+    /// none.
     pub variables: VariableReader,
     /// Whether a store that lost durable commits is opened without them.
     pub accept_data_loss: bool,
@@ -44,8 +46,8 @@ pub struct Options {
 pub enum Durability {
     /// Durable before the commit returns.
     Sync,
-    /// Durable at most this long after the commit returned. A power failure loses later commits, but never
-    /// consistency.
+    /// Durable at most this long after the commit returned. A power failure loses later commits,
+    /// but never consistency.
     Interval(Duration),
 }
 

@@ -1,9 +1,9 @@
 //! Detects a store that is missing, replaced or shortened, before anything is written.
 //!
-//! The tables contain commits that were durable in the journal, and the owner of the store keeps its
-//! identity and a recent durable position elsewhere ([`Options::expected`]). A store that contradicts
-//! them lost data. It is opened only if the loss is accepted; a journal that cannot be continued is then
-//! moved aside, never deleted.
+//! The tables contain commits that were durable in the journal, and the owner of the store keeps
+//! its identity and a recent durable position elsewhere ([`Options::expected`]). A store that
+//! contradicts them lost data. It is opened only if the loss is accepted; a journal that cannot be
+//! continued is then moved aside, never deleted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub(crate) fn check_tables(dir: &Path, expected: Option<DurablePosition>) -> Res
     })
 }
 
-/// Checks that the journal with this identity and last commit contains the expected commit and those of the
-/// tables.
+/// Checks that the journal with this identity and last commit contains the expected commit and
+/// those of the tables.
 pub(crate) fn check_journal(
     dir: &Path,
     (identity, last): ([u8; 16], u64),
@@ -83,8 +83,8 @@ fn expected_last(expected: Option<DurablePosition>, identity: [u8; 16], flushed:
     known.map_or(0, |known| known.position).max(flushed)
 }
 
-/// Checks the directory before it is opened. A loss that is accepted moves the journal without tables
-/// aside.
+/// Checks the directory before it is opened. A loss that is accepted moves the journal without
+/// tables aside.
 pub(crate) fn admit(dir: &Path, options: &Options) -> Result<(), Error> {
     match check_tables(dir, options.expected) {
         // The journal and the new tables exist: nothing is lost.
@@ -139,7 +139,10 @@ pub(crate) fn open_journal(
 
 fn move_aside(journal: &Path) -> Result<(), Error> {
     if let Some(aside) = orlog_journal::move_aside(journal)? {
-        tracing::error!(journal = %journal.display(), aside = %aside.display(), "journal moved aside");
+        tracing::error!(
+            journal = %journal.display(), aside = %aside.display(),
+            "journal moved aside"
+        );
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! Rebuild of damaged or missing tables: from a complete journal, or from a copy of the store and the
-//! journal records after it.
+//! Rebuild of damaged or missing tables: from a complete journal, or from a copy of the store and
+//! the journal records after it.
 //!
-//! The old tables are not read, because a damaged page can end the process, and never deleted. The new
-//! tables are complete, checked and durable before they replace the old ones. After a crash at any
-//! point, the same rebuild can be repeated.
+//! The old tables are not read, because a damaged page can end the process, and never deleted. The
+//! new tables are complete, checked and durable before they replace the old ones. After a crash at
+//! any point, the same rebuild can be repeated.
 
 use std::fs::{self, File};
 use std::io;
@@ -34,7 +34,8 @@ pub enum RebuildBase {
         /// Minimum time for which the store keeps dedupe keys.
         dedupe_window: Duration,
     },
-    /// A copy of the store, made by [`crate::copy_consistently`], in the directory that `base` received.
+    /// A copy of the store, made by [`crate::copy_consistently`], in the directory that `base`
+    /// received.
     Copy,
 }
 
@@ -49,14 +50,15 @@ pub struct RebuiltTables {
     pub aside: Option<PathBuf>,
 }
 
-/// Builds the tables of the store in the directory `dir` again. The store has the identity in `expected`,
-/// and its journal contains that position. `base` receives a directory for a copy of the store, which
-/// does not exist yet. If it fails before the first rename, nothing was changed.
+/// Builds the tables of the store in the directory `dir` again. The store has the identity in
+/// `expected`, and its journal contains that position. `base` receives a directory for a copy of
+/// the store, which does not exist yet. If it fails before the first rename, nothing was changed.
 ///
 /// # Errors
 /// - [`Error::Locked`]: a process has the store open.
 /// - [`Error::Lost`]: the journal is missing, or ends before the expected position.
-/// - [`Error::Mismatch`]: the journal does not continue the base, or the copy belongs to another history.
+/// - [`Error::Mismatch`]: the journal does not continue the base, or the copy belongs to another
+///   history.
 /// - [`Error::DamagedJournal`]: the journal is damaged.
 /// - [`Error::Damaged`] and [`Error::Corrupt`]: the copy is damaged.
 /// - [`Error::Full`] and [`Error::Io`], and the errors of `base`.
@@ -184,12 +186,14 @@ fn check_continues(journal: &Journal, position: u64) -> Result<(), Error> {
     let reason = if position + 1 < first {
         let missing = first - 1;
         format!(
-            "the commits {} to {missing} are no longer in the journal; use a backup with commit {missing} (--backup)",
+            "the commits {} to {missing} are no longer in the journal; use a backup with commit \
+             {missing} (--backup)",
             position + 1
         )
     } else if position > last {
         format!(
-            "it ends at commit {last}, before commit {position} of the backup; restore the backup instead"
+            "it ends at commit {last}, before commit {position} of the backup; restore the backup \
+             instead"
         )
     } else {
         return Ok(());
@@ -200,7 +204,8 @@ fn check_continues(journal: &Journal, position: u64) -> Result<(), Error> {
     })
 }
 
-/// Compares a copy with the journal records up to its position: these must have written the same rows.
+/// Compares a copy with the journal records up to its position: these must have written the same
+/// rows.
 fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
     let mut overlap = Memtable::new(StoreState::NONE, EntryId::NONE);
     let mut cursor = log.read_from(log.first_sequence())?;
@@ -249,7 +254,8 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
 
 fn other_history(path: &Path, difference: &str) -> Error {
     let reason = format!(
-        "{difference}: the backup and the journal have different histories; use a backup of this data directory"
+        "{difference}: the backup and the journal have different histories; use a backup of this \
+         data directory"
     );
     Error::Mismatch {
         path: path.to_owned(),

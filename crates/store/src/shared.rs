@@ -234,8 +234,8 @@ impl Shared {
                 .collect(),
             ..Stats::default()
         };
-        // A closed store has no further statistics. The disk stays inside the lock, so that closing releases
-        // it.
+        // A closed store has no further statistics. The disk stays inside the lock, so that closing
+        // releases it.
         self.read(|tables| fill(&mut stats, tables)).ok();
         stats
     }

@@ -122,8 +122,8 @@ pub const BOUNDS_SECONDS: [f64; 16] = [
 /// Histogram of durations.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DurationHistogram {
-    /// Number of durations up to each of [`BOUNDS_SECONDS`] and above the previous one; the last bucket has
-    /// no bound.
+    /// Number of durations up to each of [`BOUNDS_SECONDS`] and above the previous one; the last
+    /// bucket has no bound.
     pub counts: [u64; BOUNDS_SECONDS.len() + 1],
     /// Sum of all durations.
     pub sum: Duration,

@@ -1,7 +1,7 @@
 //! Directory of a store: the tables, the journal and the metadata.
 //!
-//! The directory of a replicated store has no journal: the replicated log is its journal. The tables
-//! store the last entry that they contain.
+//! The directory of a replicated store has no journal: the replicated log is its journal. The
+//! tables store the last entry that they contain.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
@@ -74,7 +74,8 @@ impl StoreDir {
         presence::admit(dir, options)?;
         let (tables, about) = open_tables(dir, options, (identity(), None))?;
         if about.location.is_some() {
-            let reason = "it follows a log in JetStream and lacks the unflushed commits; open it with replication";
+            let reason = "it follows a log in JetStream and lacks the unflushed commits; open it \
+                          with replication";
             return Err(Error::Mismatch {
                 path: dir.to_owned(),
                 reason: reason.to_owned(),
@@ -95,8 +96,8 @@ impl StoreDir {
         Self::new(tables, journal, about, options)
     }
 
-    /// Opens the directory of a replicated store, or creates one that follows the log with this identity
-    /// from its start.
+    /// Opens the directory of a replicated store, or creates one that follows the log with this
+    /// identity from its start.
     pub(crate) fn open_replicated(
         dir: &Path,
         options: &Options,
@@ -173,7 +174,8 @@ impl StoreDir {
         }
     }
 
-    /// Returns the log position of the tables before this opening; `None` for a store without a log.
+    /// Returns the log position of the tables before this opening; `None` for a store without a
+    /// log.
     pub(crate) fn log_position(&self) -> Option<&LogPosition> {
         self.about.location.as_ref()
     }
@@ -194,7 +196,8 @@ impl StoreDir {
         &*self.tables
     }
 
-    /// Returns the minimum time for which dedupe keys are stored, as fixed when the store was created.
+    /// Returns the minimum time for which dedupe keys are stored, as fixed when the store was
+    /// created.
     pub(crate) fn dedupe_window(&self) -> Duration {
         self.about.window
     }
@@ -270,8 +273,8 @@ impl StoreDir {
         Arc::clone(&lock(&self.indexes))
     }
 
-    /// Stores other indexes with their changed rows. Neither a flush nor another change of the indexes may run
-    /// meanwhile.
+    /// Stores other indexes with their changed rows. Neither a flush nor another change of the
+    /// indexes may run meanwhile.
     pub(crate) fn change_indexes(
         &self,
         next: Indexes,
@@ -283,8 +286,8 @@ impl StoreDir {
         Ok(())
     }
 
-    /// Copies the tables on disk, without unflushed commits, into a new file. Returns the position of the
-    /// copy.
+    /// Copies the tables on disk, without unflushed commits, into a new file. Returns the position
+    /// of the copy.
     pub(crate) fn copy_tables(&self, file: &Path) -> Result<(u64, Option<LogPosition>), Error> {
         let snapshot = self.tables.snapshot()?;
         let store_state: StoreState =
@@ -297,8 +300,8 @@ impl StoreDir {
         Ok((store_state.position, location))
     }
 
-    /// Creates a journal in the new directory `dir` with the commits of this store after `after` up to
-    /// `last`.
+    /// Creates a journal in the new directory `dir` with the commits of this store after `after` up
+    /// to `last`.
     pub(crate) fn copy_journal(&self, dir: &Path, after: u64, last: u64) -> Result<(), Error> {
         let mut options = orlog_journal::Options::new(self.identity());
         // Small segments and no spares, because allocated space is copied and moved too.
@@ -394,7 +397,8 @@ pub(crate) fn check_format(row: Option<&[u8]>, path: &Path) -> Result<Option<u32
         found @ (FORMAT | UPGRADED_FORMAT) => Ok(Some(found)),
         found => {
             let reason = format!(
-                "it has store format {found} of a development release, which this release cannot read; move it away"
+                "it has store format {found} of a development release, which this release cannot \
+                 read; move it away"
             );
             Err(Error::Mismatch {
                 path: path.to_owned(),

@@ -57,12 +57,13 @@ pub(crate) enum Table {
     Attention = 13,
     /// (position, part) → visible rows that a commit changed.
     Feed = 14,
-    /// (index, fields of the index, instance) → nothing. Derived from the instances by each flush, so no
-    /// journal record contains it.
+    /// (index, fields of the index, instance) → nothing. Derived from the instances by each flush,
+    /// so no journal record contains it.
     Index = 15,
     /// (tenant, saga, definition version, hash, status, paused) → number of instances.
     Count = 16,
-    /// (slot, tenant, saga, correlation, number of the first line) → lines of a job; number 0 → range of the numbers.
+    /// (slot, tenant, saga, correlation, number of the first line) → lines of a job; number 0 →
+    /// range of the numbers.
     JobLog = 17,
     /// (slot, tenant, saga, correlation, work item) → claim of a worker.
     JobClaim = 18,
@@ -97,8 +98,8 @@ impl Table {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// Returns whether a node cannot run without every row: it would continue from a wrong position or
-    /// without a definition.
+    /// Returns whether a node cannot run without every row: it would continue from a wrong position
+    /// or without a definition.
     pub(crate) fn is_required(self) -> bool {
         matches!(self, Table::Checkpoint | Table::Definition | Table::Meta)
     }

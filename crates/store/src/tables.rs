@@ -16,16 +16,19 @@ use crate::memtable::Memtable;
 use crate::stats::{PageStats, TableStats};
 use crate::table::Table;
 
-/// Tables of one store. A write is atomic and durable when it returns, and every later read sees it.
+/// Tables of one store. A write is atomic and durable when it returns, and every later read sees
+/// it.
 pub(crate) trait Tables: fmt::Debug + Send + Sync {
-    /// Passes the value of the row with this key to `read`, if there is one. A damaged row is an error.
+    /// Passes the value of the row with this key to `read`, if there is one. A damaged row is an
+    /// error.
     fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error>;
 
     /// Returns whether a row has this key, also if the row is damaged.
     fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error>;
 
-    /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks; returns
-    /// whether it did. A damaged row is skipped or fails the scan, depending on its table and on `access`.
+    /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks;
+    /// returns whether it did. A damaged row is skipped or fails the scan, depending on its table
+    /// and on `access`.
     fn scan(
         &self,
         rows: (Table, RowAccess),
@@ -34,8 +37,8 @@ pub(crate) trait Tables: fmt::Debug + Send + Sync {
         visit: &mut RowVisitor<'_>,
     ) -> Result<ControlFlow<()>, Error>;
 
-    /// Writes the rows and tombstones of a memtable, changes of the table `index`, and rows of the table
-    /// `meta`, each in key order.
+    /// Writes the rows and tombstones of a memtable, changes of the table `index`, and rows of the
+    /// table `meta`, each in key order.
     fn write(
         &self,
         memtable: Option<&Memtable>,
@@ -43,8 +46,8 @@ pub(crate) trait Tables: fmt::Debug + Send + Sync {
         meta: &[(&[u8], &[u8])],
     ) -> Result<(), Error>;
 
-    /// Returns a snapshot of the current state, unaffected by later writes. While it exists, the space of
-    /// replaced rows is not reused.
+    /// Returns a snapshot of the current state, unaffected by later writes. While it exists, the
+    /// space of replaced rows is not reused.
     fn snapshot(&self) -> Result<Box<dyn TableSnapshot + '_>, Error>;
 
     /// Returns the size of each table, without a scan.
@@ -60,7 +63,8 @@ pub(crate) trait Tables: fmt::Debug + Send + Sync {
         Ok(PageStats::default())
     }
 
-    /// Releases the mapped pages of the tables if the process has more than `limit` bytes of file pages in memory.
+    /// Releases the mapped pages of the tables if the process has more than `limit` bytes of file
+    /// pages in memory.
     fn release_memory(&self, limit: u64) {
         let _ = limit;
     }

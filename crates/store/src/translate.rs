@@ -31,13 +31,14 @@ pub(crate) use job_claim::result_key;
 pub(crate) use job_log::JobLogRange;
 pub(crate) use purge::{DedupePurge, PURGE_BATCH};
 
-/// Maximum size of the record of several changes, in bytes. It limits the memory and the duration of a
-/// commit; a larger change is a group of its own.
+/// Maximum size of the record of several changes, in bytes. It limits the memory and the duration
+/// of a commit; a larger change is a group of its own.
 const GROUP_BYTES: usize = 32 << 20;
-/// Number of expired dedupe keys that a group deletes for each of its changes. A change adds at most one
-/// key, so the purge is faster than the growth.
+/// Number of expired dedupe keys that a group deletes for each of its changes. A change adds at
+/// most one key, so the purge is faster than the growth.
 const PURGED_PER_CHANGE: usize = 2;
-/// Maximum number of feed rows that one change deletes. They are small, and every commit may have one.
+/// Maximum number of feed rows that one change deletes. They are small, and every commit may have
+/// one.
 const TRIM_BATCH: usize = 10_000;
 
 /// Group under translation.
@@ -69,8 +70,8 @@ pub(crate) struct Translation {
     pub(crate) purged: usize,
 }
 
-/// Writes the row operations of a group, and those of its share of a purge, into `record`, and the outbox
-/// sequences of its work items into `work`. Changes nothing else.
+/// Writes the row operations of a group, and those of its share of a purge, into `record`, and the
+/// outbox sequences of its work items into `work`. Changes nothing else.
 pub(crate) fn translate(
     group: &[Change],
     now: Timestamp,
@@ -238,8 +239,8 @@ impl<'a> ChangeTranslator<'a> {
         self.dead_letter(dead_letter)
     }
 
-    /// Deletes the dedupe key of a dead letter, so that it can be redriven: it was stored when the input was
-    /// buffered.
+    /// Deletes the dedupe key of a dead letter, so that it can be redriven: it was stored when the
+    /// input was buffered.
     fn delete_dedupe_key(&mut self, row: &[u8], id: DedupeKey) -> Result<(), Error> {
         let buckets = buckets_before(self.tables, self.bucket)?;
         for bucket in buckets.into_iter().chain([self.bucket]) {
@@ -258,8 +259,8 @@ impl<'a> ChangeTranslator<'a> {
         )
     }
 
-    /// Replaces an instance. It reads only the store, so the group must not contain an earlier commit of
-    /// the instance.
+    /// Replaces an instance. It reads only the store, so the group must not contain an earlier
+    /// commit of the instance.
     fn replace(&mut self, replacement: &InstanceReplacement) -> Result<(), Error> {
         let InstanceReplacement {
             key,
@@ -357,7 +358,8 @@ impl<'a> ChangeTranslator<'a> {
         }
         for timer in &commit.arm {
             let row = keys::timer(row, timer);
-            // A token is a hash of the arming input, which is applied once, so the key never repeats.
+            // A token is a hash of the arming input, which is applied once, so the key never
+            // repeats.
             self.put_empty(KeyPresence::Absent, Table::Timer, &row)?;
         }
         Ok(())
@@ -426,8 +428,8 @@ impl<'a> ChangeTranslator<'a> {
         }
     }
 
-    /// Stores a dead letter. The copy to publish is a separate row, because the dead letter may be redriven
-    /// or discarded before the copy is on the bus.
+    /// Stores a dead letter. The copy to publish is a separate row, because the dead letter may be
+    /// redriven or discarded before the copy is on the bus.
     fn dead_letter(&mut self, dead_letter: &DeadLetter) -> Result<(), Error> {
         let row = keys::dead_letter(&dead_letter.tenant, dead_letter.id);
         self.put(Table::DeadLetter, &row, dead_letter)?;
@@ -435,7 +437,8 @@ impl<'a> ChangeTranslator<'a> {
         self.insert(Table::DeadLetterOutbox, &row, dead_letter)
     }
 
-    /// Deletes an unreadable instance. Its timers and work items are ignored when they fire or complete.
+    /// Deletes an unreadable instance. Its timers and work items are ignored when they fire or
+    /// complete.
     fn drop_instance(&mut self, key: &InstanceKey) -> Result<(), Error> {
         let row = self.keys.instance(key);
         self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;

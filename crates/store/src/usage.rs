@@ -1,7 +1,8 @@
 //! Size of the stored rows of each tenant, by kind: rows of the table `meta`.
 //!
-//! A flush compares the rows of its memtable with those that they replace, and writes the new sizes in its transaction. So a commit
-//! costs nothing, and the sizes lack what was committed since the last flush: at most the memtables.
+//! A flush compares the rows of its memtable with those that they replace, and writes the new sizes
+//! in its transaction. So a commit costs nothing, and the sizes lack what was committed since the
+//! last flush: at most the memtables.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,19 +17,22 @@ use crate::memtable::{Memtable, MemtableRow};
 use crate::table::Table;
 use crate::tables::{RowAccess, Tables};
 
-/// Key of the position of the tables whose rows are counted. After a release that does not count, it differs from that of the tables.
+/// Key of the position of the tables whose rows are counted. After a release that does not count,
+/// it differs from that of the tables.
 const COUNTED_KEY: &[u8] = b"usage";
 /// Prefix of the keys of tenants.
 const PREFIX: &[u8] = b"usage/";
 /// First key after those of tenants.
 const END: &[u8] = b"usage0";
 
-/// Size of the stored rows of a tenant, in bytes: keys and values, without the overhead of the tables.
+/// Size of the stored rows of a tenant, in bytes: keys and values, without the overhead of the
+/// tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantUsage {
     /// Dead letters.
     pub dead_letters: u64,
-    /// Inputs that are stored and not applied yet: early events, and inputs of paused or busy instances.
+    /// Inputs that are stored and not applied yet: early events, and inputs of paused or busy
+    /// instances.
     pub buffered_inputs: u64,
     /// Instances and their history.
     pub instances: u64,
@@ -81,7 +85,8 @@ impl TenantUsage {
 }
 
 impl Usages {
-    /// Reads the sizes of tables at this position, or counts all rows of tables of an earlier release.
+    /// Reads the sizes of tables at this position, or counts all rows of tables of an earlier
+    /// release.
     pub(crate) fn open(tables: &dyn Tables, position: u64) -> Result<Self, Error> {
         let counted = tables.row(Table::Meta, COUNTED_KEY, |value| {
             decode::<u64>(Table::Meta, value)
@@ -123,7 +128,8 @@ impl Usages {
         Ok(self.0.entry(tenant_of(key)?).or_default().of(kind))
     }
 
-    /// Returns the sizes of the tenants that the rows of a memtable change, compared with the tables below it.
+    /// Returns the sizes of the tenants that the rows of a memtable change, compared with the
+    /// tables below it.
     pub(crate) fn changed(&self, tables: &dyn Tables, memtable: &Memtable) -> Result<Self, Error> {
         let mut changed = Self::default();
         for (table, kind) in COUNTED {
@@ -146,7 +152,8 @@ impl Usages {
         Ok(changed)
     }
 
-    /// Returns the rows of the table `meta` for these sizes, which are those of the tables at this position.
+    /// Returns the rows of the table `meta` for these sizes, which are those of the tables at this
+    /// position.
     pub(crate) fn rows(&self, position: u64) -> UsageRows {
         let mut marker = Vec::new();
         encode(&mut marker, &position);

@@ -76,7 +76,8 @@ pub fn open(dir: &Path, options: Options) -> Result<(Writer, Reader), Error> {
     open_with_disk(dir, options, Arc::new(LocalDisk))
 }
 
-/// Opens the store like [`open`], with a journal on the given device: for tests that inject failures.
+/// Opens the store like [`open`], with a journal on the given device: for tests that inject
+/// failures.
 ///
 /// # Errors
 /// The errors of [`open`].
@@ -99,7 +100,8 @@ pub fn open_with_disk(
 ///
 /// # Errors
 /// [`Error::Fenced`] if the log contains a later epoch; [`Error::Unavailable`]: retry;
-/// [`Error::LogLost`] and [`Error::Mismatch`], which require an operator; and the errors of [`open`].
+/// [`Error::LogLost`] and [`Error::Mismatch`], which require an operator; and the errors of
+/// [`open`].
 pub fn open_replicated(
     dir: &Path,
     options: Options,
@@ -114,7 +116,8 @@ pub fn open_replicated(
     .open_writer()
 }
 
-/// Creates a store whose tables are in memory, for tests: the same contract, but its data ends with the process.
+/// Creates a store whose tables are in memory, for tests: the same contract, but its data ends with
+/// the process.
 ///
 /// # Panics
 /// Never: tables in memory do not fail.
@@ -150,19 +153,21 @@ impl Writer {
         )
     }
 
-    /// Commits a group atomically at the time `now`, from which dedupe keys expire. On return every reader
-    /// sees it, and it is durable according to [`Durability`], or in the log. Returns the position, which
-    /// is the number of commits.
+    /// Commits a group atomically at the time `now`, from which dedupe keys expire. On return every
+    /// reader sees it, and it is durable according to [`Durability`], or in the log. Returns the
+    /// position, which is the number of commits.
     ///
     /// Waits while the tables on disk are too far behind.
     ///
     /// # Errors
     /// - [`Error::Full`], [`Error::Rotation`]: nothing was committed; retry the same group later.
-    /// - [`Error::KeyTooLong`], [`Error::TooLarge`]: nothing was committed, and this group can never be
-    ///   committed.
-    /// - [`Error::Unavailable`]: unknown whether it was committed; [`Writer::retry_commit`] continues it.
+    /// - [`Error::KeyTooLong`], [`Error::TooLarge`]: nothing was committed, and this group can
+    ///   never be committed.
+    /// - [`Error::Unavailable`]: unknown whether it was committed; [`Writer::retry_commit`]
+    ///   continues it.
     /// - [`Error::Poisoned`]: unknown whether it was committed; [`Writer::recover`] determines it.
-    /// - [`Error::Fenced`]: the shard has another owner; neither this group nor a later one is committed.
+    /// - [`Error::Fenced`]: the shard has another owner; neither this group nor a later one is
+    ///   committed.
     pub fn commit(&mut self, group: &[Change], now: Timestamp) -> Result<u64, Error> {
         self.shared.check_writable()?;
         let frozen = self.shared.wait_for_memtable_space()?;
@@ -193,17 +198,19 @@ impl Writer {
         Ok(position)
     }
 
-    /// Returns whether expired dedupe keys remain. Each commit deletes some of them, an empty one more.
+    /// Returns whether expired dedupe keys remain. Each commit deletes some of them, an empty one
+    /// more.
     #[must_use]
     pub fn is_purging(&self) -> bool {
         self.purge.is_some()
     }
 
-    /// Continues the commit that returned [`Error::Unavailable`]. Returns the position of that commit, or
-    /// of the last one if none is pending.
+    /// Continues the commit that returned [`Error::Unavailable`]. Returns the position of that
+    /// commit, or of the last one if none is pending.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] again, [`Error::Fenced`], [`Error::Poisoned`]; see [`Writer::commit`].
+    /// [`Error::Unavailable`] again, [`Error::Fenced`], [`Error::Poisoned`]; see
+    /// [`Writer::commit`].
     pub fn retry_commit(&mut self) -> Result<u64, Error> {
         self.shared.check_writable()?;
         let resumed = self.home.as_mut().map_or(Ok(None), StoreHome::resume);
@@ -213,8 +220,9 @@ impl Writer {
         }
     }
 
-    /// Returns the outbox sequences of the work items of the last committed group, in the order of its
-    /// changes. With their destinations they are the outbox keys, so that a caller need not read the rows.
+    /// Returns the outbox sequences of the work items of the last committed group, in the order of
+    /// its changes. With their destinations they are the outbox keys, so that a caller need not
+    /// read the rows.
     #[must_use]
     pub fn work_sequences(&self) -> &[u64] {
         &self.work
@@ -234,8 +242,8 @@ impl Writer {
         Ok(at.position)
     }
 
-    /// Wakes the flusher. Called only for a new immutable memtable: a failed flush is not retried at each
-    /// commit.
+    /// Wakes the flusher. Called only for a new immutable memtable: a failed flush is not retried
+    /// at each commit.
     fn wake_flusher(&self) {
         if let Some(StoreHome {
             open: Some(open), ..
@@ -251,7 +259,8 @@ impl Writer {
         Reader::new(Arc::clone(&self.shared))
     }
 
-    /// Flushes the memtables and syncs all data to the disk, so that the next opening replays nothing.
+    /// Flushes the memtables and syncs all data to the disk, so that the next opening replays
+    /// nothing.
     ///
     /// # Errors
     /// [`Error::Full`], after which nothing is lost and commits can continue; [`Error::Poisoned`].
@@ -260,11 +269,12 @@ impl Writer {
         self.shared.flush_all()
     }
 
-    /// Flushes and closes the store: its files are available to another process or another writer. Readers
-    /// return [`Error::Closed`] from now on.
+    /// Flushes and closes the store: its files are available to another process or another writer.
+    /// Readers return [`Error::Closed`] from now on.
     ///
     /// # Errors
-    /// The errors of [`Writer::flush`]. The store is closed anyway; committed data is safe in the journal.
+    /// The errors of [`Writer::flush`]. The store is closed anyway; committed data is safe in the
+    /// journal.
     pub fn close(&mut self) -> Result<(), Error> {
         let flushed = self.flush();
         self.release();
@@ -282,11 +292,13 @@ impl Writer {
         self.shared.close();
     }
 
-    /// Reopens the store after [`Error::Poisoned`] from durable data, which may include the failed commit.
-    /// Readers continue with the recovered data; during the recovery they return [`Error::Closed`].
+    /// Reopens the store after [`Error::Poisoned`] from durable data, which may include the failed
+    /// commit. Readers continue with the recovered data; during the recovery they return
+    /// [`Error::Closed`].
     ///
     /// # Errors
-    /// The errors of [`open`] or [`open_replicated`]; the store stays closed, and the call can be repeated.
+    /// The errors of [`open`] or [`open_replicated`]; the store stays closed, and the call can be
+    /// repeated.
     pub fn recover(&mut self) -> Result<(), Error> {
         let Some(home) = &mut self.home else {
             return Ok(());

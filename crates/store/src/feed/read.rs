@@ -1,8 +1,9 @@
-//! Reads of the change feed: rows changed after an offset in their current state, and the initial scan.
+//! Reads of the change feed: rows changed after an offset in their current state, and the initial
+//! scan.
 //!
-//! A consumer first stores the [head](Reader::feed_head), scans, and then follows the feed from that
-//! head. Every item states its commit. If two items describe the same row, the item of the later commit
-//! is valid.
+//! A consumer first stores the [head](Reader::feed_head), scans, and then follows the feed from
+//! that head. Every item states its commit. If two items describe the same row, the item of the
+//! later commit is valid.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -57,8 +58,8 @@ pub struct FeedPage<N> {
     pub next: N,
     /// Whether more items are available.
     pub more: bool,
-    /// Offset of the last commit at the time of the read. Items are as of this offset, not as of `next`.
-    /// Only a store that [contains](Reader::check_feed_offset) it can continue from `next`.
+    /// Offset of the last commit at the time of the read. Items are as of this offset, not as of
+    /// `next`. Only a store that [contains](Reader::check_feed_offset) it can continue from `next`.
     pub as_of: FeedOffset,
 }
 
@@ -161,8 +162,8 @@ impl Reader {
     /// Checks that the store still contains all commits up to this offset.
     ///
     /// # Errors
-    /// [`Error::FeedDisabled`]; [`Error::FeedOffsetExpired`] if commits are missing; and the errors of
-    /// [`Reader`].
+    /// [`Error::FeedDisabled`]; [`Error::FeedOffsetExpired`] if commits are missing; and the errors
+    /// of [`Reader`].
     pub fn check_feed_offset(&self, offset: &FeedOffset) -> Result<(), Error> {
         self.shared.read(|tables| self.follows(tables, offset))
     }
@@ -170,8 +171,8 @@ impl Reader {
     /// Returns the entities changed after an offset, each once, in their current state.
     ///
     /// # Errors
-    /// [`Error::FeedDisabled`]; [`Error::FeedOffsetExpired`] if the feed is incomplete after the offset, or a
-    /// changed row is damaged; and the errors of [`Reader`].
+    /// [`Error::FeedDisabled`]; [`Error::FeedOffsetExpired`] if the feed is incomplete after the
+    /// offset, or a changed row is damaged; and the errors of [`Reader`].
     pub fn feed(
         &self,
         query: &FeedQuery,
@@ -219,8 +220,8 @@ impl Reader {
         })
     }
 
-    /// Returns all entities after a cursor, in the order of kinds and keys. `next` is `None` at the end.
-    /// Unreadable entities are skipped.
+    /// Returns all entities after a cursor, in the order of kinds and keys. `next` is `None` at the
+    /// end. Unreadable entities are skipped.
     pub fn feed_scan(
         &self,
         query: &FeedQuery,
@@ -271,7 +272,8 @@ impl Reader {
         })
     }
 
-    /// Returns whether [`orlog_model::Change::TrimFeed`] with the same bounds would still delete rows.
+    /// Returns whether [`orlog_model::Change::TrimFeed`] with the same bounds would still delete
+    /// rows.
     pub fn is_trim_due(
         &self,
         before: orlog_model::Timestamp,
@@ -382,7 +384,8 @@ impl Reader {
         match found {
             Some(offset) if offset.writer_id == after.writer_id => Ok(()),
             _ => expired(
-                "the cursor belongs to another run of the store; the store was restored or has lost its end",
+                "the cursor belongs to another run of the store; the store was restored or has \
+                 lost its end",
             ),
         }
     }

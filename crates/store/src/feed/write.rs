@@ -1,15 +1,15 @@
 //! Writes of the change feed: each commit stores the visible rows that it changes.
 //!
-//! | store opened | `meta` contains      | with the first commit                                   |
-//! |--------------|----------------------|---------------------------------------------------------|
-//! | with a feed  | nothing              | writes to `meta` that the feed is complete from here on |
-//! | with a feed  | the start of the feed | nothing; trims move the start                          |
-//! | without      | nothing              | nothing                                                 |
-//! | without      | the start of the feed | deletes the start from `meta`: there is a gap from here on |
+//! | store opened | `meta` contains | with the first commit |
+//! |---|---|---|
+//! | with a feed | nothing | writes to `meta` that the feed is complete from here on |
+//! | with a feed | the start of the feed | nothing; trims move the start |
+//! | without | nothing | nothing |
+//! | without | the start of the feed | deletes the start from `meta`: there is a gap from here on |
 //!
 //! A row of the feed is (position, part) → format u8 · writer id u64 · time i64 · changed keys, big
-//! endian. A key is table u8 · length of the prefix that it shares with the previous key u16 · length
-//! of the rest u16 · the rest.
+//! endian. A key is table u8 · length of the prefix that it shares with the previous key u16 ·
+//! length of the rest u16 · the rest.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
@@ -81,7 +81,8 @@ impl FeedWriter {
         }
     }
 
-    /// Ends a group whose other operations are in `record`; `trimmed` is the last row that it deletes.
+    /// Ends a group whose other operations are in `record`; `trimmed` is the last row that it
+    /// deletes.
     pub(crate) fn write_group(
         self,
         (tables, store_state): (&MergedTables, &StoreState),
@@ -148,7 +149,8 @@ pub(crate) fn feed_start(tables: &MergedTables) -> Result<Option<FeedOffset>, Er
         .transpose()
 }
 
-/// Returns whether a row was written before a time, or more than `keep` commits before the last one.
+/// Returns whether a row was written before a time, or more than `keep` commits before the last
+/// one.
 pub(crate) fn is_expired(
     offset: &FeedOffset,
     at: Timestamp,
@@ -194,8 +196,8 @@ pub(crate) fn read_header(key: &[u8], bytes: &[u8]) -> Result<(FeedOffset, Times
     ))
 }
 
-/// Returns the offset and the time of a row that may be damaged. If its header is unreadable, the writer
-/// id is 0 and there is no time.
+/// Returns the offset and the time of a row that may be damaged. If its header is unreadable, the
+/// writer id is 0 and there is no time.
 pub(crate) fn read_offset(
     key: &[u8],
     bytes: &[u8],

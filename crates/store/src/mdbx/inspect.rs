@@ -19,13 +19,14 @@ pub struct TableProblem {
     pub table: &'static str,
     /// Damaged row or page, and the kind of damage.
     pub reason: String,
-    /// Whether the damage is limited to one row that an open store skips, or reports when it is read.
+    /// Whether the damage is limited to one row that an open store skips, or reports when it is
+    /// read.
     pub is_row: bool,
 }
 
 /// Reads every row of the store in the directory `dir` without opening it, and passes the first 100
-/// problems to `report`: checksums, the order of the keys and the number of rows. Returns the number of
-/// rows.
+/// problems to `report`: checksums, the order of the keys and the number of rows. Returns the
+/// number of rows.
 ///
 /// A damaged page can end the process with a signal: call it in a process of its own.
 ///
@@ -78,8 +79,9 @@ pub(crate) fn read_environment(path: &Path, keys: &[&[u8]]) -> Result<Environmen
     read().map_err(|error| translated("inspect", path, error))
 }
 
-/// Reads every row of the environment in `path` and passes each problem, with its table, to `report`, at
-/// most `limit` of them. Returns the number of rows. A damaged page can end the process with a signal.
+/// Reads every row of the environment in `path` and passes each problem, with its table, to
+/// `report`, at most `limit` of them. Returns the number of rows. A damaged page can end the
+/// process with a signal.
 fn walk(path: &Path, mut limit: usize, report: &mut dyn FnMut(TableProblem)) -> Result<u64, Error> {
     let options = DatabaseOptions {
         max_tables: Some(MAX_TABLES),
@@ -117,7 +119,8 @@ fn walk(path: &Path, mut limit: usize, report: &mut dyn FnMut(TableProblem)) -> 
     Ok(rows)
 }
 
-/// Checks the order, the checksums and the number of the rows of a table, until `problem` returns `false`.
+/// Checks the order, the checksums and the number of the rows of a table, until `problem` returns
+/// `false`.
 fn walk_table(
     txn: &Transaction<'_, RO, NoWriteMap>,
     path: &Path,

@@ -1,8 +1,8 @@
 //! Bounds the pages of the tables that this process keeps mapped in memory.
 //!
-//! Each page of the file that a read or a flush has touched stays mapped, and counts as resident memory of
-//! the process, until the kernel reclaims it. Released pages remain in the page cache of the kernel, so the
-//! next read maps them again without a read of the disk.
+//! Each page of the file that a read or a flush has touched stays mapped, and counts as resident
+//! memory of the process, until the kernel reclaims it. Released pages remain in the page cache of
+//! the kernel, so the next read maps them again without a read of the disk.
 
 use std::fs;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use std::path::Path;
 use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
 
-/// Releases the mapped pages of the file if the process has more than `limit` bytes of file pages in memory.
-/// Returns whether it did.
+/// Releases the mapped pages of the file if the process has more than `limit` bytes of file pages
+/// in memory. Returns whether it did.
 pub(super) fn release(file: &Path, limit: u64) -> bool {
     if resident_file_bytes().is_none_or(|resident| resident <= limit) {
         return false;
@@ -21,8 +21,8 @@ pub(super) fn release(file: &Path, limit: u64) -> bool {
         return false;
     };
     #[expect(unsafe_code, reason = "madvise changes the mapping of memory")]
-    // SAFETY: the range is a shared, read-only mapping of the file by MDBX. A dropped page of such a mapping is
-    // read from the file again, so its content does not change.
+    // SAFETY: the range is a shared, read-only mapping of the file by MDBX. A dropped page of such
+    // a mapping is read from the file again, so its content does not change.
     let released = unsafe { madvise(mapped.start as *mut _, mapped.len(), Advice::LinuxDontNeed) };
     released.is_ok()
 }

@@ -1,8 +1,9 @@
 //! Interface of the log that a replicated store follows.
 //!
-//! The log and its snapshots *are* the shard; the directory of a store is a copy of a prefix of them.
-//! The log alone determines who may write: it accepts an entry only directly after the last entry that
-//! the writer has read. A writer that was replaced while it was suspended can read, but cannot append.
+//! The log and its snapshots *are* the shard; the directory of a store is a copy of a prefix of
+//! them. The log alone determines who may write: it accepts an entry only directly after the last
+//! entry that the writer has read. A writer that was replaced while it was suspended can read, but
+//! cannot append.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -11,15 +12,16 @@ use std::path::Path;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Log of one shard, with its snapshots. All calls block; never call them on an async executor thread.
+/// Log of one shard, with its snapshots. All calls block; never call them on an async executor
+/// thread.
 ///
 /// The contract:
-/// - Entry numbers increase, with gaps; 0 is before the first. An acknowledged entry remains, with its
-///   number, until it is purged.
+/// - Entry numbers increase, with gaps; 0 is before the first. An acknowledged entry remains, with
+///   its number, until it is purged.
 /// - An entry may be stored although its append failed, even later. The caller must read the log to
 ///   find out.
-/// - The result of [`CommitLog::last`] was current after the call started: no lagging replica returns
-///   it.
+/// - The result of [`CommitLog::last`] was current after the call started: no lagging replica
+///   returns it.
 ///
 /// # Errors
 /// Each call can fail with [`CommitLogError::Unavailable`].
@@ -28,14 +30,15 @@ use serde::{Deserialize, Serialize};
     reason = "the documentation of the trait has the common error"
 )]
 pub trait CommitLog: fmt::Debug + Send + Sync {
-    /// Returns the identity of this log. A log that was recreated under the same name has another identity.
+    /// Returns the identity of this log. A log that was recreated under the same name has another
+    /// identity.
     fn identity(&self) -> Result<[u8; 16], CommitLogError>;
 
     /// Returns the maximum entry size, in bytes.
     fn max_entry_bytes(&self) -> usize;
 
-    /// Appends an entry and returns its number. With `after`, only if that is the number of the last entry
-    /// (0: the log is empty).
+    /// Appends an entry and returns its number. With `after`, only if that is the number of the
+    /// last entry (0: the log is empty).
     ///
     /// # Errors
     /// [`CommitLogError::Conflict`]. The entry may have been stored, whatever the error.
@@ -44,8 +47,8 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     /// Returns the last entry, if there is one.
     fn last(&self) -> Result<Option<LogEntry>, CommitLogError>;
 
-    /// Passes the entries after `after` to `visit`, in order, until it breaks; at least up to the last
-    /// entry at the time of the call.
+    /// Passes the entries after `after` to `visit`, in order, until it breaks; at least up to the
+    /// last entry at the time of the call.
     ///
     /// # Errors
     /// [`CommitLogError::Unavailable`], also after some entries were visited.
@@ -74,8 +77,9 @@ pub trait CommitLog: fmt::Debug + Send + Sync {
     /// Deletes a snapshot.
     fn delete_snapshot(&self, snapshot: &Snapshot) -> Result<(), CommitLogError>;
 
-    /// Returns the claim that was recorded last, with its entry. It is stored apart from the log and outlasts it, so that an empty
-    /// log of a shard that had an owner is not taken for a new one.
+    /// Returns the claim that was recorded last, with its entry. It is stored apart from the log
+    /// and outlasts it, so that an empty log of a shard that had an owner is not taken for a new
+    /// one.
     fn recorded_claim(&self) -> Result<Option<LogPosition>, CommitLogError>;
 
     /// Records a claim, in place of the earlier one.
@@ -106,8 +110,8 @@ pub struct LogPosition {
     pub writer: u64,
 }
 
-/// Snapshot of a log, identified by its position and its base: two owners can save a delta and a full
-/// snapshot of one position.
+/// Snapshot of a log, identified by its position and its base: two owners can save a delta and a
+/// full snapshot of one position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
     /// Position of the snapshot.

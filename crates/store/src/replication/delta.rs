@@ -1,8 +1,9 @@
 //! Deltas: snapshots that contain only the rows that changed after another snapshot, their base.
 //!
-//! A delta is made from the log alone, by merging its records after the base. It is a sequence of parts,
-//! each not larger than a memtable: position, entry number, epoch, writer and length (each u64, little
-//! endian), then a record. A snapshot is loaded by its chain: the full snapshot, then each delta.
+//! A delta is made from the log alone, by merging its records after the base. It is a sequence of
+//! parts, each not larger than a memtable: position, entry number, epoch, writer and length (each
+//! u64, little endian), then a record. A snapshot is loaded by its chain: the full snapshot, then
+//! each delta.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -29,8 +30,8 @@ use crate::store_dir::StoreDir;
 /// Maximum number of deltas after a full snapshot.
 const MAX_DELTAS: usize = 16;
 
-/// Returns the snapshots of this log, newest first: those with its identity, and those with the identity that it had before it
-/// was restored.
+/// Returns the snapshots of this log, newest first: those with its identity, and those with the
+/// identity that it had before it was restored.
 pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapshot>, Error> {
     let mut snapshots = log.snapshots()?;
     snapshots
@@ -46,8 +47,8 @@ pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapsh
     Ok(snapshots)
 }
 
-/// Returns whether the log has the entry at this position. Each writer has a random number, so no other log has it. A restored log
-/// has another identity, and the same entries.
+/// Returns whether the log has the entry at this position. Each writer has a random number, so no
+/// other log has it. A restored log has another identity, and the same entries.
 pub(crate) fn contains(log: &dyn CommitLog, position: &LogPosition) -> Result<bool, Error> {
     let Some(before) = position.number.checked_sub(1) else {
         return Ok(false);
@@ -65,7 +66,8 @@ pub(crate) fn contains(log: &dyn CommitLog, position: &LogPosition) -> Result<bo
         .is_some_and(|(header, _)| header.owner == owner && header.position == position.position))
 }
 
-/// Returns the chain of the snapshot at `position`, the full snapshot first; `None` if one is missing.
+/// Returns the chain of the snapshot at `position`, the full snapshot first; `None` if one is
+/// missing.
 fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>> {
     let (mut chain, mut next) = (Vec::new(), Some(*position));
     while let Some(position) = next {
@@ -94,8 +96,8 @@ pub(crate) fn chains(snapshots: &[Snapshot]) -> impl Iterator<Item = Vec<Snapsho
         .filter_map(|position| chain(snapshots, &position))
 }
 
-/// Returns whether the next snapshot after this chain is a delta: while all deltas together are smaller than
-/// half of the full snapshot.
+/// Returns whether the next snapshot after this chain is a delta: while all deltas together are
+/// smaller than half of the full snapshot.
 pub(crate) fn is_worthwhile(chain: &[Snapshot], next_bytes: u64) -> bool {
     let Some((full, deltas)) = chain.split_first() else {
         return false;
@@ -108,8 +110,8 @@ pub(crate) fn is_worthwhile(chain: &[Snapshot], next_bytes: u64) -> bool {
     deltas.len() < MAX_DELTAS && bytes < full.bytes / 2
 }
 
-/// Writes the rows that changed after `base` to a new file. Returns the position of the delta; `None` if the
-/// log does not continue the base, or no commit follows.
+/// Writes the rows that changed after `base` to a new file. Returns the position of the delta;
+/// `None` if the log does not continue the base, or no commit follows.
 pub(crate) fn write(
     log: &dyn CommitLog,
     base: &LogPosition,

@@ -1,13 +1,13 @@
 //! Log follower: converts entries to commits.
 //!
-//! | entry                                        | result                                                      |
-//! |----------------------------------------------|-------------------------------------------------------------|
-//! | claim, epoch not older than that of the owner | its writer owns the log; incomplete parts are dropped      |
-//! | claim of an older epoch                      | ignored: it arrived too late                                |
-//! | part 0 of the commit after the last one      | a record starts; incomplete parts are dropped               |
-//! | part n after part n - 1 of the same record   | the record grows; its last part completes the commit        |
-//! | any other entry of the owner                 | entries are missing before it                               |
-//! | any other entry                              | corruption: the log accepted an entry that it must reject   |
+//! | entry | result |
+//! |---|---|
+//! | claim, epoch not older than the owner's | its writer owns the log; drops incomplete parts |
+//! | claim of an older epoch | ignored: it arrived too late |
+//! | part 0 of the commit after the last one | a record starts; incomplete parts are dropped |
+//! | part n after part n - 1 of the same record | the record grows; its last part completes it |
+//! | any other entry of the owner | entries are missing before it |
+//! | any other entry | corruption: the log accepted an entry that it must reject |
 
 use bytes::{Bytes, BytesMut};
 
@@ -112,14 +112,14 @@ pub(crate) enum FollowStep {
     Nothing,
     /// Complete record.
     Record(RecordPosition, Bytes),
-    /// Entries before this one are missing, or the entry differs from the local one: the copy does not
-    /// belong to this log.
+    /// Entries before this one are missing, or the entry differs from the local one: the copy does
+    /// not belong to this log.
     Diverged(String),
 }
 
 impl LogFollower {
-    /// Continues at the end of a copy. The caller must first pass the entry at that position, which detects
-    /// a copy of another log.
+    /// Continues at the end of a copy. The caller must first pass the entry at that position, which
+    /// detects a copy of another log.
     pub(crate) fn from(position: &LogPosition) -> Self {
         Self {
             position: position.position,
@@ -133,7 +133,8 @@ impl LogFollower {
         }
     }
 
-    /// Requires this claim, unless it is before the start: its entry and those after it are only purged with a later snapshot.
+    /// Requires this claim, unless it is before the start: its entry and those after it are only
+    /// purged with a later snapshot.
     pub(crate) fn require_claim(&mut self, claim: EntryId) {
         self.awaited_claim = Some(claim).filter(|claim| claim.number > self.number);
     }

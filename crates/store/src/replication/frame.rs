@@ -1,8 +1,8 @@
 //! Format of a log entry: a header, and a part of a commit record or the claim of a new writer.
 //!
 //! Layout, little endian: format u8 · kind u8 · part u16 · parts u16 · epoch u64 · writer u64 ·
-//! position u64 · body. The body of a claim is the dedupe window in milliseconds, u64, which was fixed
-//! when the store was created.
+//! position u64 · body. The body of a claim is the dedupe window in milliseconds, u64, which was
+//! fixed when the store was created.
 
 use std::time::Duration;
 

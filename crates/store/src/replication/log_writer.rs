@@ -1,7 +1,7 @@
 //! Writer of a replicated log: appends each record, fenced, before it counts.
 //!
-//! A failed append may still have been stored. The writer reads the log to find out, and appends the
-//! same entry again until the result is known; it writes nothing else meanwhile.
+//! A failed append may still have been stored. The writer reads the log to find out, and appends
+//! the same entry again until the result is known; it writes nothing else meanwhile.
 
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
@@ -16,8 +16,8 @@ use crate::replication::follower::{EntryId, RecordPosition};
 use crate::replication::frame::{self, EntryHeader, EntryKind, HEADER_BYTES, LogOwner};
 use crate::replication::metrics::LogMetrics;
 
-/// Maximum number of immediate appends of an entry that was not stored. A cluster occasionally rejects
-/// an entry without a competing writer.
+/// Maximum number of immediate appends of an entry that was not stored. A cluster occasionally
+/// rejects an entry without a competing writer.
 const MAX_APPEND_ATTEMPTS: u32 = 3;
 
 /// Writer end of a log.
@@ -46,7 +46,8 @@ enum AppendResult {
 }
 
 impl LogWriter {
-    /// Creates the writer of an owner whose claim, or the last entry after it, has the number `last`.
+    /// Creates the writer of an owner whose claim, or the last entry after it, has the number
+    /// `last`.
     pub(crate) fn new(
         log: Arc<dyn CommitLog>,
         owner: LogOwner,
@@ -62,7 +63,8 @@ impl LogWriter {
         }
     }
 
-    /// Appends a record to the log. After a failure as unavailable, [`LogWriter::resume`] continues it.
+    /// Appends a record to the log. After a failure as unavailable, [`LogWriter::resume`] continues
+    /// it.
     pub(crate) fn append(&mut self, position: u64, record: Bytes) -> Result<RecordPosition, Error> {
         if self.pending.is_some() {
             let reason = "the previous commit is still pending; resume it first".to_owned();
@@ -257,9 +259,9 @@ pub(crate) struct Claim {
     pub(crate) last: u64,
 }
 
-/// Becomes the owner: claims the log and follows it up to the claim. Without the epoch of a lease, the
-/// epoch is one more than that of the last owner. `follow` continues at the end of the copy and returns
-/// the end that it found.
+/// Becomes the owner: claims the log and follows it up to the claim. Without the epoch of a lease,
+/// the epoch is one more than that of the last owner. `follow` continues at the end of the copy and
+/// returns the end that it found.
 pub(crate) fn claim<E: From<Error>>(
     log: &dyn CommitLog,
     lease_epoch: Option<u64>,
@@ -287,8 +289,9 @@ pub(crate) fn claim<E: From<Error>>(
             .into());
         }
         let owner = LogOwner { epoch, writer };
-        // Against a busy predecessor a fenced claim loses the race for the next entry repeatedly. A claim
-        // without a fence is always stored, and readers determine by its epoch whether it is valid.
+        // Against a busy predecessor a fenced claim loses the race for the next entry repeatedly. A
+        // claim without a fence is always stored, and readers determine by its epoch whether it is
+        // valid.
         let after = (fenced_tries > 0).then_some(last);
         fenced_tries = fenced_tries.saturating_sub(1);
         let position = after.map_or(frame::UNKNOWN, |_| end.position);

@@ -22,7 +22,8 @@ impl LogMetrics {
         (stats.epoch, stats.unavailable) = (epoch, None);
     }
 
-    /// Records an attempt to append a record: its size and duration if it was appended, or the error.
+    /// Records an attempt to append a record: its size and duration if it was appended, or the
+    /// error.
     pub(crate) fn record_attempt(&self, appended: Result<Option<(u64, Duration)>, &Error>) {
         let mut stats = self.stats();
         stats.unavailable = match appended {
@@ -46,7 +47,8 @@ impl LogMetrics {
         (stats.commits_behind_snapshot, stats.bytes_behind_snapshot)
     }
 
-    /// Records the start of a snapshot: later commits count as after it. Returns the previous values.
+    /// Records the start of a snapshot: later commits count as after it. Returns the previous
+    /// values.
     pub(crate) fn start_snapshot(&self) -> (u64, u64) {
         let mut stats = self.stats();
         let commits = std::mem::take(&mut stats.commits_behind_snapshot);

@@ -1,14 +1,14 @@
 //! Opens a replicated store: takes a copy of a prefix of the log, follows the log to its end, and
 //! claims it.
 //!
-//! | found                                                     | result                                              |
-//! |-----------------------------------------------------------|-----------------------------------------------------|
-//! | a directory that ends with an entry of this log, also of a restored one | it is the copy                        |
-//! | a directory of another log, or of purged entries          | it is moved aside, with a warning                   |
-//! | a directory or snapshot that ends after the end of the log | [`Error::LogLost`]: an operator must decide        |
-//! | no directory, a snapshot                                  | the newest one is the copy                          |
-//! | neither, and a log that is complete from its start        | an empty copy                                       |
-//! | a log without the last recorded claim                     | [`Error::LogLost`], unless the loss is accepted     |
+//! | found | result |
+//! |---|---|
+//! | a directory that ends with an entry of this log, also of a restored one | it is the copy |
+//! | a directory of another log, or of purged entries | it is moved aside, with a warning |
+//! | a directory or snapshot that ends after the log | [`Error::LogLost`]: an operator decides |
+//! | no directory, a snapshot | the newest one is the copy |
+//! | neither, and a log that is complete from its start | an empty copy |
+//! | a log without the last recorded claim | [`Error::LogLost`], unless the loss is accepted |
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -40,9 +40,9 @@ pub(crate) const COPY_PREFIX: &str = "snapshot-";
 pub struct ReplicationOptions {
     /// Log of the shard.
     pub log: Arc<dyn CommitLog>,
-    /// Epoch of the lease, which increases with every lease of the shard. The log rejects an epoch older
-    /// than the latest one; of two owners with the same epoch, the later one takes over the log. `None`:
-    /// the owner has no lease, and its epoch is one more than the latest one.
+    /// Epoch of the lease, which increases with every lease of the shard. The log rejects an epoch
+    /// older than the latest one; of two owners with the same epoch, the later one takes over the
+    /// log. `None`: the owner has no lease, and its epoch is one more than the latest one.
     pub epoch: Option<u64>,
     /// Number of commits after the last snapshot that triggers a snapshot …
     pub snapshot_commits: u64,
@@ -142,15 +142,16 @@ impl ReplicationOptions {
         ))
     }
 
-    /// Rejects an empty log next to data of another log: the stream was lost or recreated. A start from
-    /// nothing would repeat all work.
+    /// Rejects an empty log next to data of another log: the stream was lost or recreated. A start
+    /// from nothing would repeat all work.
     fn reject_empty_log(&self, dir: &Path, position: u64) -> Result<(), Error> {
         if position == 0 || self.log.last()?.is_some() {
             return Ok(());
         }
         let reason = format!(
-            "the log of this shard is empty, but {position} commits of an earlier log exist: restore the stream, or move this directory and the \
-             snapshots of the shard away to start with nothing"
+            "the log of this shard is empty, but {position} commits of an earlier log exist: \
+             restore the stream, or move this directory and the snapshots of the shard away to \
+             start with nothing"
         );
         Err(Error::Mismatch {
             path: dir.to_owned(),
@@ -171,8 +172,8 @@ impl ReplicationOptions {
             .and_then(|(_, body)| frame::claim_dedupe_window(&body)))
     }
 
-    /// Loads the newest snapshot that is intact. An older one only takes longer to catch up. While they are
-    /// loaded, a former owner can replace them by newer ones.
+    /// Loads the newest snapshot that is intact. An older one only takes longer to catch up. While
+    /// they are loaded, a former owner can replace them by newer ones.
     fn load_newest(
         &self,
         dir: &Path,
@@ -384,7 +385,8 @@ impl From<Error> for CopyError {
     }
 }
 
-/// Removes the current copy to make space for another one. A local directory is kept for inspection.
+/// Removes the current copy to make space for another one. A local directory is kept for
+/// inspection.
 fn discard(dir: &Path, origin: CopyOrigin, reason: &str) -> Result<(), Error> {
     let tables = tables(dir);
     if origin == CopyOrigin::Log {
@@ -399,7 +401,8 @@ fn discard(dir: &Path, origin: CopyOrigin, reason: &str) -> Result<(), Error> {
     tracing::warn!(
         reason,
         path = %free.display(),
-        "stale tables moved aside and the shard restored from the log; delete them when no longer needed"
+        "stale tables moved aside and the shard restored from the log; delete them when no longer \
+         needed"
     );
     Ok(())
 }

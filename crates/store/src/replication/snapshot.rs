@@ -25,9 +25,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(10);
 const RETAINED_SNAPSHOTS: usize = 2;
 
 impl Reader {
-    /// Copies the current or a slightly later state of the store into the new directory `dir`, while
-    /// commits continue. The copy of a store without replication can be opened as a store. Returns the
-    /// position of the copy.
+    /// Copies the current or a slightly later state of the store into the new directory `dir`,
+    /// while commits continue. The copy of a store without replication can be opened as a store.
+    /// Returns the position of the copy.
     ///
     /// # Errors
     /// See [`Reader`]; [`Error::Full`] if there is no space for the copy.
@@ -152,12 +152,12 @@ fn make_and_save(
     Ok(position)
 }
 
-/// Returns the position before which snapshots and log entries can be deleted: that of the oldest full
-/// snapshot in the chains of the newest snapshots; `None` if there are fewer.
+/// Returns the position before which snapshots and log entries can be deleted: that of the oldest
+/// full snapshot in the chains of the newest snapshots; `None` if there are fewer.
 ///
-/// Former owners can save and delete at the same time, each with an older list. Of all lists that led to a
-/// deletion, take the one with the latest result: no owner deletes a snapshot of its chains, nor a log entry
-/// after them.
+/// Former owners can save and delete at the same time, each with an older list. Of all lists that
+/// led to a deletion, take the one with the latest result: no owner deletes a snapshot of its
+/// chains, nor a log entry after them.
 fn oldest_retained(snapshots: &[Snapshot]) -> Option<LogPosition> {
     let retained: Vec<_> = delta::chains(snapshots).take(RETAINED_SNAPSHOTS).collect();
     let full = retained
@@ -168,8 +168,8 @@ fn oldest_retained(snapshots: &[Snapshot]) -> Option<LogPosition> {
         .filter(|_| retained.len() == RETAINED_SNAPSHOTS)
 }
 
-/// Writes the next snapshot: a delta if the tables are large and little has changed, otherwise a copy of the
-/// tables. Returns `None` if there is no commit.
+/// Writes the next snapshot: a delta if the tables are large and little has changed, otherwise a
+/// copy of the tables. Returns `None` if there is no commit.
 fn make(
     shared: &Shared,
     log: &dyn CommitLog,

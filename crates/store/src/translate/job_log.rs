@@ -1,4 +1,5 @@
-//! Appends to the job log of an instance. Lines are numbered from 1; the row of the number 0 has the range of the stored lines.
+//! Appends to the job log of an instance. Lines are numbered from 1; the row of the number 0 has
+//! the range of the stored lines.
 
 use orlog_model::{JobLogAppend, JobLogChunk};
 use serde::{Deserialize, Serialize};

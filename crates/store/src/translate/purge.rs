@@ -1,4 +1,5 @@
-//! Deletion of expired dedupe keys, and of instances and tasks after their retention, in limited steps.
+//! Deletion of expired dedupe keys, and of instances and tasks after their retention, in limited
+//! steps.
 
 use std::ops::ControlFlow;
 
@@ -40,7 +41,8 @@ impl DedupePurge {
         }
     }
 
-    /// Deletes at most `share` expired keys, oldest bucket first; returns their number and the rest.
+    /// Deletes at most `share` expired keys, oldest bucket first; returns their number and the
+    /// rest.
     pub(super) fn run(
         self,
         tables: &MergedTables,
@@ -67,7 +69,8 @@ impl DedupePurge {
     }
 }
 
-/// Purges an instance; returns it if no row of it remains. It remains if it has buffered or spilled inputs, because they are about to be applied.
+/// Purges an instance; returns it if no row of it remains. It remains if it has buffered or spilled
+/// inputs, because they are about to be applied.
 pub(super) fn purge_instance(
     tables: &MergedTables,
     record: &mut RecordWriter,
