@@ -1,8 +1,8 @@
 //! Directory of the journal: its files, and the creation and removal of segments.
 //!
-//! `00000000000000000001.seg` is a segment, `.new` is a segment under construction, and `.spare` is a
-//! dropped segment for reuse. `lock` excludes a second writer. A file is created under another name,
-//! synced and then renamed, so every `.seg` file has a complete header.
+//! `00000000000000000001.seg` is a segment, `.new` is a segment under construction, and `.spare` is
+//! a dropped segment for reuse. `lock` excludes a second writer. A file is created under another
+//! name, synced and then renamed, so every `.seg` file has a complete header.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -74,8 +74,8 @@ impl JournalDir {
         Ok(())
     }
 
-    /// Creates a segment durably, with space for `needed_bytes` bytes of records. On an error the directory is
-    /// unchanged, unless the error is [`Error::Poisoned`].
+    /// Creates a segment durably, with space for `needed_bytes` bytes of records. On an error the
+    /// directory is unchanged, unless the error is [`Error::Poisoned`].
     pub(crate) fn create(&mut self, first: u64, needed_bytes: u64) -> Result<Segment> {
         let capacity = self
             .options
@@ -142,15 +142,16 @@ impl JournalDir {
         match allocated.and_then(|()| self.write_header(&file, &path, first)) {
             Ok(seed) => Ok((path, file, seed)),
             Err(error) => {
-                // It occupies the missing space. If the removal fails now, the next opening removes it.
+                // It occupies the missing space. If the removal fails now, the next opening removes
+                // it.
                 fs::remove_file(&path).ok();
                 Err(error)
             }
         }
     }
 
-    /// Writes the header of a segment, durably. The file contains no record yet: if the sync fails, nothing
-    /// is in doubt and a retry writes the header again.
+    /// Writes the header of a segment, durably. The file contains no record yet: if the sync fails,
+    /// nothing is in doubt and a retry writes the header again.
     fn write_header(&self, file: &File, path: &Path, first: u64) -> Result<u32> {
         let (header, seed) = encode_segment_header(first, &self.options.identity);
         let size = header.len() as u64;
@@ -223,8 +224,8 @@ pub fn has_segments(path: &Path) -> Result<bool> {
     }
 }
 
-/// Moves a journal that cannot be continued to the first unused name `<path>-aside-<n>`, and returns that
-/// name; `None` if the directory does not exist.
+/// Moves a journal that cannot be continued to the first unused name `<path>-aside-<n>`, and
+/// returns that name; `None` if the directory does not exist.
 ///
 /// # Errors
 /// [`Error::Io`].

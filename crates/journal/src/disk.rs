@@ -9,8 +9,8 @@ use std::path::Path;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-/// File operations of a journal. Implementations other than [`LocalDisk`] are for tests: they fail, or
-/// lose unsynced data.
+/// File operations of a journal. Implementations other than [`LocalDisk`] are for tests: they fail,
+/// or lose unsynced data.
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Opens or creates a segment.
     ///
@@ -20,8 +20,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
         options.open(path)
     }
 
-    /// Sets the length of the empty `file` to `bytes` and reserves the blocks, so that later writes cannot
-    /// run out of space. Reads of it return zeros.
+    /// Sets the length of the empty `file` to `bytes` and reserves the blocks, so that later writes
+    /// cannot run out of space. Reads of it return zeros.
     ///
     /// # Errors
     /// The error of the file system; `StorageFull` or `QuotaExceeded` if there is no space.

@@ -18,8 +18,8 @@ pub enum Error {
         /// Requested number of bytes.
         needed_bytes: u64,
     },
-    /// No segment can be created, for example because the process has no free file descriptor. The journal is
-    /// intact; retry.
+    /// No segment can be created, for example because the process has no free file descriptor. The
+    /// journal is intact; retry.
     #[error("cannot create the next segment: cannot {action} {}: {source}", path.display())]
     Rotation {
         /// Attempted action, a verb.
@@ -30,13 +30,19 @@ pub enum Error {
         source: io::Error,
     },
     /// Another journal, in this or another process, writes to this directory.
-    #[error("{} is locked by another process; stop that process (find it with `fuser`)", path.display())]
+    #[error(
+        "{} is locked by another process; stop that process (find it with `fuser`)",
+        path.display()
+    )]
     Locked {
         /// Lock file.
         path: PathBuf,
     },
     /// A newer release wrote the directory.
-    #[error("{} has journal format {found}, this release supports up to {supported}; upgrade orlog", path.display())]
+    #[error(
+        "{} has journal format {found}, this release supports up to {supported}; upgrade orlog",
+        path.display()
+    )]
     NewerFormat {
         /// Segment file.
         path: PathBuf,
@@ -46,7 +52,10 @@ pub enum Error {
         supported: u16,
     },
     /// The directory contains a journal with another identity.
-    #[error("{} belongs to journal {}, not to {}", path.display(), hex::encode(found), hex::encode(expected))]
+    #[error(
+        "{} belongs to journal {}, not to {}",
+        path.display(), hex::encode(found), hex::encode(expected)
+    )]
     WrongIdentity {
         /// Segment file.
         path: PathBuf,
@@ -65,8 +74,13 @@ pub enum Error {
         /// Description of the mismatch.
         reason: &'static str,
     },
-    /// The journal ends before a record that was durable. Nothing was changed; restore the missing segments or a backup.
-    #[error("{} ends at record {last}, but record {expected} was durable: its last segments are missing", path.display())]
+    /// The journal ends before a record that was durable. Nothing was changed; restore the missing
+    /// segments or a backup.
+    #[error(
+        "{} ends at record {last}, but record {expected} was durable: its last segments are \
+         missing",
+        path.display()
+    )]
     LostEnd {
         /// Directory of the journal.
         path: PathBuf,
@@ -75,8 +89,8 @@ pub enum Error {
         /// Record that was durable.
         expected: u64,
     },
-    /// An fsync failed, or a failed append could not be reverted. Every later call returns this error;
-    /// reopen the journal.
+    /// An fsync failed, or a failed append could not be reverted. Every later call returns this
+    /// error; reopen the journal.
     #[error("{} is poisoned by an earlier failure; reopen the journal: {cause}", path.display())]
     Poisoned {
         /// File or directory that failed.

@@ -20,9 +20,10 @@
 //! | 16..24 | durable: the last sequence known to be synced when this record was written |
 //! | 24.. | payload, padded with zeros to a multiple of 8 |
 //!
-//! The last record is followed by 8 zero bytes, the terminator, which the next record overwrites. Any
-//! bytes may follow it: a recycled file still contains its previous records. They cannot be confused
-//! with new records, because their sequences are lower and their checksums start from another seed.
+//! The last record is followed by 8 zero bytes, the terminator, which the next record overwrites.
+//! Any bytes may follow it: a recycled file still contains its previous records. They cannot be
+//! confused with new records, because their sequences are lower and their checksums start from
+//! another seed.
 
 use crc32fast::Hasher;
 
@@ -59,7 +60,8 @@ pub(crate) enum HeaderError {
     Damaged(&'static str),
 }
 
-/// Returns the first bytes of a segment that starts with `first` (header and terminator), and the seed.
+/// Returns the first bytes of a segment that starts with `first` (header and terminator), and the
+/// seed.
 pub(crate) fn encode_segment_header(first: u64, identity: &[u8; 16]) -> ([u8; 72], u32) {
     let mut bytes = [0; 72];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -71,8 +73,8 @@ pub(crate) fn encode_segment_header(first: u64, identity: &[u8; 16]) -> ([u8; 72
     (bytes, seed)
 }
 
-/// Decodes a segment header. The version is checked before the checksum, which a newer format may store
-/// elsewhere.
+/// Decodes a segment header. The version is checked before the checksum, which a newer format may
+/// store elsewhere.
 pub(crate) fn decode_segment_header(bytes: &[u8; 64]) -> Result<SegmentHeader, HeaderError> {
     if bytes[..8] != MAGIC {
         return Err(HeaderError::Damaged("it does not start like a segment"));
@@ -127,8 +129,8 @@ pub(crate) fn encoded_len(payload_bytes: u64) -> u64 {
         + (RECORD_HEADER_BYTES + TERMINATOR_BYTES) as u64
 }
 
-/// Replaces the content of `buffer` with a record, its padding and a terminator. `parts` have at most
-/// [`MAX_PAYLOAD_BYTES`] together.
+/// Replaces the content of `buffer` with a record, its padding and a terminator. `parts` have at
+/// most [`MAX_PAYLOAD_BYTES`] together.
 pub(crate) fn encode_record(
     buffer: &mut Vec<u8>,
     seed: u32,

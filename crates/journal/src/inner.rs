@@ -16,8 +16,8 @@ pub(crate) struct JournalInner {
     segments: RwLock<VecDeque<Arc<Segment>>>,
     written: AtomicU64,
     synced: AtomicU64,
-    /// Lock held during an fsync. The kernel reports a failure to one caller only; a second caller must not
-    /// interpret the missing error as success.
+    /// Lock held during an fsync. The kernel reports a failure to one caller only; a second caller
+    /// must not interpret the missing error as success.
     syncing: Mutex<()>,
     /// First failure that leaves the disk in doubt; always [`Error::Poisoned`].
     poison: OnceLock<Error>,
@@ -68,7 +68,8 @@ impl JournalInner {
         }
         let reached = self.written();
         let segment = self.active();
-        // Records up to `reached` are in this segment or in one that was synced before this one was added.
+        // Records up to `reached` are in this segment or in one that was synced before this one was
+        // added.
         self.poison(
             self.disk
                 .sync(&segment.file)
@@ -89,7 +90,8 @@ impl JournalInner {
         }
     }
 
-    /// Returns the result. If it leaves the disk in doubt, every later call fails with the same error.
+    /// Returns the result. If it leaves the disk in doubt, every later call fails with the same
+    /// error.
     pub(crate) fn poison<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Poisoned { path, cause }) = &result {
             self.poison.get_or_init(|| Error::Poisoned {
@@ -145,8 +147,8 @@ impl JournalInner {
         segments.push_back(segment);
     }
 
-    /// Returns the oldest segment, if all of its records are before `sequence` and it is not the active
-    /// one.
+    /// Returns the oldest segment, if all of its records are before `sequence` and it is not the
+    /// active one.
     pub(crate) fn oldest_before(&self, sequence: u64) -> Option<Arc<Segment>> {
         let segments = self.segments();
         let next = segments.get(1)?;

@@ -48,8 +48,8 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::Locked`], [`Error::NewerFormat`], [`Error::WrongIdentity`], [`Error::Corrupt`] and
-    /// [`Error::LostEnd`], which change nothing; [`Error::Full`] if there is no space for a first segment; [`Error::Poisoned`] and
-    /// [`Error::Io`] if the disk fails.
+    /// [`Error::LostEnd`], which change nothing; [`Error::Full`] if there is no space for a first
+    /// segment; [`Error::Poisoned`] and [`Error::Io`] if the disk fails.
     pub fn open(dir: impl AsRef<Path>, options: Options) -> Result<(Self, RecoveryReport)> {
         Self::open_on(dir, options, Arc::new(LocalDisk))
     }
@@ -81,7 +81,8 @@ impl Journal {
         journal_dir.remove_stale_files()?;
         if let Some(last) = segments.last() {
             recovery::repair_tail(last, report.torn_bytes > 0, disk.as_ref())?;
-            // An earlier process may have ended between the rename of a segment and the sync of its name.
+            // An earlier process may have ended between the rename of a segment and the sync of its
+            // name.
             journal_dir.sync()?;
         } else {
             segments.push(journal_dir.create(first, 0)?);
@@ -107,12 +108,12 @@ impl Journal {
         ))
     }
 
-    /// Appends one record, the concatenated `parts`, and returns its sequence. Readers see the record
-    /// immediately; it is durable after the next sync. On an error nothing was appended.
+    /// Appends one record, the concatenated `parts`, and returns its sequence. Readers see the
+    /// record immediately; it is durable after the next sync. On an error nothing was appended.
     ///
     /// # Errors
-    /// [`Error::TooLarge`]; [`Error::Full`], [`Error::Rotation`] and [`Error::Io`], after which a later append
-    /// may succeed; [`Error::Poisoned`].
+    /// [`Error::TooLarge`]; [`Error::Full`], [`Error::Rotation`] and [`Error::Io`], after which a
+    /// later append may succeed; [`Error::Poisoned`].
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<u64> {
         self.log.check_not_poisoned()?;
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
@@ -149,9 +150,9 @@ impl Journal {
         self.log.sync()
     }
 
-    /// Drops the segments whose records are all before `sequence`. Earlier records remain if they share a
-    /// segment with later records or with the end of the log. Readers of dropped records receive
-    /// [`Error::Truncated`].
+    /// Drops the segments whose records are all before `sequence`. Earlier records remain if they
+    /// share a segment with later records or with the end of the log. Readers of dropped records
+    /// receive [`Error::Truncated`].
     ///
     /// # Errors
     /// [`Error::Poisoned`], and [`Error::Io`] if a file cannot be removed.

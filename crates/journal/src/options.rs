@@ -6,14 +6,15 @@ const MIN_SEGMENT_BYTES: u64 = 4096;
 /// Options of a journal.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Identity of the journal. Each segment stores it; a directory with another identity is rejected.
+    /// Identity of the journal. Each segment stores it; a directory with another identity is
+    /// rejected.
     pub identity: [u8; 16],
-    /// Size of a segment file in bytes, allocated at once. At least 4096, rounded up to a multiple of 8. A
-    /// larger record has its own segment. The size may change from one opening to the next.
+    /// Size of a segment file in bytes, allocated at once. At least 4096, rounded up to a multiple
+    /// of 8. A larger record has its own segment. The size may change from one opening to the next.
     pub segment_bytes: u64,
-    /// Number of dropped segments that are kept for reuse. A file with previously written blocks syncs
-    /// faster than a newly allocated one, because no metadata changes (ext4, 64 KiB writes: 220 µs instead
-    /// of 380 µs).
+    /// Number of dropped segments that are kept for reuse. A file with previously written blocks
+    /// syncs faster than a newly allocated one, because no metadata changes (ext4, 64 KiB writes:
+    /// 220 µs instead of 380 µs).
     pub spare_segments: usize,
     /// Sequence of the first record, if the directory contains no journal yet.
     pub first_sequence: u64,
@@ -21,8 +22,8 @@ pub struct Options {
     pub expected_last: u64,
 }
 
-/// Identity of a journal, and the sequence of a record that is durable in it. Owners store it elsewhere,
-/// to detect a journal that is missing, replaced or shortened.
+/// Identity of a journal, and the sequence of a record that is durable in it. Owners store it
+/// elsewhere, to detect a journal that is missing, replaced or shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurablePosition {
     /// Identity of the journal.

@@ -57,7 +57,8 @@ impl Reader {
         })
     }
 
-    /// Visits the records from `sequence` to the last one written at the time of the call, in order.
+    /// Visits the records from `sequence` to the last one written at the time of the call, in
+    /// order.
     ///
     /// # Errors
     /// The errors of [`Reader::read_from`] and [`Cursor::read`], and the first error of `visit`.
@@ -111,8 +112,9 @@ impl Cursor {
     /// Returns the next appended record, synced or not; `None` at the end.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the record was dropped meanwhile, [`Error::Corrupt`] if it was damaged since
-    /// the journal was opened, [`Error::Io`] if the file cannot be read. The cursor does not move.
+    /// [`Error::Truncated`] if the record was dropped meanwhile, [`Error::Corrupt`] if it was
+    /// damaged since the journal was opened, [`Error::Io`] if the file cannot be read. The cursor
+    /// does not move.
     pub fn read(&mut self) -> Result<Option<Record<'_>>> {
         self.read_up_to(u64::MAX)
     }

@@ -1,10 +1,10 @@
 //! Recovery: finds the end of the log at opening, and distinguishes an incomplete write from
 //! corruption.
 //!
-//! Only the last segment may end in an incomplete write, because a segment is synced before the next
-//! one is created. In the last segment, the log ends at the first bytes that are not the expected
-//! record. Exception: if a complete later record states that the expected one was synced, the disk lost
-//! durable data.
+//! Only the last segment may end in an incomplete write, because a segment is synced before the
+//! next one is created. In the last segment, the log ends at the first bytes that are not the
+//! expected record. Exception: if a complete later record states that the expected one was synced,
+//! the disk lost durable data.
 //!
 //! Recovery first verifies all segments, then repairs the last one. It overwrites the cut-off bytes
 //! with zeros, so that new records never connect to a complete record after the cut. It rewrites
@@ -33,7 +33,8 @@ pub struct RecoveryReport {
     pub last_sequence: u64,
     /// Number of segments.
     pub segments: usize,
-    /// Size of the incomplete write that was cut off, as far as it is recognizable; 0 after a clean end.
+    /// Size of the incomplete write that was cut off, as far as it is recognizable; 0 after a clean
+    /// end.
     pub torn_bytes: u64,
 }
 
@@ -224,8 +225,8 @@ fn remnant(segment: &Segment, expected: u64) -> Result<u64> {
     Ok(claimed.clamp(ALIGNMENT as u64, rest))
 }
 
-/// Returns the position of the records that are not known to be synced. It may be slightly before the
-/// first of them.
+/// Returns the position of the records that are not known to be synced. It may be slightly before
+/// the first of them.
 fn doubtful_from(segment: &Segment) -> Result<u64> {
     let mut window = ReadBuffer::default();
     let (mut sequence, mut offset) = segment.index_lookup(u64::MAX);
