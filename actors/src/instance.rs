@@ -76,26 +76,27 @@ impl Incarnation {
     /// Makes a saga actor serve a mailbox: an idle one or a new one. Returns `None` if this is not
     /// possible.
     fn start_saga(&self, mailbox: &Arc<Mailbox>) -> Option<ActorRef<SagaMessage>> {
-        let serves =
-            |actor: &ActorRef<_>| mailbox::send(actor, SagaMessage::Serve(Arc::clone(mailbox)));
         while let Some(idle) = self.sagas.idle_actors.take() {
-            if serves(&idle) {
+            if mailbox::send(&idle, SagaMessage::Serve(Arc::clone(mailbox))) {
                 return Some(idle);
             }
         }
+
         count(Operation::ActorStart);
         let arguments = Arc::clone(&self.sagas);
-        ActorRuntime::spawn_linked_instant(None, SagaActor, arguments, self.shard.clone())
-            .map(|(actor, _)| actor)
-            .inspect_err(|error| {
-                log_instance!(
-                    ERROR, mailbox.key, None, %error,
-                    "cannot start a saga actor"
-                )
-            })
-            // If the new actor crashed immediately, its supervisor notifies the shard.
-            .inspect(|actor| _ = serves(actor))
-            .ok()
+        let spawned =
+            ActorRuntime::spawn_linked_instant(None, SagaActor, arguments, self.shard.clone());
+        match spawned {
+            Ok((actor, _)) => {
+                // If the new actor crashed immediately, its supervisor notifies the shard.
+                mailbox::send(&actor, SagaMessage::Serve(Arc::clone(mailbox)));
+                Some(actor)
+            }
+            Err(error) => {
+                log_instance!(ERROR, mailbox.key, None, %error, "cannot start a saga actor");
+                None
+            }
+        }
     }
 }
 
@@ -118,9 +119,13 @@ impl InstanceRegistry {
     pub(crate) fn open(&self, incarnation: Incarnation) -> u64 {
         self.close();
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+
         let number = self.incarnations.fetch_add(1, Ordering::AcqRel) + 1;
         *self.epoch.write().unwrap_or_else(PoisonError::into_inner) =
             Arc::new(ShardEpoch::new(self.lease.clone()));
+
+        // A release can overtake a restart: the shard must not open again under a lease that has
+        // ended.
         if self.released.load(Ordering::Acquire) {
             incarnation.committer().stop();
         } else {
@@ -161,12 +166,16 @@ impl InstanceRegistry {
     /// Ends the incarnation, its epoch and its committer: queued inputs are dropped without
     /// acknowledgement and delivered again.
     pub(crate) fn close(&self) {
+        // The epoch first: no attempt starts for a shard that can no longer store its result.
         self.epoch().end();
         let ended = self
             .open
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
+
+        // After the lock is free: senders that saw the incarnation have appended, and a mailbox
+        // that is closed before could be created again.
         self.live.close();
         self.waiters.close();
         if let Some(incarnation) = ended {
@@ -208,6 +217,7 @@ impl InstanceRegistry {
         let streams = self
             .with_incarnation(|incarnation| Ok(incarnation.streams.all()))
             .ok()?;
+
         streams
             .iter()
             .find(|progress| progress.stream() == stream)
@@ -249,6 +259,8 @@ impl InstanceRegistry {
         self.inputs.inc();
         loop {
             let mailbox = self.live.mailbox(key);
+            // The mailbox can close between its lookup and the push, when its instance is
+            // passivated. The input then waits in a new one.
             match mailbox.push(envelope) {
                 PushResult::Queued => return,
                 PushResult::NeedsActorStart => {
@@ -282,6 +294,8 @@ impl InstanceRegistry {
             let Some(mailbox) = self.live.reserve(key) else {
                 return Ok(None);
             };
+
+            // The reserved mailbox counts this commit and ends with it.
             let (done, response) = Completion::for_caller();
             let submission = Submission {
                 mailbox: Some(mailbox),
@@ -296,6 +310,8 @@ impl InstanceRegistry {
     /// mailbox.
     pub(crate) fn restart_saga(&self, crashed: ActorId) -> bool {
         let restarted = self.with_incarnation(|incarnation| {
+            // The inputs are in the mailbox, not in the actor: its successor continues with the
+            // same queue.
             let mailbox = self.live.served_by(crashed).ok_or(ShardUnavailable)?;
             mailbox.actor_crashed();
             mailbox.ensure_actor(|| incarnation.start_saga(&mailbox));

@@ -76,7 +76,9 @@ impl Window {
         if free > 0 {
             return free;
         }
+
         self.starved.store(true, Ordering::SeqCst);
+
         // Capacity that became free between the check and the flag would cause no message.
         let free = self.free(size);
         if free > 0 && self.starved.swap(false, Ordering::SeqCst) {
@@ -93,6 +95,8 @@ impl Window {
     }
 
     fn free(&self, size: usize) -> usize {
+        // Waiting items keep no place, but each costs memory, so their number has a bound of its
+        // own.
         if self.waiting.load(Ordering::SeqCst) >= size.saturating_mul(WAITING_RATIO) {
             return 0;
         }
@@ -144,6 +148,8 @@ impl WindowPlace {
     fn leave(mut self) {
         let is_waiting = *self.is_waiting.get_mut();
         self.origin.epoch.item_ended();
+
+        // An explicit end, not `Drop`: an end decides what becomes of the item and wakes the relay.
         self.free(if is_waiting {
             &self.window.waiting
         } else {
@@ -164,6 +170,7 @@ impl Dispatcher for WindowPlace {
     fn wait_started(&self) {
         self.window.waiting.fetch_add(1, Ordering::SeqCst);
         self.is_waiting.store(true, Ordering::SeqCst);
+        // The backoff of one item must not block the others of its window.
         self.free(&self.window.in_flight);
     }
 
@@ -220,6 +227,7 @@ impl WorkDispatch {
             .as_ref()
             .and_then(|_| trace_context::start_work_span(&mut work.item));
         let span = parent.map(|parent| (parent, Instant::now()));
+
         Self {
             work,
             progress,
@@ -242,6 +250,7 @@ impl WorkDispatch {
             .receipt
             .take()
             .map_or(Completion::None, Completion::Receipt);
+
         let Self { work, place, .. } = self;
         let OutboxRow { key, item } = *work;
         let DispatchOrigin {
@@ -250,7 +259,9 @@ impl WorkDispatch {
             publishes_results,
             ..
         } = &*place.origin;
+
         let stored = if silent {
+            // The instance needs no acceptance; only the outbox row must go.
             registry.submit(Submission::new(Change::Settle(key), completion))
         } else {
             let publishes = *publishes_results && !done.is_published && is_public(&item);
@@ -274,6 +285,7 @@ impl WorkDispatch {
                 trace: trace.or(item.trace),
                 attempt_log,
             };
+
             let mut envelope = Envelope::new(Input::WorkResult(result), completion);
             // A worker that sends the result again receives the same response, also after a
             // restart.
@@ -284,6 +296,7 @@ impl WorkDispatch {
             });
             registry.deliver(&item.instance, envelope)
         };
+
         // An error means that the incarnation has ended; the next one dispatches the item again.
         drop(stored);
         place.leave();
@@ -298,6 +311,7 @@ impl WorkDispatch {
             metrics,
             ..
         } = &*place.origin;
+
         let stored = Submission::dead_letter(dead_letter, clock.now(), metrics, Completion::None);
         // An error means that the incarnation has ended; the next one dispatches the item again.
         drop(registry.submit(Submission {
@@ -315,6 +329,7 @@ impl WorkDispatch {
             place,
             ..
         } = self;
+
         let waiting = place.origin.metrics.messages_enqueued(ActorKind::Relay, 1);
         place
             .origin

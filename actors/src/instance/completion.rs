@@ -40,6 +40,7 @@ impl Completion {
             status: Status::Running,
             paused: false,
         };
+
         let (reply, response) = oneshot::channel();
         (Completion::Reply(reply, Some(Ok(nothing))), response)
     }
@@ -60,6 +61,8 @@ impl Completion {
     pub(crate) fn stage(self) -> Self {
         match self {
             Completion::Ack(ack) => {
+                // Only the last instance acknowledges: the message has consequences in each of
+                // them.
                 if ack.is_last() {
                     ack.stream.stage(ack.sequence);
                 }

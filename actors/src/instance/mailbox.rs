@@ -151,9 +151,12 @@ impl Mailbox {
         if inner.closed {
             return PushResult::Closed(envelope);
         }
+
+        // Under the lock that passivation takes: the input cannot enter a mailbox that closes.
         inner.queue.push_back(envelope);
         inner.idle_since = None;
         let first = inner.queue.len() == 1;
+        // An actor with more than one input is awake: a burst needs one wake-up.
         match &inner.actor {
             Some(actor) if !first || wake(actor) => PushResult::Queued,
             Some(_) | None => PushResult::NeedsActorStart,
@@ -196,11 +199,13 @@ impl Mailbox {
         if inner.closed {
             return None;
         }
+
         let spilled = inner.spilled;
         let front = inner
             .queue
             .front_mut()
             .filter(|front| !(spilled && front.is_from_stream()))?;
+
         front.attempts += 1;
         Some((Arc::clone(&front.input), front.attempts))
     }
@@ -295,9 +300,11 @@ impl Mailbox {
         if !inner.spilled && inner.queue.len() <= limit {
             return Vec::new();
         }
+
         let (from_streams, queue): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.queue)
             .into_iter()
             .partition(Envelope::is_from_stream);
+        // Results and timers are rows of the store already, and a request has a caller who waits.
         inner.queue = queue.into();
         inner.spilled |= !from_streams.is_empty();
         inner.pending += from_streams.len();
@@ -321,6 +328,8 @@ impl Mailbox {
 
     async fn until(&self, reached: impl Fn(&MailboxState) -> bool) {
         loop {
+            // Registered before the check: a commit between the check and the wait would not wake
+            // it.
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
@@ -342,10 +351,12 @@ impl Mailbox {
         if inner.closed || inner.is_busy() {
             return IdleState::Busy;
         }
+
         if inner.ended {
             close(&mut inner);
             return IdleState::Closed;
         }
+
         inner.idle_since = Some(now);
         if inner.in_idle_list {
             return IdleState::InIdleList;
@@ -358,6 +369,7 @@ impl Mailbox {
     pub(crate) fn close_if_idle_since(&self, before: Instant) -> IdleState {
         let mut inner = self.lock();
         inner.in_idle_list = false;
+
         match inner.idle_since {
             Some(since) if since <= before && !inner.is_busy() => {
                 close(&mut inner);

@@ -75,6 +75,8 @@ impl Actor for SagaActor {
                 }
             }
         }
+
+        // Also after a wake-up that came too late: an actor without a mailbox has nothing to do.
         if let Some(state) = &mut serving.state {
             state.process_all().await?;
             state.own.live.check_idle(&state.mailbox);
@@ -86,7 +88,8 @@ impl Actor for SagaActor {
 impl State {
     /// Processes the mailbox until it is empty.
     async fn process_all(&mut self) -> Result<(), ActorProcessingErr> {
-        let (mut processed, mut delay) = (0, READ_RETRY_DELAY);
+        let mut processed = 0;
+        let mut delay = READ_RETRY_DELAY;
         loop {
             match self.step().await {
                 Ok(false) => return Ok(()),
@@ -119,15 +122,20 @@ impl State {
         if !self.loaded {
             self.load().await?;
         }
+
         if self.unbuffers {
             self.apply_buffered().await?;
         }
+
         if self.instance.is_some() {
             if !self.can_spill {
                 self.find_spilled()?;
             }
             self.spill_arrivals();
         }
+
+        // A large state waits for its commits here, so that it does not fill the group commits of
+        // the shard.
         self.limit_pending_state().await;
         Ok(self.process_next().await? || self.apply_spilled().await?)
     }
@@ -137,15 +145,20 @@ impl State {
         let Some((input, attempts)) = self.mailbox.start_attempt() else {
             return Ok(false);
         };
+
         // Held until the commit is submitted to the committer: see `ProgramRegistry`.
         let _guard = self.own.programs.guard();
+
         let started = self.trace_start(&input);
+
+        // The bus delivers at least once, and a caller repeats its request: the dedupe keys decide.
         let repeated = self.is_repeated(&input).await;
         if repeated.inspect_err(|_| self.mailbox.retract_attempt())? {
             self.trace_ignored(&input, started, ALREADY_APPLIED);
             self.finish_without_commit(ALREADY_APPLIED.into(), None);
             return Ok(true);
         }
+
         if let Some(to) = self.mailbox.replacement() {
             self.replace(&input, to).await;
             return Ok(true);
@@ -156,6 +169,8 @@ impl State {
         if waited {
             self.keep_open(true);
         }
+
+        // The decision is a value: nothing has changed until its commit is submitted.
         match self.decide(&input, attempts).await {
             Decision::Commit(mut commit) => {
                 waited |= commit.buffer.is_some();
@@ -194,13 +209,14 @@ impl State {
                 self.finish_without_commit("rejected".into(), Some(rejection.into()));
             }
         }
+
+        // The first transition of an instance ends the wait of its buffered inputs.
         self.unbuffers |= waited && self.instance.is_some() && !self.has_buffered();
         if waited {
             self.keep_open(self.unbuffers);
         }
         Ok(true)
     }
-
     /// Returns whether the first input is a signal that the bus transported with conditions.
     fn is_signal_of_the_bus(&self, input: &Input) -> bool {
         matches!(input, Input::Control(_)) && self.mailbox.is_from_stream()
@@ -211,6 +227,7 @@ impl State {
     async fn replace(&mut self, input: &Input, to: Instance) {
         // The store replaces only the state that it has.
         self.mailbox.wait_durable().await;
+
         let expected = match input {
             Input::Control(control) => control.expected_version.unwrap_or_default(),
             _ => 0,
@@ -220,12 +237,14 @@ impl State {
             .as_ref()
             .map_or(0, |instance| instance.version);
         let fits = self.quarantine.is_some() || actual == expected && !self.is_paused();
+
         if fits {
             self.reset(Some(to));
         }
         let Some(envelope) = self.mailbox.finish(usize::from(fits), self.has_ended()) else {
             return;
         };
+
         let rejection = ControlError::from(Rejection::VersionMismatch { expected, actual });
         let done = envelope.completion.with_reply(|| {
             if fits {
@@ -234,6 +253,7 @@ impl State {
                 Err(rejection)
             }
         });
+
         match envelope.extra_change.filter(|_| fits) {
             Some(change) => {
                 let mailbox = Some(Arc::clone(&self.mailbox));
@@ -263,7 +283,10 @@ impl State {
                 "instance quarantined: its data cannot be read; replay or drop it"
             );
         }
-        (self.quarantine, self.loaded, self.can_spill) = (Some(reason), false, false);
+
+        self.quarantine = Some(reason);
+        self.loaded = false;
+        self.can_spill = false;
         // Buffered inputs stay stored.
         self.unbuffers = false;
         self.keep_open(false);
@@ -276,10 +299,15 @@ impl State {
         let Some((input, attempts)) = self.mailbox.start_attempt() else {
             return false;
         };
+
+        // A replay ends the quarantine: its replacement is complete.
         if let Some(to) = self.mailbox.replacement() {
             self.replace(&input, to).await;
             return true;
         }
+
+        // A drop needs no data of the instance. Another control request has a caller, who receives
+        // the reason; any other input must not be lost.
         match &*input {
             Input::Control(ControlRequest {
                 action: ControlAction::Drop,
@@ -305,12 +333,14 @@ impl State {
         // The store deletes only the rows that it has.
         self.mailbox.wait_durable().await;
         self.reset(None);
+
         let Some(envelope) = self.mailbox.finish(1, true) else {
             return;
         };
         let done = envelope
             .completion
             .with_reply(|| Ok(self.control_result(true, None)));
+
         let change = Change::DropInstance {
             key: self.mailbox.key.clone(),
         };

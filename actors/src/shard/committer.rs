@@ -91,17 +91,18 @@ pub(crate) async fn start(
     supervisor: ActorCell,
 ) -> Result<(ActorCell, CommitterHandle), ActorProcessingErr> {
     let state = Arc::clone(&arguments.writer).lock_owned().await;
+
     let (handle, mailbox) = CommitterMailbox::new();
     let (started, is_started) = oneshot::channel();
     let (done, ended) = oneshot::channel();
+
     let metrics = Arc::clone(&arguments.metrics);
-    let (counters, sequences) = (CommitCounters::default(), Vec::new());
     let thread = CommitterThread {
         state,
         mailbox,
         arguments,
-        counters,
-        sequences,
+        counters: CommitCounters::default(),
+        sequences: Vec::new(),
     };
     std::thread::Builder::new()
         .name("orlog-committer".to_owned())
@@ -109,6 +110,8 @@ pub(crate) async fn start(
             // An error means that the actor has stopped.
             done.send(thread.run(started, handle)).ok();
         })?;
+
+    // Without a handle the thread has ended: its store cannot be read, so the shard must not start.
     let Ok(handle) = is_started.await else {
         return Err(end_of(ended, &registry).await.into());
     };
@@ -128,6 +131,7 @@ async fn end_of(
         Ok(Ok(())) => "the committer thread ended".to_owned(),
         Ok(Err(error)) => {
             match &error {
+                // The next owner continues the shard: no error of this process.
                 StoreError::Fenced { .. } => registry.mark_lost(),
                 error => tracing::error!(%error, "commit failed"),
             }
@@ -168,10 +172,12 @@ impl CommitterThread {
             self.state.writer.recover()?;
             self.state.failed = false;
         }
+
         // Not earlier: a store that is being recovered cannot be read.
         if started.send(committer).is_err() {
             return Ok(());
         }
+
         // Set while a panic could leave the state of the writer unknown.
         self.state.failed = true;
         let ended = self.serve();
@@ -182,6 +188,7 @@ impl CommitterThread {
     fn serve(&mut self) -> Result<(), StoreError> {
         let mut gathered = CommitGroup::default();
         let mut stop = false;
+
         while !stop {
             let mut is_due = false;
             match self.mailbox.requests.recv_timeout(CHECKPOINT_INTERVAL) {
@@ -190,7 +197,11 @@ impl CommitterThread {
                 // A purge continues with empty groups if there are no others.
                 Err(RecvTimeoutError::Timeout) => is_due = self.state.writer.is_purging(),
             }
+
             let streams = self.arguments.streams.all();
+
+            // The checkpoint that includes this group, not the one before: state and position are
+            // one transaction, so that a restart reads no applied message again.
             gathered
                 .changes
                 .extend(streams.iter().filter_map(|stream| stream.checkpoint()));
@@ -201,6 +212,9 @@ impl CommitterThread {
                 }
                 self.finish(&mut gathered, &streams, started);
             }
+
+            // The cursors of the bus follow the disk, not the commit: with the durability
+            // `interval`, a power failure can still lose this group.
             let durable = self.arguments.reader.durable_position();
             let durable = durable.map_or(u64::MAX, |durable| durable.position);
             for stream in &streams {
@@ -214,6 +228,8 @@ impl CommitterThread {
     /// requested.
     fn gather(&self, first: Submission, gathered: &mut CommitGroup) -> bool {
         gathered.add(first);
+
+        // All that wait, without a delay: while the disk writes one group, the next one collects.
         while gathered.changes.len() < self.arguments.max_group_commit {
             match self.mailbox.requests.try_recv() {
                 Ok(CommitterRequest::Submit(next)) => gathered.add(*next),
@@ -232,12 +248,16 @@ impl CommitterThread {
         started: Instant,
     ) {
         let ended = Instant::now();
+        // The streams first: a completion can stop the process that reads their positions.
         let position = self.arguments.reader.position();
         for stream in streams {
             stream.committed(position);
         }
         self.complete(&gathered.changes, &mut gathered.completions);
         self.trace(gathered, started, ended);
+
+        // Last, and without waiting: the relay and the timer read the store if their queues
+        // overflow.
         self.arguments
             .fresh
             .hand_over(gathered.changes.drain(..), self.sequences.drain(..));
@@ -246,6 +266,7 @@ impl CommitterThread {
     /// Makes the group durable. Returns `false` if a stop is requested while the store cannot
     /// commit; then no change of the group is committed.
     fn commit(&mut self, changes: &[Change]) -> Result<bool, StoreError> {
+        // An accepted input is kept: the group is retried until the store can commit it.
         let started = Instant::now();
         let mut is_blocked = false;
         while let Err(error) = self
@@ -259,6 +280,7 @@ impl CommitterThread {
                         tracing::error!(%error, "store is full; rejecting commits");
                     }
                     if self.mailbox.is_stopping() {
+                        // Operators must be able to stop a node whose disk is full.
                         return Ok(false);
                     }
                     std::thread::park_timeout(STORE_RETRY_DELAY);
@@ -276,6 +298,8 @@ impl CommitterThread {
                     std::thread::park_timeout(STORE_RETRY_DELAY);
                 }
                 StoreError::TooLarge { .. } if changes.len() > 1 => {
+                    // The group was gathered without its size in bytes, which only the store
+                    // determines.
                     let (first, rest) = changes.split_at(division(changes));
                     return Ok(self.commit(first)? && self.commit(rest)?);
                 }
@@ -286,8 +310,11 @@ impl CommitterThread {
                 error => return Err(error),
             }
         }
+
+        // Recorded only now: the sequences belong to the changes that are durable.
         self.sequences
             .extend_from_slice(self.state.writer.work_sequences());
+
         if is_blocked {
             self.arguments.metrics.set_commit_failure(None);
             tracing::info!("commits continue");
@@ -311,13 +338,18 @@ impl CommitterThread {
     /// opening determines whether the group is committed.
     fn await_log(&mut self, error: &StoreError) -> Result<(), StoreError> {
         tracing::error!(%error, "replicated log unavailable; commits are blocked");
+
         let started = Instant::now();
+
+        // The log may have stored the entry although its response was lost, so only the same entry
+        // is sent again: another one could be a second commit of the group.
         while let Err(error) = self.state.writer.retry_commit() {
             if !matches!(error, StoreError::Unavailable { .. }) || self.mailbox.is_stopping() {
                 return Err(error);
             }
             std::thread::park_timeout(LOG_RETRY_DELAY);
         }
+
         tracing::info!(waited = ?started.elapsed(), "replicated log available again");
         Ok(())
     }
@@ -340,15 +372,21 @@ impl CommitterThread {
                     .withdraw(&commit.key.tenant, &abandoned, now);
             }
         }
+
         if let Some(observer) = &self.arguments.observer {
             commits.for_each(|commit| observer.on_commit(commit));
         }
+
         for change in changes {
             self.arguments.waiters.committed(change);
         }
+
+        // One notification for each group, whatever the number of its dead letters.
         if changes.iter().any(stores_dead_letter) {
             self.arguments.dead_letters_added.notify_one();
         }
+
+        // Nothing leaves the process before this: the changes are durable.
         for (done, mailbox) in completions.drain(..) {
             done.complete();
             if let Some(mailbox) = mailbox {
@@ -363,11 +401,8 @@ impl CommitterThread {
         let CommitGroup {
             changes, followed, ..
         } = gathered;
-        if let Some(tracer) = self
-            .arguments
-            .tracer
-            .as_ref()
-            .filter(|_| !followed.is_empty())
+        if let Some(tracer) = &self.arguments.tracer
+            && !followed.is_empty()
         {
             tracer.committed(&CommitGroupSpan {
                 traced: followed,
@@ -397,6 +432,7 @@ impl CommitGroup {
             mailbox,
             decided,
         } = submission;
+
         self.changes.extend(extra);
         self.followed
             .extend(decided.map(|decided| (self.changes.len(), decided)));
@@ -418,17 +454,19 @@ pub trait CommitObserver: Send + Sync + 'static {
 /// Returns where a group that is too large is divided, near its middle. An extra change stays in
 /// the group of the change after it: without that change, its input or message would be lost.
 fn division(changes: &[Change]) -> usize {
-    let is_extra = |change: &Change| {
-        matches!(
-            change,
-            Change::Settle(_) | Change::DropDeadLetter { .. } | Change::JobResult { .. }
-        )
-    };
     let half = changes.len() / 2;
+
     let mut places = (half..changes.len()).chain((1..half).rev());
     places
         .find(|at| !is_extra(&changes[at - 1]))
         .unwrap_or(half)
+}
+
+fn is_extra(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::Settle(_) | Change::DropDeadLetter { .. } | Change::JobResult { .. }
+    )
 }
 
 #[cfg(test)]

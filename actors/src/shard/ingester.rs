@@ -86,6 +86,8 @@ pub(crate) async fn ingest(arguments: Arguments) -> Result<(), String> {
             Ok(error) => error,
             Err(error) => return Err(error.to_string()),
         };
+
+        // A bus that only this process uses fails with its shard: the restart opens both again.
         let SubscriptionArguments { source, name, .. } = &arguments.subscription;
         if source.sharing.is_none() {
             return Err(error.to_string());
@@ -107,11 +109,14 @@ async fn read_subscription(
         stream: source.name.clone(),
         consumer: name.clone(),
     };
+
+    // The commits contain the checkpoint, so the store is the only authority on what was applied.
     let checkpoint = arguments.reader.checkpoint(&key)?;
     let mut consumer = match subscribe_verified(&arguments.subscription, checkpoint).await {
         Ok(consumer) => consumer,
         Err(error) => return Ok(error),
     };
+
     let progress = StreamProgress::new(key, checkpoint, &*consumer);
     arguments.streams.register(Arc::clone(&progress));
     let ingest = IngestLoop {
@@ -119,6 +124,7 @@ async fn read_subscription(
         progress,
         admission: EventAdmission::default(),
     };
+
     loop {
         match consumer.next(BATCH).await {
             Ok(deliveries) => {
@@ -164,6 +170,8 @@ impl IngestLoop<'_> {
         for delivery in &deliveries {
             self.take(delivery, &mut batch).await?;
         }
+
+        // A permanent rejection concerns one event; without a dead letter it would stop the stream.
         for (sequence, error) in self.forward(batch.forward).await {
             if let Some(delivery) = deliveries
                 .iter()
@@ -179,21 +187,22 @@ impl IngestLoop<'_> {
     /// the deliveries whose messages the bus rejects permanently, with the reason.
     async fn forward(&self, mut batch: Vec<ForwardedDelivery>) -> Vec<(u64, String)> {
         let mut rejected = Vec::new();
-        let done = |ForwardedDelivery { sequence, done, .. }, result: Result<(), BusError>| {
-            match result {
-                Ok(()) => done.complete(),
-                Err(error) => {
-                    rejected.push((sequence, format!("cannot forward the event: {error}")));
-                }
-            }
-            None
-        };
+
         publish_batch(
             &*self.arguments.bus,
             LOG_LABEL,
             &mut batch,
             |delivery| &delivery.messages,
-            done,
+            |delivery, result| {
+                match result {
+                    Ok(()) => delivery.done.complete(),
+                    Err(error) => {
+                        let reason = format!("cannot forward the event: {error}");
+                        rejected.push((delivery.sequence, reason));
+                    }
+                }
+                None
+            },
         )
         .await;
         rejected
@@ -207,12 +216,13 @@ impl IngestLoop<'_> {
     ) -> Result<(), ShardUnavailable> {
         let Arguments {
             subscription,
-            registry,
-            incarnation_number,
             programs,
             ..
         } = self.arguments;
         subscription.metrics.ingested.inc();
+
+        // A shard of several processes reads the whole stream. Most of its messages belong to other
+        // shards, and their subject tells so without decoding them.
         if !subscription.may_concern(&delivery.message.subject) {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
@@ -226,6 +236,9 @@ impl IngestLoop<'_> {
         if workflow::is_instance_subject(&delivery.message.subject) {
             return self.ingest_addressed(delivery, batch).await;
         }
+
+        // Facts are mostly events that no program consumes. Their type is in the header, so they
+        // need not be decoded.
         if let Some(kind) =
             codec::event_type(&delivery.message).filter(|kind| !programs.is_consumed(kind))
         {
@@ -233,7 +246,25 @@ impl IngestLoop<'_> {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
+
+        self.ingest_event(delivery, batch).await
+    }
+
+    /// Delivers an event to the instances that the active programs select.
+    async fn ingest_event(
+        &self,
+        delivery: &Delivery,
+        batch: &mut ReadBatch,
+    ) -> Result<(), ShardUnavailable> {
+        let Arguments {
+            subscription,
+            registry,
+            incarnation_number,
+            programs,
+            ..
+        } = self.arguments;
         let started = self.arguments.tracer.as_ref().map(|_| Instant::now());
+
         let mut event = match codec::decode(&delivery.message, delivery.published_at) {
             Ok(event) => event,
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
@@ -241,38 +272,30 @@ impl IngestLoop<'_> {
         if let Err(reason) = self.check(delivery, &mut event, batch).await {
             return self.reject(delivery, reason);
         }
-        let (mut keys, mut errors) = (Vec::new(), Vec::new());
+
+        let mut keys = Vec::new();
+        let mut errors = Vec::new();
         for route in programs.route(&event) {
             match route {
                 Ok(key) => keys.push(key),
                 Err(error) => errors.push(error),
             }
         }
+
+        // Only an event with consequences needs a tenant that this node accepts: the others would
+        // fill the dead letters with events that no definition consumes.
         if keys.is_empty() && errors.is_empty() {
             self.count_unmatched(delivery, &event.kind);
         } else if let Some(rejected) = self.reject_tenant(delivery, &event.tenant) {
             return rejected;
         }
+
         if subscription.sends_on(&event.tenant) {
-            self.follow(&mut event, delivery, keys.len(), started);
-            let ack = SharedAck::new(
-                Arc::clone(&self.progress),
-                delivery.sequence,
-                errors.len() + 1,
-            );
-            self.dead_letter_event((&event, delivery.published_at), &errors, &ack)?;
-            let messages = keys
-                .iter()
-                .map(|key| Arc::new(self.signal(&event, key, delivery.sequence)))
-                .collect();
-            let (sequence, done) = (delivery.sequence, Completion::Ack(ack));
-            batch.forward.push(ForwardedDelivery {
-                sequence,
-                messages,
-                done,
-            });
+            let forwarded = self.signals(delivery, event, &keys, &errors, started)?;
+            batch.forward.push(forwarded);
             return Ok(());
         }
+
         keys.retain(|key| subscription.owns(key));
         if !subscription.owns_tenant(&event.tenant) {
             errors.clear();
@@ -281,13 +304,17 @@ impl IngestLoop<'_> {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
+
         self.follow(&mut event, delivery, keys.len(), started);
         let ack = SharedAck::new(
             Arc::clone(&self.progress),
             delivery.sequence,
             keys.len() + errors.len(),
         );
-        self.dead_letter_event((&event, delivery.published_at), &errors, &ack)?;
+        self.dead_letter_event(&event, delivery.published_at, &errors, &ack)?;
+
+        // The last instance takes the event itself, so that the usual event of one instance is not
+        // cloned.
         let count = keys.len();
         for (key, event) in keys.into_iter().zip(repeat_n(event, count)) {
             self.count_own_input(&key, event.source.strip_prefix("orlog:"));
@@ -297,12 +324,45 @@ impl IngestLoop<'_> {
         Ok(())
     }
 
+    /// Returns the signals that forward an event to its instances, which other shards can own.
+    fn signals(
+        &self,
+        delivery: &Delivery,
+        mut event: Event,
+        keys: &[InstanceKey],
+        errors: &[(SagaName, ProgramError)],
+        started: Option<Instant>,
+    ) -> Result<ForwardedDelivery, ShardUnavailable> {
+        self.follow(&mut event, delivery, keys.len(), started);
+
+        // One consequence more than dead letters: the bus has stored all signals.
+        let ack = SharedAck::new(
+            Arc::clone(&self.progress),
+            delivery.sequence,
+            errors.len() + 1,
+        );
+        self.dead_letter_event(&event, delivery.published_at, errors, &ack)?;
+
+        let messages = keys
+            .iter()
+            .map(|key| Arc::new(self.signal(&event, key, delivery.sequence)))
+            .collect();
+        Ok(ForwardedDelivery {
+            sequence: delivery.sequence,
+            messages,
+            done: Completion::Ack(ack),
+        })
+    }
+
     /// Counts an event whose type no definition consumes, in one shard. Facts are mostly such
     /// events.
     fn count_unmatched(&self, delivery: &Delivery, kind: &EventType) {
         let subject = delivery.message.subject.as_str();
         let is_ours = subject::tenant_of(subject)
             .is_ok_and(|tenant| self.arguments.subscription.owns_tenant(&tenant));
+
+        // A fact without a consumer is normal; any other event suggests a missing or misspelled
+        // definition.
         if is_ours && !subject::is_fact(subject) {
             self.arguments.subscription.metrics.unmatched.inc();
             tracing::debug!(
@@ -332,6 +392,7 @@ impl IngestLoop<'_> {
             Ok(key) => key,
             Err(error) => return self.dead_letter_message(delivery, error.to_string()),
         };
+
         if !self.arguments.subscription.owns(&key) {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
@@ -339,9 +400,11 @@ impl IngestLoop<'_> {
         if let Some(rejected) = self.reject_tenant(delivery, &key.tenant) {
             return rejected;
         }
+
         let started = self.arguments.tracer.as_ref().map(|_| Instant::now());
         let input = match workflow::decode(&delivery.message, delivery.published_at) {
             Ok(WorkflowMessage::Command(command)) => {
+                // Only nodes send commands. With signing keys, one from another sender is rejected.
                 if let Some(reason) = self
                     .arguments
                     .subscription
@@ -377,6 +440,8 @@ impl IngestLoop<'_> {
             }
             Err(error) => return self.store_undecodable(delivery, error.to_string()),
         };
+
+        // Inputs of a stopped incarnation would overtake those that the next one receives again.
         let envelope = Envelope::new(input, self.ack_of(delivery));
         self.arguments.registry.deliver_in_incarnation(
             self.arguments.incarnation_number,
@@ -406,6 +471,8 @@ impl IngestLoop<'_> {
             ..
         } = self.arguments;
         let tenant = subject::tenant_of(&delivery.message.subject).unwrap_or_default();
+
+        // A flood of forged messages must not fill the store: only some of them are stored.
         if !self
             .admission
             .reject(&tenant, &reason, clock.now(), &subscription.metrics)
@@ -413,11 +480,10 @@ impl IngestLoop<'_> {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
-        let cause = (DeadLetterReason::Unauthenticated, reason);
-        self.store(
-            undeliverable::of_message(delivery, cause, node),
-            self.ack_of(delivery),
-        )
+
+        let dead_letter =
+            undeliverable::of_message(delivery, DeadLetterReason::Unauthenticated, reason, node);
+        self.store(dead_letter, self.ack_of(delivery))
     }
 
     /// Rejects a message if this node does not accept its tenant. Its dead letter can be redriven
@@ -433,8 +499,9 @@ impl IngestLoop<'_> {
         let reason =
             self.admission
                 .reject_tenant(&subscription.source, tenant, &subscription.metrics)?;
-        let cause = (DeadLetterReason::TenantNotAllowed, reason);
-        let dead_letter = undeliverable::of_message(delivery, cause, node);
+
+        let dead_letter =
+            undeliverable::of_message(delivery, DeadLetterReason::TenantNotAllowed, reason, node);
         Some(self.store(dead_letter, self.ack_of(delivery)))
     }
 
@@ -444,6 +511,7 @@ impl IngestLoop<'_> {
         let Ok(key) = workflow::instance_of(&delivery.message.subject) else {
             return self.dead_letter_message(delivery, defect.to_owned());
         };
+
         if !self.arguments.subscription.owns(&key) {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
@@ -470,6 +538,7 @@ impl IngestLoop<'_> {
         let (Some(tracer), Some(started)) = (&self.arguments.tracer, started) else {
             return;
         };
+
         let ingested = IngestedEvent {
             tenant: &event.tenant,
             id: &event.id,
@@ -481,6 +550,7 @@ impl IngestLoop<'_> {
             instances,
             started,
         };
+
         if let Some(span) = tracer.ingested(&ingested) {
             event.trace = Some(span);
         }
@@ -497,6 +567,7 @@ impl IngestLoop<'_> {
             id: Some(id),
             ..workflow::encode_signal(key, event)
         };
+
         // Without a key of the nodes, an unchanged signal. The signature of an actor does not cover
         // the new subject.
         self.arguments.bus.vouch(signal, self.arguments.clock.now())
@@ -521,23 +592,28 @@ impl IngestLoop<'_> {
         delivery: &Delivery,
         error: String,
     ) -> Result<(), ShardUnavailable> {
-        let cause = (DeadLetterReason::Undecodable, error);
-        self.store(
-            undeliverable::of_message(delivery, cause, &self.arguments.node),
-            self.ack_of(delivery),
-        )
+        let dead_letter = undeliverable::of_message(
+            delivery,
+            DeadLetterReason::Undecodable,
+            error,
+            &self.arguments.node,
+        );
+        self.store(dead_letter, self.ack_of(delivery))
     }
 
     fn dead_letter_event(
         &self,
-        event: (&Event, Timestamp),
+        event: &Event,
+        published_at: Timestamp,
         errors: &[(SagaName, ProgramError)],
         ack: &Arc<SharedAck>,
     ) -> Result<(), ShardUnavailable> {
-        errors.iter().try_for_each(|(saga, error)| {
-            let dead_letter = undeliverable::of_event(event, saga, error, &self.arguments.node);
-            self.store(dead_letter, Completion::Ack(Arc::clone(ack)))
-        })
+        let node = &self.arguments.node;
+        for (saga, error) in errors {
+            let dead_letter = undeliverable::of_event(event, published_at, saga, error, node);
+            self.store(dead_letter, Completion::Ack(Arc::clone(ack)))?;
+        }
+        Ok(())
     }
 
     /// Returns the completion that acknowledges a message with one consequence.

@@ -76,7 +76,11 @@ impl Actor for RelayActor {
             metrics,
             ..
         } = arguments;
-        let (actor, queue, counted) = (myself.clone(), Arc::clone(&fresh), Arc::clone(&metrics));
+
+        // A task waits for the queue in place of the actor, which handles returned items meanwhile.
+        let actor = myself.clone();
+        let queue = Arc::clone(&fresh);
+        let counted = Arc::clone(&metrics);
         let watch = async move {
             queue
                 .wake(actor, || {
@@ -84,6 +88,7 @@ impl Actor for RelayActor {
                 })
                 .await
         };
+
         Ok(State {
             providers,
             fresh,
@@ -129,6 +134,7 @@ impl Actor for RelayActor {
             }
             RelayMessage::Returned(key, progress, waited) => {
                 drop(waited);
+                // One timer for all items that return meanwhile.
                 if state.returned.is_empty() {
                     drop(myself.send_after(RETURN_DELAY, || RelayMessage::DispatchReturned));
                 }
@@ -143,19 +149,21 @@ impl Actor for RelayActor {
 
 impl State {
     fn dispatch_returned(&mut self) -> Result<(), orlog_store::Error> {
-        let assign = |destination: &Destination| self.providers.window(destination);
         for (key, progress) in std::mem::take(&mut self.returned) {
-            if let Some(item) = self.origin.reader.outbox_item(&key)? {
-                let window = self.queues.window(&key.destination, &assign);
-                let destination = key.destination.clone();
-                let dispatch = WorkDispatch::new(
-                    &self.origin,
-                    window,
-                    OutboxRow::boxed((key, item)),
-                    progress,
-                );
-                self.providers.route(&destination, vec![dispatch]);
-            }
+            // The result can be committed meanwhile, for example that of an earlier attempt.
+            let Some(item) = self.origin.reader.outbox_item(&key)? else {
+                continue;
+            };
+
+            let destination = key.destination.clone();
+            let window = self
+                .queues
+                .window(&destination, &|destination: &Destination| {
+                    self.providers.window(destination)
+                });
+            let work = OutboxRow::boxed((key, item));
+            let dispatch = WorkDispatch::new(&self.origin, window, work, progress);
+            self.providers.route(&destination, vec![dispatch]);
         }
         Ok(())
     }
@@ -168,6 +176,7 @@ impl State {
         if batch.rescan {
             self.queues.rescan(&assign)?;
         }
+
         // The queues keep at most a page of a destination in memory.
         let mut rows = batch.rows.into_iter();
         while rows.len() > PAGE {
@@ -176,6 +185,7 @@ impl State {
                 .for_each(|work| self.queues.offer(work, &assign));
             self.dispatch_turns()?;
         }
+
         rows.for_each(|work| self.queues.offer(work, &assign));
         self.dispatch_turns()
     }
@@ -188,6 +198,7 @@ impl State {
         }) = self.queues.next_turn()?
         {
             let dispatches = items.into_iter().map(|work| {
+                // The previous incarnation may have crashed during an attempt of this item.
                 let in_doubt = work.key.sequence <= self.recovering;
                 let progress = ExecutionProgress {
                     in_doubt,

@@ -58,18 +58,19 @@ impl Submission {
             DeadLetterOriginal::Input(input) => input.trace().map(TraceParent::trace_id),
             DeadLetterOriginal::Message { .. } => None,
         };
-        let (tenant, reason, error) = (
-            &dead_letter.tenant,
-            dead_letter.reason.as_str(),
-            &dead_letter.message,
-        );
+
+        let tenant = &dead_letter.tenant;
+        let reason = dead_letter.reason.as_str();
+        let error = &dead_letter.message;
         tracing::warn!(%tenant, trace_id, reason, error, "dead letter");
+
         metrics.count_dead_letter(dead_letter.reason);
         metrics
             .tenants
             .counters(&dead_letter.tenant)
             .dead_letters
             .inc();
+
         Self::new(
             Change::PutDeadLetter(Box::new(DeadLetter {
                 at: now,
@@ -136,6 +137,8 @@ impl CommitterHandle {
     /// Stops the committer after the submissions that are queued now; a commit that waits for its
     /// store is abandoned.
     pub(crate) fn stop(&self) {
+        // The flag ends a commit that waits for its store; the message ends the thread after the
+        // queue.
         self.stop.store(true, Ordering::Release);
         // An error means that the thread has already ended.
         drop(self.requests.send(CommitterRequest::Stop));

@@ -9,7 +9,8 @@ use orlog_program::ProgramError;
 /// Returns the dead letter of a message as it was received.
 pub(crate) fn of_message(
     delivery: &Delivery,
-    (reason, error): (DeadLetterReason, String),
+    reason: DeadLetterReason,
+    error: String,
     node: &str,
 ) -> DeadLetter {
     let tenant = subject::tenant_of(&delivery.message.subject).unwrap_or_default();
@@ -24,20 +25,19 @@ pub(crate) fn of_message(
 /// Returns the dead letter of an event without the identifier of its instance. Each publication has
 /// its own, because a redrive removes the earlier one, maybe after the event has failed again.
 pub(crate) fn of_event(
-    (event, published_at): (&Event, Timestamp),
+    event: &Event,
+    published_at: Timestamp,
     saga: &SagaName,
     error: &ProgramError,
     node: &str,
 ) -> DeadLetter {
     let original = DeadLetterOriginal::Input(Box::new(Input::Event(event.clone())));
-    let (reason, text) = (
-        DeadLetterReason::SchemaMismatch,
-        format!("saga {saga}: {error}"),
-    );
+    let text = format!("saga {saga}: {error}");
+
     orlog_engine::dead_letter_message(
         event.tenant.clone(),
         original,
-        reason,
+        DeadLetterReason::SchemaMismatch,
         text,
         node,
         published_at,

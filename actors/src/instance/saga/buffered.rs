@@ -22,16 +22,19 @@ impl State {
     pub(super) async fn apply_buffered(&mut self) -> Result<(), StoreError> {
         self.early.clear();
         loop {
+            // The store numbers the buffered inputs in the order of their commits.
             self.mailbox.wait_durable().await;
             let page = self
                 .own
                 .reader
                 .buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
+
             let Some((last, _)) = page.last() else {
                 self.unbuffers = false;
                 self.keep_open(false);
                 return Ok(());
             };
+
             log_instance!(
                 DEBUG,
                 self.mailbox.key,
@@ -40,6 +43,7 @@ impl State {
                 last,
                 "applying buffered inputs"
             );
+
             for (number, input) in page {
                 self.apply_one_buffered(number, Arc::new(input.into_inner()))
                     .await;
@@ -87,9 +91,11 @@ impl State {
             .own
             .reader
             .spilled_inputs(&self.mailbox.key, SPILL_PAGE)?;
+
         self.mailbox.set_spilled(!page.is_empty());
         for (number, input) in page {
             self.limit_pending_state().await;
+            // Checked when it is applied, not when it was spilled: a message that the bus delivered again was stored twice.
             if self.is_repeated(&input).await? {
                 self.own.metrics.ignored.inc();
                 let mut commit = Box::new(Commit::empty(
@@ -114,6 +120,7 @@ impl State {
         let _guard = self.own.programs.guard();
         let started = self.trace_start(&input);
         let attempts = self.mailbox.crashes() + 1;
+
         let mut commit = match self.decide(&input, attempts).await {
             Decision::Commit(commit)
             | Decision::Ignore {
@@ -127,11 +134,13 @@ impl State {
                 Commit::empty(self.mailbox.key.clone(), self.own.clock.now()),
             ),
         };
+
         commit.unbuffer.push(number);
         if commit.dead_letter.is_none() {
             // Also if the input was ignored: it was consumed.
             commit.dedupe_key = input.dedupe_key();
         }
+
         let decided = self.follow(&mut commit, &input, started);
         self.update_buffered(&mut commit);
         self.mailbox.expect_commit(self.has_ended());

@@ -53,18 +53,19 @@ impl Subject<'_> {
         let Decision::Commit(commit) = &decision else {
             return decision;
         };
-        let Some(size) = commit
-            .instance
-            .as_ref()
-            .map(|instance| instance.state.len())
-        else {
+        let Some(instance) = &commit.instance else {
             return decision;
         };
+
+        let size = instance.state.len();
         let limit = self.max_state_size;
         if size <= limit / 2 {
             return decision;
         }
+
         let current = self.instance.map_or(0, |instance| instance.state.len());
+        // An instance that is already larger, because the limit was lowered, can still shrink and
+        // end.
         if size > limit && size > current {
             let message = format!(
                 "the state would have {size} bytes, and limits.max_state_size is {limit}; raise \
@@ -72,7 +73,11 @@ impl Subject<'_> {
             );
             return self.dead_letter(input, DeadLetterReason::StateTooLarge, message, attempts);
         }
+
         self.metrics.large_states.inc();
+
+        // Once, when the state crosses the half: a warning for each transition would hide the
+        // others.
         if current <= limit / 2 {
             log_instance!(
                 WARN,
@@ -87,6 +92,7 @@ impl Subject<'_> {
     }
 
     fn decide_any_size(&self, input: &Input, attempts: u32) -> Decision {
+        // An input that crashes its actor each time would otherwise do so forever.
         if attempts > self.max_attempts {
             let message = format!("the actor crashed {} times on this input", attempts - 1);
             return self.dead_letter(
@@ -96,6 +102,7 @@ impl Subject<'_> {
                 attempts - 1,
             );
         }
+
         if let Some(program) = self.program(input) {
             let subject = self.context(program.as_ref());
             return match self.target(input) {
@@ -103,11 +110,14 @@ impl Subject<'_> {
                 None => decide(&subject, input),
             };
         }
+
+        // An instance that does not exist needs no program to expire its early inputs.
         if self.instance.is_none()
             && let Some(decision) = decide_without_definition(self.key, self.early, input, self.now)
         {
             return decision;
         }
+
         let message =
             "no definition is loaded for this saga or for the pinned version of this instance";
         self.dead_letter(
@@ -197,12 +207,14 @@ impl Subject<'_> {
         let step = step.map_or_else(String::new, |step| format!(", step {step:?}"));
         let expression = exceeded.expression.as_deref();
         let expression = expression.map_or_else(String::new, |text| format!(", `{text}`"));
+
         let message = format!(
             "the transition exceeds limits.max_transition_cost ({} units) in \
              {definition}{step}{expression}; reduce the data that its expressions read, or raise \
              the limit, then redrive this dead letter",
             self.max_cost
         );
+
         let reason = DeadLetterReason::TransitionTooCostly;
         let mut decision = self.dead_letter(input, reason, message, attempts);
         publish_result(self.key, self.now, input, &mut decision);
@@ -254,6 +266,9 @@ impl Subject<'_> {
             message,
             attempts,
         };
+
+        // This commit publishes the facts and the result of the input. A redrive must not publish
+        // them again.
         let stored = without_published(input);
         let mut commit = dead_letter_input(self.key, &stored, cause, self.now, self.node);
         mark_unapplied(

@@ -47,6 +47,7 @@ impl State {
         let limit = self.own.live_limits.max_transition_cost();
         let heavy_sagas = self.own.decisions.heavy_sagas();
 
+        // A saga that was heavy before starts on the pool, so that its work is not done twice.
         if !heavy_sagas.is_heavy(self.saga_position) {
             let subject = self.subject_at(now);
             let light = budget::within(LIGHT_COST.min(limit), || subject.decide(input, attempts));
@@ -73,6 +74,7 @@ impl State {
             input: Arc::clone(input),
             attempts,
         };
+
         let tenant = &self.mailbox.key.tenant;
         let decided = self
             .own

@@ -183,6 +183,7 @@ impl State {
         if self.instance.is_none() {
             self.load_early_inputs().await?;
         }
+
         self.loaded = true;
         self.unbuffers = self.instance.is_some() && !self.is_paused();
         self.keep_open(self.unbuffers);
@@ -196,15 +197,17 @@ impl State {
             .own
             .reader
             .buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
-        let buffered = |(number, input)| match input {
-            Input::Early(early) => Some(BufferedInputRef {
-                number,
-                key: early.input.identity(),
-                expires_at: early.expires_at,
-            }),
-            _ => None,
-        };
-        self.early = rows.into_iter().filter_map(buffered).collect();
+
+        self.early = Vec::with_capacity(rows.len());
+        for (number, input) in rows {
+            if let Input::Early(early) = input {
+                self.early.push(BufferedInputRef {
+                    number,
+                    key: early.input.identity(),
+                    expires_at: early.expires_at,
+                });
+            }
+        }
         Ok(())
     }
 
@@ -222,13 +225,16 @@ impl State {
         if self.instance.is_none() && matches!(input, Input::Timer(_)) {
             self.load_early_inputs().await?;
         }
+
         if self.instance.is_none() || !input.has_dedupe_key() {
             return Ok(false);
         }
+
         // Commits become durable in their order, each with at most one key: the store has the
         // earlier ones.
         let durable = self.recent.len().saturating_sub(self.mailbox.pending());
         self.recent.drain(..durable);
+
         let id = input.identity();
         if self.recent.contains(&id) {
             return Ok(true);
@@ -246,6 +252,7 @@ impl State {
         decided: Option<Box<TransitionSpan>>,
         ignored: Option<Cow<'static, str>>,
     ) {
+        // First: the reply contains the version after this commit.
         self.update_buffered(&mut commit);
         let Some(envelope) = self.mailbox.finish(1, self.has_ended()) else {
             return;
@@ -265,6 +272,7 @@ impl State {
             .programs
             .active(tenant, saga)
             .filter(|_| self.instance.is_some());
+
         if program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some()) {
             self.own.metrics.existing_starts.inc();
         }
@@ -277,17 +285,20 @@ impl State {
     ) {
         self.own.metrics.ignored.inc();
         log_instance!(DEBUG, self.mailbox.key, self.trace(), %reason, "ignored");
+
         // A rejection changes nothing: a dead letter that its instance rejects stays stored.
         let drops = rejection.is_none() && self.mailbox.has_extra_change();
         // The cause of this result may not be durable yet, so the result must not be reported
         // before.
         let waits = drops || !self.mailbox.is_durable();
+
         let Some(envelope) = self.mailbox.finish(usize::from(waits), self.has_ended()) else {
             return;
         };
         let done = envelope.completion.with_reply(|| {
             rejection.map_or_else(|| Ok(self.control_result(false, Some(reason))), Err)
         });
+
         match envelope.extra_change.filter(|_| drops) {
             Some(change) => {
                 let mailbox = Some(Arc::clone(&self.mailbox));
@@ -308,6 +319,7 @@ impl State {
     }
 
     pub(super) fn update_buffered(&mut self, commit: &mut Commit) {
+        // The store computes the difference of its indexes and counts from the snapshot before.
         commit.before.clone_from(&self.instance);
         match commit.buffer.as_deref() {
             Some(Input::Early(early)) => {
@@ -323,12 +335,17 @@ impl State {
             }
             _ => {}
         }
+
         if let Some(instance) = &commit.instance {
             // A new instance has no spilled inputs.
             self.can_spill |= self.instance.is_none();
             self.instance = Some(Arc::clone(instance));
         }
+
         self.recent.extend(commit.dedupe_key);
+
+        // A redrive delivers a dead-lettered input again under the same id; it must not be a
+        // duplicate.
         if let Some(DeadLetterOriginal::Input(input)) = commit
             .dead_letter
             .as_ref()
@@ -352,6 +369,7 @@ impl State {
             count,
             "dropped early inputs: the instance did not start in time"
         );
+
         self.early
             .retain(|buffered| !numbers.contains(&buffered.number));
     }
@@ -425,7 +443,10 @@ impl State {
                 .quarantined
                 .end(&self.mailbox.key, &self.own.metrics);
         }
-        (self.instance, self.loaded, self.unbuffers) = (instance.map(Arc::new), true, false);
+
+        self.instance = instance.map(Arc::new);
+        self.loaded = true;
+        self.unbuffers = false;
         self.keep_open(false);
         self.early.clear();
         self.recent.clear();
