@@ -84,23 +84,27 @@ impl Actor for ShardActor {
         myself: ActorRef<Message>,
         shard: Arc<RunningShard>,
     ) -> Result<State, ActorProcessingErr> {
-        let (me, template) = (myself.get_cell(), &shard.shared);
+        let me = myself.get_cell();
+        let template = &shard.shared;
         let capacity = template.limits.max_fresh_rows;
-        let (work, timers) = (
-            Arc::new(FreshQueue::new(capacity)),
-            Arc::new(FreshQueue::new(capacity)),
-        );
+        let work = Arc::new(FreshQueue::new(capacity));
+        let timers = Arc::new(FreshQueue::new(capacity));
         let dead_letters_added = Arc::new(Notify::new());
         let streams = Arc::new(ShardStreams::default());
         let fresh = FreshRows::new(Arc::clone(&work), Arc::clone(&timers));
+
         let committing = committer_arguments(&shard, &streams, fresh, &dead_letters_added);
         let (committing, committer) =
             committer::start(committing, Arc::clone(&shard.registry), me.clone()).await?;
+
+        // The committer has read the durable state. The sagas come next: the others deliver to
+        // them.
         let number = shard.registry.open(Incarnation {
             shard: me.clone(),
             sagas: Arc::new(saga_dependencies(&shard, committer.clone())),
             streams: Arc::clone(&streams),
         });
+
         let (relay, _) =
             Actor::spawn_linked(None, RelayActor, relay_arguments(&shard, work), me.clone())
                 .await?;
@@ -111,6 +115,8 @@ impl Actor for ShardActor {
             me.clone(),
         )
         .await?;
+
+        // Published from the store, so that no dead letter is lost with the process.
         let publishing = dead_letter_publisher::Arguments {
             reader: shard.reader.clone(),
             committer: committer.clone(),
@@ -122,12 +128,15 @@ impl Actor for ShardActor {
         let publisher =
             TaskActor::<DeadLetterPublisher>::spawn(me.clone(), &template.metrics, publishing)
                 .await?;
+
         let mut children = vec![
             (ActorKind::Committer, committing),
             (ActorKind::Relay, relay.get_cell()),
             (ActorKind::Timer, timer.get_cell()),
             (ActorKind::DeadLetterPublisher, publisher),
         ];
+
+        // Last: each event that they read needs all others.
         for source in &template.sources {
             let ingesting =
                 ingester_arguments(&shard, source.clone(), number, Arc::clone(&streams));
@@ -136,9 +145,11 @@ impl Actor for ShardActor {
                 TaskActor::<Ingester>::spawn(me.clone(), &template.metrics, ingesting).await?;
             children.push((ActorKind::Ingester, ingester));
         }
+
         drop(myself.send_interval(template.limits.idle_timeout / 4, || Message::Housekeeping));
         let activating =
             buffer_activation::activate_buffered(Arc::clone(&shard.registry), shard.reader.clone());
+
         Ok(State {
             committer,
             children: children
@@ -347,17 +358,20 @@ fn ingester_arguments(
 impl State {
     fn tidy(&self) -> Result<(), ActorProcessingErr> {
         self.shard.live.passivate_idle();
+
         let before = self
             .shard
             .reader
             .dedupe_horizon(self.shard.shared.clock.now())?;
         if self.shard.reader.is_dedupe_purge_due(before)? {
-            let (reader, committer) = (self.shard.reader.clone(), self.committer.clone());
+            let reader = self.shard.reader.clone();
+            let committer = self.committer.clone();
             // Counting reads all expired keys.
             drop(tokio::task::spawn_blocking(move || {
                 if let Err(error) = reader.count_expired_dedupe_keys(before) {
                     tracing::warn!(%error, "expired dedupe keys cannot be counted");
                 }
+
                 // An error means that the shard has stopped.
                 drop(committer.submit(Submission::new(
                     Change::PurgeDedupe { before },

@@ -104,19 +104,21 @@ impl ProviderRegistry {
             .clone()
     }
 
-    /// Returns the window of a destination and its weight. Jobs without an upstream of their own
-    /// wait for a runner, so that their types are distributed to several windows: those of a type
-    /// without a runner rarely take the places of another type.
+    /// Returns the window of a destination and its weight.
     pub(crate) fn window(&self, destination: &Destination) -> (WindowKey, usize) {
         let executor = self.catalog.executor_for(destination);
         let upstream = executor.as_ref().map(|executor| executor.upstream());
         let has_own_upstream =
             upstream.is_some_and(|upstream| matches!(upstream.scope, UpstreamScope::Effects(_)));
+
+        // Jobs without an upstream of their own wait for a runner. Several windows for their types:
+        // those of a type without a runner rarely take the places of another type.
         let name = match upstream {
             _ if !has_own_upstream && is_job(&destination.name) => job_window(&destination.name),
             Some(upstream) => upstream.name.as_str().into(),
             None => CompactString::default(),
         };
+
         let weight = upstream.map_or(1, |upstream| {
             upstream.policy.tenant_limits.weight(&destination.tenant)
         });
@@ -137,16 +139,19 @@ impl ProviderRegistry {
     /// moment, the items return to the relay.
     pub(crate) fn route(&self, destination: &Destination, dispatches: Vec<WorkDispatch>) {
         if matches!(destination.kind, WorkKind::Fact | WorkKind::Saga) {
-            let rejected = self.publisher.push(dispatches).err().unwrap_or_default();
-            return rejected.into_iter().for_each(WorkDispatch::return_to_relay);
+            return_all(self.publisher.push(dispatches));
+            return;
         }
+
         if !is_job(&destination.name) {
             return self.provide(self.catalog.executor_for(destination), dispatches);
         }
+
         // Jobs of one type can have another executor in flows than in definitions.
         let (flows, definitions): (Vec<_>, Vec<_>) = dispatches
             .into_iter()
             .partition(|dispatch| is_flow(&dispatch.work.item.instance));
+
         if !definitions.is_empty() {
             self.provide(self.catalog.executor_for(destination), definitions);
         }
@@ -158,37 +163,41 @@ impl ProviderRegistry {
     /// Passes work items to the provider of an executor.
     fn provide(&self, executor: Option<Arc<EffectExecutor>>, dispatches: Vec<WorkDispatch>) {
         let Some(executor) = executor else {
-            return dispatches.into_iter().for_each(|mut dispatch| {
+            for mut dispatch in dispatches {
                 let progress = std::mem::take(&mut dispatch.progress);
                 let result = self
                     .catalog
                     .unroutable_result(&dispatch.work.item, progress);
                 dispatch.complete(result, false);
-            });
+            }
+            return;
         };
+
         let mailbox = self
             .mailboxes
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .get(&executor.id())
             .cloned();
-        let rejected = match mailbox {
+        // During a reload, the provider of the new catalog may not have started yet.
+        return_all(match mailbox {
             Some(mailbox) => mailbox.push(dispatches),
             None => Err(dispatches),
-        };
-        rejected.unwrap_or_else(|back| back.into_iter().for_each(WorkDispatch::return_to_relay));
+        });
     }
 
     /// Withdraws jobs that their saga no longer awaits from the workers. Other work is not
-    /// affected. The execution of a job that is not posted yet reads from the store that it is
-    /// abandoned, or finds it withdrawn.
+    /// affected.
     pub(crate) fn withdraw(&self, tenant: &TenantId, jobs: &[Uuid], now: SteadyTime) {
         let boards = self.catalog.job_boards();
         for job in jobs.iter().copied() {
-            if !boards
+            let is_withdrawn = boards
                 .iter()
-                .any(|(board, ..)| board.withdraw(now, tenant, job))
-            {
+                .any(|(board, ..)| board.withdraw(now, tenant, job));
+
+            // A job that is not posted yet reads from the store that it is abandoned, unless it has
+            // already read it. Then its board finds it withdrawn.
+            if !is_withdrawn {
                 for (board, ..) in &boards {
                     board.withdraw_later(job);
                 }
@@ -202,12 +211,11 @@ impl ProviderRegistry {
             .mailboxes
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        let depth = || self.metrics.mailbox_depth(ActorKind::Provider).clone();
-        Arc::clone(
-            mailboxes
-                .entry(executor.id())
-                .or_insert_with(|| Arc::new(WorkMailbox::new(depth()))),
-        )
+        let mailbox = mailboxes.entry(executor.id()).or_insert_with(|| {
+            let depth = self.metrics.mailbox_depth(ActorKind::Provider).clone();
+            Arc::new(WorkMailbox::new(depth))
+        });
+        Arc::clone(mailbox)
     }
 
     /// Stops the provider of an effect executor that is replaced; its queued items move to the
@@ -218,6 +226,8 @@ impl ProviderRegistry {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&executor.id());
+
+        // Each item is routed on its own: it may have another executor in the new catalog.
         for dispatch in mailbox.into_iter().flat_map(|mailbox| mailbox.close()) {
             let destination = dispatch.work.key.destination.clone();
             self.route(&destination, vec![dispatch]);
@@ -241,14 +251,24 @@ impl ProviderRegistry {
         }
     }
 
-    /// Ends a work item in flight. Later dispatches return to their relay: the first dispatch may
-    /// belong to a relay that has stopped, and no other component would dispatch the item again.
+    /// Ends a work item in flight.
     fn end(&self, id: Uuid) {
-        let later = self.in_flight.remove(&id);
-        later
-            .into_iter()
-            .flat_map(|(_, later)| later)
-            .for_each(WorkDispatch::return_to_relay);
+        let Some((_, later)) = self.in_flight.remove(&id) else {
+            return;
+        };
+
+        // The first dispatch may belong to a relay that has stopped, and no other component would
+        // dispatch the item again.
+        for dispatch in later {
+            dispatch.return_to_relay();
+        }
+    }
+}
+
+/// Returns the items that a mailbox did not accept to their relay.
+fn return_all(result: Result<(), Vec<WorkDispatch>>) {
+    for dispatch in result.err().unwrap_or_default() {
+        dispatch.return_to_relay();
     }
 }
 
@@ -275,23 +295,31 @@ pub(crate) async fn provide(
     registry: Arc<ProviderRegistry>,
 ) -> Result<(), String> {
     let outcomes = registry.metrics.effects.outcomes(&executor.upstream().name);
+
     while let Some(dispatches) = mailbox.take(MAX_BATCH).await {
-        for dispatch in dispatches
-            .into_iter()
-            .filter_map(|dispatch| registry.start(dispatch))
-        {
+        for dispatch in dispatches {
+            let Some(dispatch) = registry.start(dispatch) else {
+                continue;
+            };
             let completes_at_once = executor
                 .upstream()
                 .provider
                 .completes_at_once(&dispatch.work.item);
-            let (executor, registry) = (Arc::clone(&executor), Arc::clone(&registry));
-            let execution = execute(dispatch, executor, registry, Arc::clone(&outcomes));
+
+            let execution = execute(
+                dispatch,
+                Arc::clone(&executor),
+                Arc::clone(&registry),
+                Arc::clone(&outcomes),
+            );
             if completes_at_once {
                 execute_at_once(Box::pin(AssertUnwindSafe(execution).catch_unwind())).await;
             } else {
+                // A task of its own: the first steps may need much CPU, and tasks use all cores.
                 tokio::spawn(execution);
             }
         }
+
         // An execution that completes at once does not yield.
         tokio::task::yield_now().await;
     }
@@ -317,13 +345,12 @@ async fn execute(
     registry: Arc<ProviderRegistry>,
     outcomes: Arc<OutcomeMetrics>,
 ) {
-    let (id, started, progress) = (
-        dispatch.work.item.id,
-        Instant::now(),
-        dispatch.progress.clone(),
-    );
+    let id = dispatch.work.item.id;
+    let started = Instant::now();
+    let progress = dispatch.progress.clone();
     // If the execution panics or is cancelled, an attempt may have been in flight.
     dispatch.progress.in_doubt = true;
+
     let epoch = Arc::clone(&dispatch.origin().epoch);
     let WorkDispatch { work, place, .. } = &mut dispatch;
     let result = {
@@ -337,10 +364,12 @@ async fn execute(
             () = epoch.cancelled() => None,
         }
     };
+
     let Some(result) = result else {
         dispatch.abandon();
         return registry.end(id);
     };
+
     match result {
         Ok(Ok(done)) => {
             outcomes.count(&done.outcome, started.elapsed());
@@ -349,10 +378,12 @@ async fn execute(
             dispatch.complete(done, silent);
             registry.end(id);
         }
+        // The executor ended with its shard: the next owner reads the outbox.
         Ok(Err(_)) if epoch.ended().is_stopped() => {
             dispatch.abandon();
             registry.end(id);
         }
+        // A reload retired the executor while the item waited: its successor continues.
         Ok(Err(progress)) => {
             dispatch.progress = progress;
             registry.end(id);

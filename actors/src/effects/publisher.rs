@@ -60,6 +60,7 @@ pub(crate) async fn publish_all(
     mailbox: Arc<WorkMailbox>,
     batch: PublisherBatch,
 ) -> Result<(), String> {
+    // The items of a crashed predecessor come first: an instance expects its messages in order.
     let mut batch = batch.lock().await;
     loop {
         publish_batch(
@@ -70,9 +71,11 @@ pub(crate) async fn publish_all(
             finish,
         )
         .await;
+
         let Some(dispatches) = mailbox.take(MAX_BATCH).await else {
             return Ok(());
         };
+
         batch.extend(
             dispatches
                 .into_iter()
@@ -90,6 +93,9 @@ fn finish(mut item: PreparedItem, result: Result<(), BusError>) -> Option<Prepar
         },
         Err(error) => {
             let message = item.messages.pop().expect("each item has a message");
+
+            // The result is a message of its own and not to blame for the fact: it is published
+            // first.
             if !item.messages.is_empty() {
                 return Some(PreparedItem {
                     rejected: Some((message, error)),
@@ -112,6 +118,7 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<PreparedItem> {
         dispatch.abandon();
         return None;
     }
+
     // A panic that crashed the actor would lose the other items of the batch until the next start.
     let created = AssertUnwindSafe(|| {
         let messages = messages(bus, &dispatch)?.into_iter();
@@ -121,6 +128,7 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<PreparedItem> {
                 .collect::<SmallVec<_>>(),
         )
     });
+
     let error = match catch_unwind(created) {
         Ok(Ok(messages)) if messages.is_empty() => {
             accept(dispatch);
@@ -136,12 +144,12 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<PreparedItem> {
         Ok(Err(error)) => error.to_string(),
         Err(_) => "a panic".to_owned(),
     };
-    let (key, trace, id) = (
-        &dispatch.work.item.instance,
-        dispatch.work.item.trace.as_ref(),
-        dispatch.work.item.id,
+
+    let item = &dispatch.work.item;
+    log_instance!(
+        ERROR, item.instance, item.trace.as_ref(), id = %item.id, error,
+        "publish failed; retrying"
     );
-    log_instance!(ERROR, key, trace, %id, error, "publish failed; retrying");
     dispatch.return_to_relay();
     None
 }
@@ -149,9 +157,13 @@ fn prepare(bus: &dyn Bus, dispatch: WorkDispatch) -> Option<PreparedItem> {
 /// Ends an item whose message the bus rejects permanently. The parent of a child saga that cannot
 /// be started receives a failure; any other message becomes a dead letter.
 fn reject(dispatch: WorkDispatch, message: &BusMessage, error: &BusError) {
-    let (reason, item) = (DeadLetterReason::BusRejected, &dispatch.work.item);
-    let (key, trace, id) = (&item.instance, item.trace.as_ref(), item.id);
-    log_instance!(ERROR, key, trace, %id, %error, "the bus rejected a message permanently");
+    let reason = DeadLetterReason::BusRejected;
+    let item = &dispatch.work.item;
+    log_instance!(
+        ERROR, item.instance, item.trace.as_ref(), id = %item.id, %error,
+        "the bus rejected a message permanently"
+    );
+
     if matches!(item.work, Work::StartChild(_)) {
         let failure = Failure {
             code: reason.as_str().to_owned(),
@@ -164,14 +176,21 @@ fn reject(dispatch: WorkDispatch, message: &BusMessage, error: &BusError) {
         };
         return dispatch.complete(ExecutionResult::without_attempt(outcome), false);
     }
+
     let original = DeadLetterOriginal::Message {
         subject: message.subject.clone(),
         headers: message.headers.clone(),
         payload: message.payload.to_vec(),
     };
-    let (tenant, instance) = (key.tenant.clone(), Some(key.clone()));
-    let (node, at, text) = (&dispatch.origin().node, item.created_at, error.to_string());
-    let dead_letter = orlog_engine::dead_letter_message(tenant, original, reason, text, node, at);
+    let dead_letter = orlog_engine::dead_letter_message(
+        item.instance.tenant.clone(),
+        original,
+        reason,
+        error.to_string(),
+        &dispatch.origin().node,
+        item.created_at,
+    );
+    let instance = Some(item.instance.clone());
     dispatch.dead_letter(DeadLetter {
         instance,
         ..dead_letter
@@ -195,7 +214,9 @@ fn messages(
         saga: saga.clone(),
         correlation: correlation.clone(),
     };
+    // The bus adds its signature after the size is known.
     let limit = bus.max_message_size().saturating_sub(SIGNATURE_BYTES);
+
     Ok(match &item.work {
         Work::Fact(
             fact @ Fact {
@@ -218,11 +239,10 @@ fn messages(
                 work_id: item.id,
                 depth: depth + 1,
             };
-            let (event, data) = (start.event.clone(), start.data.clone());
             let action = WorkflowAction::Start {
                 parent,
-                event,
-                data,
+                event: start.event.clone(),
+                data: start.data.clone(),
                 user,
             };
             smallvec![command_message(
@@ -285,6 +305,7 @@ fn fact_message(item: &WorkItem, fact: &Fact) -> BusMessage {
         correlation,
     } = &item.instance;
     let correlation = correlation.as_str();
+
     let mut id = Uuid::encode_buffer();
     let event = EventRef {
         id: item.id.hyphenated().encode_lower(&mut id),

@@ -42,10 +42,12 @@ impl WorkMailbox {
         if queue.is_closed {
             return Err(dispatches);
         }
+
         self.depth.inc_by(length(&dispatches));
         let was_empty = queue.items.is_empty();
         queue.items.extend(dispatches);
         drop(queue);
+        // The receiver takes all items that it finds, so one notification is enough.
         if was_empty {
             self.filled.notify_one();
         }
@@ -63,6 +65,7 @@ impl WorkMailbox {
                 let count = limit.min(queue.items.len());
                 queue.items.drain(..count).collect()
             };
+
             if !taken.is_empty() {
                 self.depth.dec_by(length(&taken));
                 return Some(taken);
@@ -76,8 +79,10 @@ impl WorkMailbox {
         let mut queue = self.lock();
         queue.is_closed = true;
         let items = Vec::from(std::mem::take(&mut queue.items));
+
         drop(queue);
         self.depth.dec_by(length(&items));
+        // The receiver may wait for items of a mailbox that receives no more.
         self.filled.notify_one();
         items
     }

@@ -71,13 +71,16 @@ impl DecisionPool {
         F: FnOnce() -> T + Send + 'static,
     {
         let (reply, response) = oneshot::channel::<Result<T, Box<dyn Any + Send>>>();
-        let job = move || {
-            if !reply.is_closed() {
-                // The caller may have stopped during the work.
-                drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
-            }
-        };
-        self.push(tenant, Box::new(job));
+        self.push(
+            tenant,
+            Box::new(move || {
+                if !reply.is_closed() {
+                    // The caller may have stopped during the work.
+                    drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
+                }
+            }),
+        );
+
         match response
             .await
             .expect("the pool runs each job whose caller waits")
@@ -98,6 +101,7 @@ impl DecisionPool {
         }
         state.threads += 1;
         drop(state);
+
         let pool = Arc::clone(self);
         tokio::task::spawn_blocking(move || pool.work());
     }
@@ -107,9 +111,11 @@ impl DecisionPool {
         while let Some((tenant, job)) = self.next() {
             self.metrics.decisions_queued.dec();
             let started = Instant::now();
+            // Without the lock: the other threads take their decisions meanwhile.
             job();
             let time = started.elapsed();
             self.lock().queue.finish(&tenant, time);
+
             let tenant = self.metrics.tenants.counters(&tenant);
             tenant.decision_seconds.inc_by(time.as_secs_f64());
         }
@@ -118,6 +124,8 @@ impl DecisionPool {
     fn next(&self) -> Option<(TenantId, Job)> {
         let mut state = self.lock();
         let next = state.queue.pop();
+
+        // Under the lock of the queue, so that a job that is pushed now starts another thread.
         if next.is_none() {
             state.threads -= 1;
         }
@@ -170,10 +178,10 @@ impl HeavySagas {
 
     /// Records a decision in the pool that was light.
     pub(crate) fn record_light(&self, position: usize) {
-        let one_less = |remaining: u8| Some(remaining.saturating_sub(1));
-        let position = &self.remaining[position];
-        position
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+        self.remaining[position]
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |remaining| {
+                Some(remaining.saturating_sub(1))
+            })
             .ok();
     }
 }

@@ -50,6 +50,8 @@ impl LiveInstances {
             Entry::Occupied(mailbox) => return Arc::clone(mailbox.get()),
             Entry::Vacant(entry) => Arc::clone(&entry.insert(Mailbox::new(key.clone()))),
         };
+
+        // After the entry is free: a passivation locks other entries of the map.
         self.count_one();
         self.passivate_excess();
         mailbox
@@ -84,6 +86,7 @@ impl LiveInstances {
     pub(crate) fn remove(&self, mailbox: &Arc<Mailbox>) {
         if self
             .mailboxes
+            // Only this mailbox: the instance may already have a new one.
             .remove_if(&mailbox.key, |_, present| Arc::ptr_eq(present, mailbox))
             .is_some()
         {
@@ -145,11 +148,15 @@ impl LiveInstances {
         let Some(before) = Instant::now().checked_sub(self.limits.idle_timeout()) else {
             return;
         };
+
         let mut listed = self
             .idle
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .len();
+
+        // Only those that are listed now: an instance that becomes busy and idle again moves to the
+        // end.
         while listed > 0 && self.expire_head(before) {
             listed -= 1;
         }

@@ -66,19 +66,24 @@ impl ProgramTable {
             all.retain(|other| !other.is_same(&owned));
             all.push(owned);
         }
+
         let mut table = ProgramTable::default();
         for OwnedProgram { context, program } in &all {
             table
                 .by_hash
                 .insert(program.definition_ref().hash, Arc::clone(program));
+            // A shared program first applies to all tenants; the contexts follow.
             if context.is_none() {
                 table.add(program, None);
             }
         }
+
         let contexts: BTreeSet<_> = all
             .iter()
             .filter_map(|owned| owned.context.as_ref())
             .collect();
+
+        // After the shared programs, which a context may use beside its own.
         for context in contexts {
             table.add_context(context, &all);
         }
@@ -92,7 +97,9 @@ impl ProgramTable {
                 .filter(|owned| owned.context.as_ref() == Some(context))
         };
         let saga = |program: &Arc<dyn Program>| program.definition_ref().saga.clone();
+
         let sagas: BTreeSet<_> = own().map(|owned| saga(&owned.program)).collect();
+        // A saga of the context hides the shared saga of the same name, also its subscriptions.
         for event in own().flat_map(|owned| &owned.program.manifest().subscriptions) {
             let consumers = self.by_event.entry(event.kind.clone()).or_default();
             let others = consumers
@@ -102,6 +109,7 @@ impl ProgramTable {
             let others = others.cloned().collect();
             consumers.contexts.insert(context.clone(), others);
         }
+
         let usable = all
             .iter()
             .filter(|owned| owned.is_usable_by(context))
@@ -123,6 +131,7 @@ impl ProgramTable {
             consumers.retain(|other| other.definition_ref().saga != *saga);
             consumers.push(Arc::clone(program));
         }
+
         let newest = self.newest.entry(saga.clone()).or_default();
         match context {
             None => newest.shared = Some(Arc::clone(program)),
@@ -228,16 +237,16 @@ impl ProgramRegistry {
     /// once.
     #[must_use]
     pub fn usable(&self, tenant: &TenantId) -> Vec<Arc<dyn Program>> {
-        let (table, mut seen) = (self.table(), BTreeSet::new());
-        let usable = table
-            .all
-            .iter()
-            .filter(|owned| owned.is_usable_by(tenant))
-            .map(|owned| &owned.program);
+        let table = self.table();
+        let mut seen = BTreeSet::new();
+        let mut usable = Vec::new();
+        for owned in &table.all {
+            let program = &owned.program;
+            if owned.is_usable_by(tenant) && seen.insert(program.definition_ref().hash) {
+                usable.push(Arc::clone(program));
+            }
+        }
         usable
-            .filter(|program| seen.insert(program.definition_ref().hash))
-            .cloned()
-            .collect()
     }
 
     /// Returns whether a program of any owner consumes events of this type. If not, an event has no
@@ -257,14 +266,14 @@ impl ProgramRegistry {
     }
 
     /// Returns the instances of an event, or the error if the event lacks its identifier.
-    ///
-    /// The expressions of all its programs share one budget: they run on the thread that reads the
-    /// events of all tenants of a shard.
     pub fn route(&self, event: &Event) -> Vec<Result<InstanceKey, (SagaName, ProgramError)>> {
         let table = self.table();
         let consumers = table.by_event.get(&event.kind);
         let consumers =
             consumers.map_or(&[][..], |consumers| consumers.of(&event.tenant).as_slice());
+
+        // One budget for all programs: they run on the thread that reads the events of all tenants
+        // of a shard.
         let mut remaining = MAX_ROUTE_COST;
         let mut routes = Vec::with_capacity(consumers.len());
         for program in consumers {

@@ -118,9 +118,11 @@ impl ArmedTimers {
     /// Applies a change of the store.
     pub(crate) fn apply(&mut self, change: TimerChange, now: Now) {
         self.check_clock(now);
+
         match change {
             TimerChange::Arm(key, timer) => {
                 let row = self.row(key, timer);
+                // A timer beyond the horizon stays in the store and is read later.
                 if self.contains_range(&row) {
                     let due = now.steady_due(row.due);
                     self.rows.insert(row, due);
@@ -153,11 +155,14 @@ impl ArmedTimers {
         let last = page
             .last()
             .map(|(key, timer)| self.row(key.clone(), timer.clone()));
+
         for (key, timer) in page {
             let row = self.row(key, timer);
             let due = now.steady_due(row.due);
             self.rows.entry(row).or_insert(due);
         }
+
+        // A full page may be followed by others, and the memory ends at its last timer.
         self.horizon = match last {
             _ if is_last => Horizon::End,
             Some(last) => Horizon::At(last),
@@ -169,6 +174,7 @@ impl ArmedTimers {
     /// one.
     pub(crate) fn next_due(&self) -> Option<(SteadyTime, Timestamp)> {
         let (row, steady) = self.rows.first_key_value()?;
+
         let displaced = self
             .displaced
             .first()
@@ -187,6 +193,8 @@ impl ArmedTimers {
                 return Some(row.into_timer());
             }
         }
+
+        // The wall clock first: the rows are in its order.
         let (row, steady) = self.rows.first_key_value()?;
         let is_due = row.due <= now.wall || *steady <= now.steady;
         is_due.then(|| self.rows.pop_first().map(|(row, _)| row.into_timer()))?
@@ -196,6 +204,8 @@ impl ArmedTimers {
     fn check_clock(&mut self, now: Now) {
         let offset = now.offset();
         if offset < self.offset.saturating_sub(SET_BACK_MS) {
+            // The rows are in the order of the wall clock. Until it catches up, the steady clock
+            // decides.
             self.displaced = self
                 .rows
                 .iter()

@@ -58,13 +58,17 @@ impl<T> FreshQueue<T> {
         if rows.is_empty() {
             return;
         }
+
         let mut state = self.lock();
         let was_empty = state.is_empty();
+
+        // The receiver reads everything from the store anyway, so a partial batch is worthless.
         if state.rescan || state.rows.len() + rows.len() > self.capacity {
             *state = FreshBatch::new(true);
         } else {
             state.rows.append(rows);
         }
+
         drop(state);
         rows.clear();
         self.notify_if(was_empty);
@@ -126,7 +130,7 @@ pub(crate) struct OutboxRow {
 }
 
 impl OutboxRow {
-    pub(crate) fn boxed((key, item): (OutboxKey, WorkItem)) -> StoredWork {
+    pub(crate) fn boxed(key: OutboxKey, item: WorkItem) -> StoredWork {
         Box::new(Self { key, item })
     }
 }
@@ -170,6 +174,7 @@ impl FreshRows {
                 _ => {}
             }
         }
+
         if is_replaced {
             self.work_buffer.clear();
             self.timer_buffer.clear();
@@ -189,25 +194,22 @@ impl FreshRows {
             disarm,
             ..
         } = *commit;
-        let stored = |(item, sequence): (WorkItem, u64)| {
-            OutboxRow::boxed((
-                OutboxKey {
-                    destination: item.destination(),
-                    sequence,
-                },
-                item,
-            ))
-        };
-        self.work_buffer
-            .extend(work.into_iter().zip(sequences).map(stored));
-        let disarmed = disarm
-            .into_iter()
-            .map(|timer| TimerChange::Disarm(key.clone(), timer));
-        self.timer_buffer.extend(disarmed);
-        let armed = arm
-            .into_iter()
-            .map(|timer| TimerChange::Arm(key.clone(), timer));
-        self.timer_buffer.extend(armed);
+
+        for (item, sequence) in work.into_iter().zip(sequences) {
+            let key = OutboxKey {
+                destination: item.destination(),
+                sequence,
+            };
+            self.work_buffer.push(OutboxRow::boxed(key, item));
+        }
+
+        for timer in disarm {
+            self.timer_buffer
+                .push(TimerChange::Disarm(key.clone(), timer));
+        }
+        for timer in arm {
+            self.timer_buffer.push(TimerChange::Arm(key.clone(), timer));
+        }
     }
 }
 

@@ -84,9 +84,12 @@ impl OutboxQueues {
 
     /// Reads the undispatched items from the store again, because items are missing in memory.
     pub(crate) fn rescan(&mut self, assign: AssignWindow<'_>) -> Result<(), Error> {
+        // Destinations that the store no longer lists keep their position: a later commit may add
+        // to them.
         self.destinations
             .values_mut()
             .for_each(DestinationQueue::reset);
+
         for destination in self.reader.outbox_destinations()? {
             self.destinations
                 .entry(destination.clone())
@@ -100,6 +103,7 @@ impl OutboxQueues {
     /// Adds an item of a durable commit.
     pub(crate) fn offer(&mut self, work: StoredWork, assign: AssignWindow<'_>) {
         let destination = work.key.destination.clone();
+        // The entry needs a copy of the destination, and most destinations exist.
         match self.destinations.get_mut(&destination) {
             Some(queue) => queue.offer(work),
             None => self
@@ -140,6 +144,7 @@ impl OutboxQueues {
                 share.leave_round(&mut self.round);
                 continue;
             };
+
             let queue = share
                 .windows
                 .get_mut(&priority)
@@ -149,6 +154,7 @@ impl OutboxQueues {
                 .front()
                 .expect("the window has a destination")
                 .clone();
+
             let source = self
                 .destinations
                 .get_mut(&destination)
@@ -159,11 +165,15 @@ impl OutboxQueues {
                 queue.destinations.pop_front();
                 continue;
             }
+
+            // The destinations of a window take turns too.
             let window = Arc::clone(&queue.window);
             queue.destinations.rotate_left(1);
             let items = source.take(limit);
+
             share.turn -= items.len();
             share.turns.take(priority, items.len());
+
             if share.turn == 0 {
                 self.round.rotate_left(1);
             }
@@ -185,6 +195,7 @@ impl OutboxQueues {
         if std::mem::replace(&mut source.is_queued, true) {
             return;
         }
+
         let (key, weight) = assign(destination);
         let share = share(&mut self.shares, &key, weight);
         share
@@ -208,6 +219,7 @@ fn share<'a>(
         turn: 0,
         is_in_round: false,
     });
+
     share.weight = weight;
     share
 }
@@ -223,14 +235,14 @@ impl Share {
     /// Returns the next priority with destinations and capacity, and the number of its items to
     /// take.
     fn next_priority(&mut self, window_size: usize) -> Option<(Priority, usize)> {
-        let capacity = |priority| match self.windows.get(&priority) {
+        let capacities = Priority::ALL.map(|priority| match self.windows.get(&priority) {
             Some(queue) if !queue.destinations.is_empty() => queue.window.capacity(window_size),
             _ => 0,
-        };
-        let capacities = Priority::ALL.map(capacity);
+        });
         let (priority, limit) = self
             .turns
             .next(|priority| capacities[priority as usize] > 0)?;
+
         if self.turn == 0 {
             self.turn = self.weight.saturating_mul(TURN);
         }
@@ -247,7 +259,8 @@ impl Share {
     }
 
     fn leave_round(&mut self, round: &mut VecDeque<WindowKey>) {
-        (self.is_in_round, self.turn) = (false, 0);
+        self.is_in_round = false;
+        self.turn = 0;
         round.pop_front();
     }
 }
@@ -263,6 +276,7 @@ impl DestinationQueue {
         if self.is_behind || work.key.sequence <= last {
             return;
         }
+
         if self.items.len() < PAGE {
             self.items.push_back(work);
         } else {
@@ -279,12 +293,12 @@ impl DestinationQueue {
     /// Reads the next page from the store if no item is in memory and the store may have more.
     fn fill(&mut self, destination: &Destination, reader: &Reader) -> Result<(), Error> {
         if self.items.is_empty() && self.is_behind {
+            let page = reader.outbox(destination, self.after, PAGE)?;
             self.items.extend(
-                reader
-                    .outbox(destination, self.after, PAGE)?
-                    .into_iter()
-                    .map(OutboxRow::boxed),
+                page.into_iter()
+                    .map(|(key, item)| OutboxRow::boxed(key, item)),
             );
+
             // Later commits are handed over in memory.
             self.is_behind = self.items.len() == PAGE;
         }
@@ -345,13 +359,13 @@ mod tests {
                 Timestamp::from_millis(0),
             )
             .unwrap();
-        OutboxRow::boxed((
+        OutboxRow::boxed(
             OutboxKey {
                 destination: item.destination(),
                 sequence: writer.work_sequences()[0],
             },
             item,
-        ))
+        )
     }
 
     fn assign(destination: &Destination) -> (WindowKey, usize) {

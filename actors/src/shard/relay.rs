@@ -161,7 +161,7 @@ impl State {
                 .window(&destination, &|destination: &Destination| {
                     self.providers.window(destination)
                 });
-            let work = OutboxRow::boxed((key, item));
+            let work = OutboxRow::boxed(key, item);
             let dispatch = WorkDispatch::new(&self.origin, window, work, progress);
             self.providers.route(&destination, vec![dispatch]);
         }

@@ -67,6 +67,7 @@ impl StreamProgress {
             Some(position) => position.sequence + 1,
             None => 1,
         };
+
         let state = ProgressState {
             staged: Vec::new(),
             next,
@@ -98,6 +99,7 @@ impl StreamProgress {
         if position.sequence < state.next {
             return None;
         }
+
         state.current = Some(position.sequence);
         let position = StreamPosition {
             stream_id: self.stream_id,

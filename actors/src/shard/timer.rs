@@ -83,7 +83,9 @@ impl Actor for TimerActor {
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let alive = arguments.metrics.actor_started(ActorKind::Timer);
-        let (actor, queue) = (myself.clone(), Arc::clone(&arguments.fresh));
+
+        let actor = myself.clone();
+        let queue = Arc::clone(&arguments.fresh);
         let metrics = Arc::clone(&arguments.metrics);
         let watch = async move {
             queue
@@ -125,6 +127,8 @@ impl Actor for TimerActor {
             }
             Message::Ended(result) => result?,
         }
+
+        // After each message: any of them can make a timer due or free a place.
         if state.blocked.is_none() {
             state.fire_due(&myself)?;
         }
@@ -139,6 +143,7 @@ impl State {
         if batch.rescan {
             self.armed.reset();
         }
+
         let now = self.now();
         batch
             .rows
@@ -154,10 +159,12 @@ impl State {
             while self.armed.needs_page() {
                 self.read_page()?;
             }
+            // A place before the timer: an outage of any length leaves no burst in memory.
             let Ok(place) = Arc::clone(&self.firing).try_acquire_owned() else {
                 self.blocked = Some(self.wait_for_places(myself));
                 return Ok(());
             };
+
             let Some((key, row)) = self.armed.pop_due(now) else {
                 return Ok(());
             };
@@ -174,6 +181,7 @@ impl State {
         let firing = Arc::clone(&self.firing);
         let half = self.own.max_firing_timers.div_ceil(2);
         let half = u32::try_from(half).unwrap_or(u32::MAX);
+
         let wait = async move {
             firing
                 .acquire_many(half)
@@ -199,7 +207,9 @@ impl State {
         if self.alarm.as_ref().map(|alarm| alarm.at) == next {
             return;
         }
+
         self.alarm = next.map(|(latest, due)| {
+            // A clock that is set back does not delay the timer: it is due by either clock.
             let clock = Arc::clone(&self.own.clock);
             let task = async move {
                 tokio::select! {
@@ -226,11 +236,13 @@ impl State {
         metrics
             .timer_late_seconds
             .observe(clock.now().duration_since(row.due).as_secs_f64());
+
         let fired = TimerFired {
             name: row.name,
             token: row.token,
             due: row.due,
         };
+
         // An error means that the shard is shutting down; the next timer actor reads the row again.
         drop(registry.deliver(
             key,
