@@ -57,17 +57,18 @@ impl Actor for EffectsSupervisorActor {
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         let alive = arguments.metrics.actor_started(ActorKind::Effects);
-        let (children, restarts) = (BTreeMap::new(), RestartTracker::default());
         let mut state = State {
             arguments,
-            children,
-            restarts,
+            children: BTreeMap::new(),
+            restarts: RestartTracker::default(),
             _alive: alive,
         };
+
         for executor in state.arguments.registry.catalog().executors() {
             state.start(Some(executor), myself.get_cell()).await?;
         }
         state.start(None, myself.get_cell()).await?;
+
         state.arguments.registry.set_supervisor(myself);
         Ok(state)
     }
@@ -98,23 +99,24 @@ impl Actor for EffectsSupervisorActor {
 }
 
 impl State {
-    /// Reloads the catalog. New providers start before the new catalog dispatches to them. Old
-    /// providers hand over after the new catalog is active, so that every dispatch finds a
-    /// provider.
+    /// Reloads the catalog.
     async fn renew(
         &mut self,
         next: &Catalog,
         me: ActorCell,
     ) -> Result<CatalogChange, ActorProcessingErr> {
         let registry = Arc::clone(&self.arguments.registry);
+
+        // Before the new catalog dispatches to them.
         for executor in registry.catalog().added_in(next) {
             self.start(Some(executor), me.clone()).await?;
         }
+
         let renewal = registry.catalog().replace_with(next);
-        renewal
-            .retired
-            .iter()
-            .for_each(|executor| registry.retire(executor));
+        // After the new catalog is active, so that every dispatch finds a provider.
+        for executor in &renewal.retired {
+            registry.retire(executor);
+        }
         Ok(renewal)
     }
 
@@ -131,6 +133,7 @@ impl State {
             metrics,
             ..
         } = &self.arguments;
+
         let actor = if let Some(executor) = &executor {
             let mailbox = registry.mailbox(executor);
             let task = provide(Arc::clone(executor), mailbox, Arc::clone(registry));
@@ -143,6 +146,7 @@ impl State {
             );
             TaskActor::<Publisher>::spawn(me, metrics, task).await?
         };
+
         self.children.insert(actor.get_id(), executor);
         Ok(())
     }
@@ -153,6 +157,7 @@ impl State {
         let Some(executor) = self.children.remove(&crashed) else {
             return Ok(());
         };
+
         if let Some(executor) = executor.as_ref().filter(|executor| executor.is_retired()) {
             tracing::info!(
                 upstream = executor.upstream().name,
@@ -160,12 +165,14 @@ impl State {
             );
             return Ok(());
         }
+
         if !self
             .restarts
             .admit(self.arguments.intensity, Instant::now())
         {
             return Err("providers exceeded the restart limit".into());
         }
+
         let kind = if let Some(executor) = &executor {
             tracing::warn!(
                 upstream = executor.upstream().name,
@@ -176,6 +183,7 @@ impl State {
             tracing::warn!("publisher crashed; restarting");
             ActorKind::Publisher
         };
+
         self.arguments
             .metrics
             .count_restart(ActorKind::Effects, kind);

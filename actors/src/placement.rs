@@ -41,29 +41,33 @@ pub fn assign(view: &ClusterView, shards: u16, rule: PlacementPolicy) -> BTreeMa
 }
 
 fn by_ordinal(pods: &[&Pod], shards: u16, count: u16) -> BTreeMap<u16, String> {
-    let place = |shard: u16| {
+    let mut placed = BTreeMap::new();
+    for shard in 0..shards {
         let end = format!("-{}", shard % count.max(1));
-        let pod = pods.iter().find(|pod| pod.name.ends_with(&end))?;
-        Some((shard, pod.name.clone()))
-    };
-    (0..shards).filter_map(place).collect()
+        if let Some(pod) = pods.iter().find(|pod| pod.name.ends_with(&end)) {
+            placed.insert(shard, pod.name.clone());
+        }
+    }
+    placed
 }
 
 fn evenly(pods: &[&Pod], shards: u16) -> BTreeMap<u16, String> {
     if pods.is_empty() {
         return BTreeMap::new();
     }
+
     let share = usize::from(shards).div_ceil(pods.len());
     let mut loads = vec![0; pods.len()];
-    let place = |shard: u16| {
-        let free = (0..pods.len()).filter(|pod| loads[*pod] < share);
-        let best = free
+    let mut placed = BTreeMap::new();
+    for shard in 0..shards {
+        let best = (0..pods.len())
+            .filter(|pod| loads[*pod] < share)
             .max_by_key(|pod| (score(&pods[*pod].name, shard), *pod))
             .expect("shares cover all shards");
         loads[best] += 1;
-        (shard, pods[best].name.clone())
-    };
-    (0..shards).map(place).collect()
+        placed.insert(shard, pods[best].name.clone());
+    }
+    placed
 }
 
 /// Returns the next steps of `me`, the owner of the `held` shards. A shard without a target pod
@@ -77,38 +81,43 @@ pub fn plan_steps(
     rule: PlacementPolicy,
 ) -> Vec<PlacementStep> {
     let assignment = assign(view, shards, rule);
-    let step = |shard: u16| {
-        let target = assignment.get(&shard)?;
+    let mut steps = Vec::new();
+    for shard in 0..shards {
+        let Some(target) = assignment.get(&shard) else {
+            continue;
+        };
+
         match (target == &me.name, owned.contains(&shard)) {
             (true, false) => {
                 // An earlier process of this name has stopped: its shards have no owner.
                 let has_owner = view
                     .owner_of(shard)
                     .is_some_and(|pod| pod.incarnation != me.incarnation);
-                let seen = view
-                    .shards
-                    .get(&shard)
-                    .map_or(ShardLease::default(), |holding| holding.lease);
-                (!has_owner).then_some(PlacementStep::Acquire(shard, seen))
+                if !has_owner {
+                    let holding = view.shards.get(&shard);
+                    let seen = holding.map_or(ShardLease::default(), |holding| holding.lease);
+                    steps.push(PlacementStep::Acquire(shard, seen));
+                }
             }
-            (false, true) => Some(PlacementStep::Release(shard)),
+            (false, true) => steps.push(PlacementStep::Release(shard)),
             // The end of an earlier run, or the response to an acquisition, was lost.
             (false, false) => {
                 let is_named = view
                     .owner_of(shard)
                     .is_some_and(|pod| pod.incarnation == me.incarnation);
-                let lease = view.shards.get(&shard).filter(|_| is_named)?.lease;
-                Some(PlacementStep::ReleaseLease(shard, lease))
+                if let Some(holding) = view.shards.get(&shard).filter(|_| is_named) {
+                    steps.push(PlacementStep::ReleaseLease(shard, holding.lease));
+                }
             }
-            (true, true) => None,
+            (true, true) => {}
         }
-    };
-    (0..shards).filter_map(step).collect()
+    }
+    steps
 }
 
-/// Returns the mixed FNV-1a hash of pod and shard. Mixing is required because pod names often
-/// differ only in the last character.
+/// Returns the mixed FNV-1a hash of pod and shard.
 fn score(pod: &str, shard: u16) -> u32 {
+    // Mixed, because pod names often differ only in the last character.
     let mut hash = fnv1a(&[pod, "/", &shard.to_string()]);
     hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
     hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);

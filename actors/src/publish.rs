@@ -26,6 +26,7 @@ pub(crate) async fn publish_with_retry(
         match bus.publish(attempt).await {
             Ok(_) => return Ok(()),
             Err(error @ (Error::Full(_) | Error::Unavailable(_) | Error::InUse(_))) => {
+                // Once: an outage of hours must not fill the log.
                 if !std::mem::replace(&mut reported, true) {
                     tracing::warn!(%error, count, label, "publish failed; retrying");
                 }
@@ -52,12 +53,21 @@ pub(crate) async fn publish_batch<T>(
     let mut size = batch.len();
     while !batch.is_empty() {
         let count = size.min(batch.len());
+
         let part = &batch[..count];
-        let messages = || part.iter().flat_map(&messages_of).cloned().collect();
-        match publish_with_retry(bus, messages, label).await {
-            Ok(()) => batch
-                .drain(..count)
-                .for_each(|item| drop(done(item, Ok(())))),
+        let result = publish_with_retry(
+            bus,
+            || part.iter().flat_map(&messages_of).cloned().collect(),
+            label,
+        )
+        .await;
+        match result {
+            Ok(()) => {
+                for item in batch.drain(..count) {
+                    drop(done(item, Ok(())));
+                }
+            }
+            // The bus does not say which message it rejects.
             Err(_) if count > 1 => size = count / 2,
             Err(error) => {
                 if let Some(item) = done(batch.remove(0), Err(error)) {

@@ -124,13 +124,14 @@ impl Actor for RootActor {
         if state.effects == Some(crashed.get_id()) {
             return state.restart_effects(reason, myself.get_cell()).await;
         }
-        let is = |child: &ShardChild| {
+
+        let found = state.children.iter().find(|(_, child)| {
             child
                 .actor
                 .as_ref()
-                .is_some_and(|a| a.get_id() == crashed.get_id())
-        };
-        match state.children.iter().find(|(_, child)| is(child)) {
+                .is_some_and(|actor| actor.get_id() == crashed.get_id())
+        });
+        match found {
             Some((index, _)) => state.restart_shard(*index, reason, myself.get_cell()).await,
             // Stopped on purpose.
             None => Ok(()),
@@ -152,17 +153,19 @@ impl State {
     }
 
     async fn add(&mut self, shard: Arc<RunningShard>, me: ActorCell) -> Result<(), String> {
-        let (index, restarts) = (shard.index, RestartTracker::default());
+        let index = shard.index;
         self.children.insert(
             index,
             ShardChild {
                 shard: Arc::clone(&shard),
                 actor: None,
-                restarts,
+                restarts: RestartTracker::default(),
             },
         );
+
         // Before its first event: observers of that event must find the shard.
         self.arguments.shards.insert(shard);
+
         let started = self
             .start_shard(index, me)
             .await
@@ -196,6 +199,7 @@ impl State {
         let (actor, _) =
             Actor::spawn_linked(None, ShardActor, Arc::clone(&child.shard), me).await?;
         child.actor = Some(actor);
+
         if self.quiescing {
             self.quiesce(index).await;
         }
@@ -208,6 +212,7 @@ impl State {
             .get(&index)
             .and_then(|child| child.actor.as_ref());
         let Some(actor) = actor else { return };
+
         let (done, quiet) = oneshot::channel();
         // Errors mean that the shard is crashing; it receives the message again after its restart.
         drop(actor.cast(shard::Message::Quiesce(done)));
@@ -254,9 +259,11 @@ impl State {
                 self.lose(index);
                 return Ok(());
             }
+
             if !child.restarts.admit(intensity, Instant::now()) {
                 return Err(exceeded(&format!("shard {index}"), intensity, &reason));
             }
+
             tracing::error!(
                 shard = index,
                 reason,
@@ -267,6 +274,7 @@ impl State {
                 .effects
                 .metrics
                 .count_restart(ActorKind::Root, ActorKind::Shard);
+
             match self.start_shard(index, me.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) => reason = error.to_string(),
@@ -279,9 +287,13 @@ impl State {
         let Some(ShardChild { shard, .. }) = self.remove_child(index) else {
             return;
         };
+
         tracing::warn!(shard = index, "shard lost to another process; stopped");
         shard.registry.close();
+        // The new owner executes the same work: attempts must not run twice.
         shard.registry.epoch().cancel();
+
+        // Closing a store may take a while, and the other shards need their supervisor.
         let loses = self.arguments.loses.clone();
         tokio::spawn(async move {
             if let Err(error) = shard.close().await {

@@ -134,6 +134,7 @@ impl Runtime {
         config.limits.check()?;
         let metrics = Arc::new(Metrics::new(config.tenant_series));
         let decisions = DecisionPool::new(config.limits.transition_threads, Arc::clone(&metrics));
+
         let providers =
             ProviderRegistry::new(Arc::clone(&dependencies.catalog), Arc::clone(&metrics));
         let effects = effects::Arguments {
@@ -143,6 +144,7 @@ impl Runtime {
             metrics: Arc::clone(&metrics),
             intensity: config.intensity,
         };
+
         let shards = Arc::new(RunningShards::new(config.slots.clone()));
         let (loses, lost) = mpsc::unbounded_channel();
         let tree = root::Arguments {
@@ -151,8 +153,10 @@ impl Runtime {
             loses,
             intensity: config.intensity,
         };
+
         let started = Actor::spawn(None, RootActor, tree).await;
         let (root, ended) = started.map_err(|error| RuntimeError::Start(error.to_string()))?;
+
         let shared = Arc::new(ShardTemplate {
             node: config.node,
             live_limits: Arc::new(LiveLimits::new(&config.limits)),
@@ -171,6 +175,7 @@ impl Runtime {
             metrics,
             tracer: dependencies.tracer,
         });
+
         let runtime = Self {
             root,
             ended: Mutex::new(Some(tokio::spawn(end_shards(ended, Arc::clone(&shards))))),
@@ -181,6 +186,7 @@ impl Runtime {
             lease: LeaseEnd::default(),
             accepting: true.into(),
         };
+
         for shard in dependencies.shards {
             runtime.acquire_shard(shard).await?;
         }
@@ -199,10 +205,12 @@ impl Runtime {
             .providers
             .supervisor()
             .ok_or(ControlError::Unavailable)?;
+
         let (reply, response) = oneshot::channel();
         supervisor
             .cast(ReloadCatalog(next, reply))
             .map_err(|_| ControlError::Unavailable)?;
+
         response.await.map_err(|_| ControlError::Unavailable)
     }
 
@@ -237,11 +245,13 @@ impl Runtime {
         extra: Option<Change>,
     ) -> Result<ControlResult, ControlError> {
         let shard = self.shard(key)?;
+
         let (reply, response) = oneshot::channel();
         let envelope = Envelope {
             extra_change: extra,
             ..Envelope::new(input, Completion::Reply(reply, None))
         };
+
         shard.registry.deliver(key, envelope)?;
         response.await.unwrap_or(Err(ControlError::Unavailable))
     }
@@ -393,7 +403,9 @@ impl Runtime {
             .all()
             .iter()
             .for_each(|shard| shard.registry.waiters.close());
+
         tokio::time::timeout(deadline, async {
+            // Ingestion first: no new input arrives while the actors become idle.
             let (done, quiet) = oneshot::channel();
             // Errors mean that the tree has stopped and no work is in flight.
             drop(self.root.cast(root::Message::Quiesce(done)));
@@ -432,6 +444,7 @@ impl Runtime {
     pub async fn stop(&self) -> Result<(), orlog_store::Error> {
         self.root.stop(None);
         self.ended().await;
+
         let mut closed = Ok(());
         for shard in self.shards.all() {
             closed = closed.and(shard.close().await);

@@ -44,6 +44,7 @@ impl RestartTracker {
         {
             self.0.pop_front();
         }
+
         self.0.push_back(now);
         self.0.len() <= intensity.max_restarts
     }
@@ -80,6 +81,7 @@ impl ActorTask {
     ) -> Self {
         let task = tokio::spawn(work);
         let abort = task.abort_handle();
+
         let actor = actor.clone();
         tokio::spawn(async move {
             let result = match task.await {
@@ -115,6 +117,7 @@ impl<K: TaskKind> TaskActor<K> {
         task: impl Future<Output = Result<(), String>> + Send + 'static,
     ) -> Result<ActorCell, SpawnErr> {
         let arguments = (task.boxed(), metrics.actor_started(K::KIND));
+
         let (actor, _) =
             Actor::spawn_linked(None, Self(PhantomData), arguments, supervisor).await?;
         Ok(actor.get_cell())

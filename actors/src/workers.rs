@@ -99,8 +99,10 @@ impl WorkerPool {
             returned: ReturnedDeliveries::default(),
             draining: watch::Sender::new(false),
         });
+
         let started = Actor::spawn(None, WorkerSupervisorActor, Arc::clone(&shared)).await;
         let (supervisor, ended) = started.map_err(|error| WorkerPoolError(error.to_string()))?;
+
         Ok(Self {
             supervisor,
             ended: tokio::sync::Mutex::new(Some(ended)),
@@ -141,15 +143,16 @@ impl WorkerPool {
     /// `true` if the pool became idle.
     pub async fn drain(&self, deadline: Duration) -> bool {
         self.shared.draining.send_replace(true);
-        let unclaimed = || {
-            self.shared
-                .catalog
-                .unclaimed_jobs(self.shared.clock.steady())
-        };
         let idle = async {
-            while self.in_flight() > unclaimed()
-                || self.shared.receiving.load(Ordering::Acquire) > 0
-            {
+            loop {
+                let unclaimed = self
+                    .shared
+                    .catalog
+                    .unclaimed_jobs(self.shared.clock.steady());
+                let is_receiving = self.shared.receiving.load(Ordering::Acquire) > 0;
+                if self.in_flight() <= unclaimed && !is_receiving {
+                    return;
+                }
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -200,11 +203,10 @@ impl Actor for WorkerSupervisorActor {
         shared: Arc<WorkerPoolState>,
     ) -> Result<WorkerGroups, ActorProcessingErr> {
         let alive = shared.metrics.actor_started(ActorKind::WorkerSupervisor);
-        let (groups, restarts) = (BTreeMap::new(), RestartTracker::default());
         let mut state = WorkerGroups {
             shared,
-            groups,
-            restarts,
+            groups: BTreeMap::new(),
+            restarts: RestartTracker::default(),
             _alive: alive,
         };
         state.renew(&myself.get_cell()).await?;
@@ -246,18 +248,21 @@ impl WorkerGroups {
             .filter_map(|(name, _)| EffectName::new(name).ok())
             .flat_map(|effect| groups_of(&effect, &tenants))
             .collect();
+
         let removed: Vec<_> = self
             .groups
             .keys()
             .filter(|key| !required.contains(*key))
             .cloned()
             .collect();
+
         for key in removed {
             self.shared.subscriptions.remove(&key);
             if let Some(worker_group) = self.groups.remove(&key) {
                 worker_group.leaving.send_replace(true);
             }
         }
+
         for key in required {
             if !self.groups.contains_key(&key) {
                 self.start(key, me.clone()).await?;
@@ -283,6 +288,7 @@ impl WorkerGroups {
             ack_wait: config.ack_wait,
         });
         self.shared.subscriptions.insert(key.clone(), jobs.state());
+
         let leaving = watch::Sender::new(false);
         let fetch = fetch_jobs(jobs, Arc::clone(&self.shared), leaving.subscribe());
         let actor = TaskActor::<WorkerGroup>::spawn(me, &self.shared.metrics, fetch)
@@ -306,16 +312,19 @@ impl WorkerGroups {
         let Some(key) = found.map(|(key, _)| key.clone()) else {
             return Ok(());
         };
+
         self.groups.remove(&key);
         if self.shared.is_draining() {
             return Ok(());
         }
+
         if !self
             .restarts
             .admit(self.shared.config.intensity, Instant::now())
         {
             return Err(format!("worker groups exceeded the restart limit: {reason}").into());
         }
+
         tracing::warn!(group = %key, reason, "worker group crashed; restarting");
         self.shared
             .metrics
@@ -325,9 +334,11 @@ impl WorkerGroups {
 }
 
 fn groups_of(effect: &EffectName, tenants: &[Option<TenantId>]) -> Vec<GroupKey> {
-    let key = |tenant: &Option<TenantId>| GroupKey {
-        effect: effect.clone(),
-        tenant: tenant.clone(),
-    };
-    tenants.iter().map(key).collect()
+    tenants
+        .iter()
+        .map(|tenant| GroupKey {
+            effect: effect.clone(),
+            tenant: tenant.clone(),
+        })
+        .collect()
 }

@@ -56,16 +56,16 @@ impl ResultListener {
     ) -> Result<Arc<Self>, Error> {
         let mut results = queue.subscribe_results().await?;
         let waiting = WaitingCommands::default();
-        let (received, mut receiving) = (Arc::clone(&waiting), JoinSet::new());
+        let received = Arc::clone(&waiting);
+        let mut receiving = JoinSet::new();
         receiving.spawn(async move {
             loop {
-                results
-                    .next()
-                    .await
-                    .iter()
-                    .for_each(|message| receive(&received, message));
+                for message in &results.next().await {
+                    receive(&received, message);
+                }
             }
         });
+
         Ok(Arc::new(Self {
             queue,
             clock,
@@ -144,6 +144,7 @@ fn receive(waiting: &WaitingCommands, message: &Message) {
     let Some(id) = subject.and_then(|subject| subject.id.parse().ok()) else {
         return;
     };
+
     if let Some((_, waiting)) = waiting.remove(&id) {
         // An error means that no task waits any more.
         waiting.send(read(message)).ok();
@@ -189,18 +190,22 @@ impl QueueProvider {
         item: &WorkItem,
         effect: &Effect,
         expected: &mut PendingResult,
-        enqueued: (&EnqueuedCommand, u32),
+        enqueued: &EnqueuedCommand,
+        number: u32,
     ) -> Option<EffectResult> {
-        let (enqueued, number) = enqueued;
         let redispatch_delay = self
             .timeout
             .saturating_mul(1 << (number - 1).min(MAX_DOUBLINGS));
+
         loop {
             match tokio::time::timeout(redispatch_delay, &mut expected.received).await {
                 Ok(Ok(remote_result)) => return Some(remote_result),
                 Ok(Err(_)) => *expected = self.result_listener.expect(item.id),
                 Err(_) => {}
             }
+
+            // The response of the listener can be lost with its connection; the queue has the
+            // result.
             if let Some(remote_result) = self.result_listener.query_result(item, effect).await {
                 return Some(remote_result);
             }
@@ -218,6 +223,7 @@ impl QueueProvider {
                 format!("{} is not an effect", item.work.label()),
             )
         })?;
+
         let mut expected = self.result_listener.expect(item.id);
         let mut number = 1;
         loop {
@@ -225,22 +231,25 @@ impl QueueProvider {
                 Ok(enqueued) => enqueued,
                 Err(error) => return self.not_enqueued(item, effect, error).await,
             };
+
             // A command that was queued before may have a result from before the subscription.
             if enqueued.already_queued
                 && let Some(result) = self.result_listener.query_result(item, effect).await
             {
                 return Ok(result);
             }
+
             if let Some(result) = self
-                .result(item, effect, &mut expected, (&enqueued, number))
+                .result(item, effect, &mut expected, &enqueued, number)
                 .await
             {
                 return Ok(result);
             }
             number += 1;
-            let (id, effect, key) = (item.id, &effect.name, &item.instance);
+
             log_instance!(
-                WARN, key, item.trace.as_ref(), %id, %effect, number,
+                WARN, item.instance, item.trace.as_ref(),
+                id = %item.id, effect = %effect.name, number,
                 "command lost without a result; dispatching again"
             );
         }
@@ -271,18 +280,19 @@ impl QueueProvider {
 
 #[async_trait]
 impl RemoteProvider for QueueProvider {
-    /// The time at which a worker starts is unknown, so that the timeout of the attempt counts from
-    /// its dispatch.
     async fn execute_remotely(
         &self,
         item: &WorkItem,
         _: Attempt,
         start: &AttemptStart,
     ) -> RemoteResult {
+        // The time at which a worker starts is unknown, so the timeout of the attempt counts from
+        // its dispatch.
         start.start();
         match self.await_result(item).await {
             Ok(mut result) => {
-                let (trace, attempt_log) = (result.trace.take(), result.attempt_log.take());
+                let trace = result.trace.take();
+                let attempt_log = result.attempt_log.take();
                 RemoteResult {
                     trace,
                     attempt_log,

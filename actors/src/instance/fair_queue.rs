@@ -49,6 +49,7 @@ impl<T> FairQueue<T> {
             share.items.push_back(item);
             return;
         }
+
         let share = Share {
             items: VecDeque::from([item]),
             running: 0,
@@ -64,6 +65,7 @@ impl<T> FairQueue<T> {
             return None;
         }
         loop {
+            // One pass over all tenants; then their time is renewed.
             for _ in 0..self.turns.len() {
                 let taken = self.pop_of_first();
                 self.turns.rotate_left(1);
@@ -82,7 +84,10 @@ impl<T> FairQueue<T> {
         if share.credit_micros <= 0 {
             return None;
         }
+
         let item = share.items.pop_front()?;
+
+        // The real time is known only afterwards: the item costs one quantum now.
         share.credit_micros -= QUANTUM_MICROS;
         share.running += 1;
         self.waiting -= 1;
@@ -93,13 +98,18 @@ impl<T> FairQueue<T> {
     /// Starts the next round in which a tenant with items has time, and removes the shares without
     /// items and debts.
     fn start_round(&mut self) {
+        // As many rounds at once as the smallest debt requires, so that a long item does not cost
+        // one pass for each of its quanta.
         let with_items = self.shares.values().filter(|share| !share.items.is_empty());
         let debt = with_items.map(|share| -share.credit_micros).min();
         let rounds = debt.unwrap_or_default().max(0) / QUANTUM_MICROS + 1;
+
         for share in self.shares.values_mut() {
             let credit = share.credit_micros + rounds * QUANTUM_MICROS;
             share.credit_micros = credit.min(QUANTUM_MICROS);
         }
+
+        // A debt outlives the items: a tenant must not get rid of it by sending none for a moment.
         self.shares.retain(|_, share| {
             !share.items.is_empty() || share.running > 0 || share.credit_micros < QUANTUM_MICROS
         });
@@ -113,6 +123,7 @@ impl<T> FairQueue<T> {
             share.running -= 1;
             share.credit_micros += QUANTUM_MICROS - micros;
         }
+
         self.running -= 1;
         // Without competitors, no tenant has had more than its share.
         if self.waiting == 0 && self.running == 0 {

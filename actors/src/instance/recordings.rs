@@ -70,12 +70,15 @@ impl Recordings {
 
     /// Adds the input to the history entry of its transition, if the instance is recorded.
     pub(crate) fn record(&self, commit: &mut Commit, input: &Input) {
+        // Almost every transition ends here.
         if !self.is_active.load(Ordering::Acquire) {
             return;
         }
+
         let (Some(entry), Some(instance)) = (&mut commit.history, &commit.instance) else {
             return;
         };
+
         let is_recorded = self
             .lock()
             .iter()

@@ -46,6 +46,7 @@ impl InstanceWaiter {
 
 impl Drop for InstanceWaiter {
     fn drop(&mut self) {
+        // Under the lock, so that no request registers for a sender that is removed.
         let mut waiting = self.waiters.lock();
         self.woken = None;
         if waiting
@@ -75,6 +76,7 @@ impl InstanceWaiters {
             .entry(key.clone())
             .or_insert_with(|| watch::Sender::new(()))
             .subscribe();
+
         self.entries.store(waiting.len(), Ordering::SeqCst);
         InstanceWaiter {
             waiters: Arc::clone(self),
@@ -85,9 +87,11 @@ impl InstanceWaiters {
 
     /// Wakes the requests for which a committed change matters.
     pub(crate) fn committed(&self, change: &Change) {
+        // Almost every commit ends here, without a lock.
         if self.entries.load(Ordering::SeqCst) == 0 {
             return;
         }
+
         let (key, awaited): (&InstanceKey, &[Awaited]) = match change {
             Change::Apply(commit)
                 if commit
@@ -102,6 +106,7 @@ impl InstanceWaiters {
             Change::AppendJobLog(append) => (&append.instance, &[Awaited::Lines]),
             _ => return,
         };
+
         let waiting = self.lock();
         for awaited in awaited {
             if let Some(sender) = waiting.get(&(key.clone(), *awaited)) {

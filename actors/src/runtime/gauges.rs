@@ -66,6 +66,7 @@ impl Runtime {
                 .live
                 .for_each_depth(|_, depth| mailboxes.add(depth as u64));
         }
+
         let committers = self
             .shards
             .all()
@@ -76,10 +77,8 @@ impl Runtime {
             (ActorKind::Saga, mailboxes.inputs),
             (ActorKind::Committer, waiting),
         ] {
-            self.shared
-                .metrics
-                .mailbox_depth(kind)
-                .set(i64::try_from(depth).unwrap_or(i64::MAX));
+            let gauge = self.shared.metrics.mailbox_depth(kind);
+            gauge.set(i64::try_from(depth).unwrap_or(i64::MAX));
         }
         mailboxes
     }
@@ -93,14 +92,12 @@ impl Runtime {
                 let Some(ack_floor) = shard.registry.ack_floor(&source.name) else {
                     continue;
                 };
-                let filters = source.filters();
-                let (stream, name) = (source.name.clone(), shard.name());
                 subscriptions.push((
                     shard.index,
                     StreamSubscription {
-                        stream,
-                        name,
-                        filters,
+                        stream: source.name.clone(),
+                        name: shard.name(),
+                        filters: source.filters(),
                         ack_floor,
                     },
                 ));
@@ -117,6 +114,7 @@ impl Runtime {
         });
         // At the same time: a scrape must not wait for one timeout after another.
         let last = futures::future::join_all(last).await;
+
         let mut lags = Vec::new();
         for (source, last) in last.into_iter().flatten() {
             for shard in self.shards.all() {

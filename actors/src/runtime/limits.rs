@@ -118,9 +118,11 @@ impl Limits {
                 self.max_attempts_per_input as usize,
             ),
         ];
+
         if let Some((name, _)) = bounds.iter().find(|(_, value)| *value == 0) {
             return Err(LimitsError::Zero(name));
         }
+
         // An instance with as many messages in flight as its tenant may have would never spill.
         if self.max_in_flight_per_instance > self.max_in_flight_per_tenant {
             return Err(LimitsError::Order {

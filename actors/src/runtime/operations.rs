@@ -64,15 +64,15 @@ impl Runtime {
                     .collect(),
                 ..InstanceQuery::default()
             };
+
             loop {
                 let page = shard.reader.instances(&query)?;
-                let concerned = page
-                    .items
-                    .into_iter()
-                    .filter(|found| found.instance.definition.hash != to.definition_ref().hash);
-                planned.extend(
-                    concerned.map(|found| self.planned_for(found.key, &found.instance, to)),
-                );
+                for found in page.items {
+                    if found.instance.definition.hash != to.definition_ref().hash {
+                        planned.push(self.planned_for(found.key, &found.instance, to));
+                    }
+                }
+
                 query.cursor = page.next;
                 if query.cursor.is_none() {
                     break;
@@ -119,6 +119,7 @@ impl Runtime {
                 plan_migration(&subject, to)
             }
         };
+
         PlannedMigration {
             version: instance.version,
             key,
@@ -173,6 +174,7 @@ impl Runtime {
             tenant: dead_letter.tenant.clone(),
             id: dead_letter.id,
         };
+
         match (dead_letter.original, dead_letter.instance) {
             (DeadLetterOriginal::Input(input), Some(key)) => {
                 let result = self.deliver(&key, *input, Some(drop_dead_letter)).await?;
@@ -206,6 +208,7 @@ impl Runtime {
                 "only events can be redriven without an instance".to_owned(),
             ));
         };
+
         let subject = orlog_bus::codec::subject_with_kind(&event, self.submitted_event_kind);
         let message = orlog_bus::Message {
             id: None,
@@ -228,6 +231,7 @@ impl Runtime {
             .publish(vec![message.into()])
             .await
             .map_err(|error| match error {
+                // The bus will not accept it later either, so a retry by the caller is useless.
                 BusError::TooLarge { .. } | BusError::InvalidSubject { .. } => {
                     ControlError::DeadLettered(error.to_string())
                 }
@@ -235,6 +239,7 @@ impl Runtime {
                     ControlError::Unavailable
                 }
             })?;
+
         self.apply_to_all_shards(&change).await?;
         Ok(Redriven::Published)
     }

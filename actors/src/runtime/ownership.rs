@@ -35,12 +35,15 @@ impl Runtime {
         if self.shards.get(dependencies.index).is_some() {
             return Err(RuntimeError::AlreadyRunning(dependencies.index));
         }
+
         let running = RunningShard::new(dependencies, &self.shared, self.lease.clone());
         let (reply, started) = oneshot::channel();
+
         let start = root::Message::Start(Arc::clone(&running), reply);
         let stopped = || RuntimeError::Start("the runtime has stopped".to_owned());
         self.root.cast(start).map_err(|_| stopped())?;
         let started = started.await.unwrap_or_else(|_| Err(stopped().to_string()));
+
         if started.is_err() {
             running.close().await.ok();
         }
@@ -68,13 +71,18 @@ impl Runtime {
             };
             drop(tokio::time::timeout(grace, rests).await);
         }
+
+        // Not before the grace is over: an interrupted attempt is in doubt for the next owner.
         epoch.cancel();
         shard.registry.release();
+
         let (done, stopped) = oneshot::channel();
         drop(self.root.cast(root::Message::Stop(index, done)));
         stopped.await.ok();
+
         // The shard may have crashed and restarted meanwhile.
         shard.registry.epoch().cancel();
+
         Some(ReleasedShard(shard))
     }
 

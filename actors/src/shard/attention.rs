@@ -35,14 +35,17 @@ pub(super) fn log_change(commit: &Commit) {
     if instance.status != Status::Stuck && commit.dead_letter.is_none() {
         return;
     }
+
     let before = commit.before.as_deref().map(StatusSnapshot::from_instance);
     let change = AttentionChange::between(before, StatusSnapshot::from_instance(instance));
     if change == AttentionChange::default() {
         return;
     }
+
     let trace = instance.trace.as_ref();
     let error = instance.last_error.as_ref();
     let reason = error.map_or("unknown", |error| error.code.as_str());
+
     if change.is_stuck {
         let step = stuck_step(instance);
         let attempts = error.and_then(|error| error.attempts);
@@ -60,6 +63,7 @@ pub(super) fn log_change(commit: &Commit) {
             "instance stuck: retry, skip or force-complete it"
         );
     }
+
     if change.has_unapplied_result {
         let open = instance
             .pending_work

@@ -44,6 +44,7 @@ pub(crate) async fn activate_buffered(
             return Ok(());
         };
         last = Some(end.clone());
+
         for (key, _) in page.iter().filter(|(_, waits)| *waits) {
             // An error means that the incarnation has ended.
             if registry.activate(key).is_err() {
@@ -53,19 +54,20 @@ pub(crate) async fn activate_buffered(
     }
 }
 
-/// Returns the next instances with buffered inputs, and whether each must apply them. An instance
-/// that cannot be read is activated too, so that it is quarantined.
+/// Returns the next instances with buffered inputs, and whether each must apply them.
 fn read_page(
     reader: &Reader,
     after: Option<&InstanceKey>,
 ) -> Result<Vec<(InstanceKey, bool)>, Error> {
-    let keys = reader.buffered_keys(after, PAGE)?;
-    let waits = |key: &InstanceKey| match reader.instance(key) {
-        Ok(instance) => Ok(instance.is_some_and(|instance| !instance.paused)),
-        Err(error) if error.is_damage() => Ok(true),
-        Err(error) => Err(error),
-    };
-    keys.into_iter()
-        .map(|key| waits(&key).map(|waits| (key, waits)))
-        .collect()
+    let mut page = Vec::new();
+    for key in reader.buffered_keys(after, PAGE)? {
+        let must_apply = match reader.instance(&key) {
+            Ok(instance) => instance.is_some_and(|instance| !instance.paused),
+            // Activated too, so that it is quarantined.
+            Err(error) if error.is_damage() => true,
+            Err(error) => return Err(error),
+        };
+        page.push((key, must_apply));
+    }
+    Ok(page)
 }

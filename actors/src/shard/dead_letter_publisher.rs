@@ -55,14 +55,17 @@ pub(crate) async fn publish_all(arguments: Arguments) -> Result<(), String> {
         bus,
         encoder,
     } = arguments;
+
     let mut after = 0;
     loop {
         let page = reader
             .unpublished_dead_letters(after, PAGE)
             .map_err(|error| error.to_string())?;
+
         if page.is_empty() {
             added.notified().await;
         }
+
         for (sequence, dead_letter) in page {
             publish(&*bus, &dead_letter, encoder(&dead_letter)).await;
             let change = Change::DeadLetterPublished { sequence };
@@ -81,15 +84,11 @@ async fn publish(bus: &dyn Bus, dead_letter: &DeadLetter, encoded: Value) {
     let Err(error) = try_publish(bus, message_with_original).await else {
         return;
     };
-    if let Err(error) = try_publish(
-        bus,
-        message(dead_letter, without_original(dead_letter, encoded, &error)),
-    )
-    .await
-    {
-        let (tenant, id) = (&dead_letter.tenant, &dead_letter.id);
+
+    let cut = message(dead_letter, without_original(dead_letter, encoded, &error));
+    if let Err(error) = try_publish(bus, cut).await {
         tracing::error!(
-            %tenant, %id, %error,
+            tenant = %dead_letter.tenant, id = %dead_letter.id, %error,
             "dead letter cannot be published; see `orlog dlq show`"
         );
     }
@@ -121,11 +120,13 @@ fn message(dead_letter: &DeadLetter, data: Value) -> BusMessage {
         dead_letter.reason.as_str(),
         id.as_str(),
     );
+
     let event = event(
         dead_letter,
         EventId::new(id.as_str()).expect("a UUID is short ASCII"),
         data,
     );
+
     BusMessage {
         id: Some(id),
         ..codec::encode(&event, subject.to_string())
@@ -142,6 +143,7 @@ fn event(dead_letter: &DeadLetter, id: EventId, data: Value) -> Event {
         Some(Input::Event(event)) => event.trace.clone(),
         _ => None,
     };
+
     Event {
         id,
         tenant: dead_letter.tenant.clone(),

@@ -48,10 +48,13 @@ impl EventAdmission {
         let Some(authority) = &source.authority else {
             return Ok(());
         };
+
         let checked = source.check(delivery, event);
         if checked.is_ok() || *is_refreshed {
             return checked;
         }
+
+        // The records of the authority may be older than the event: a signer can be new.
         authority.refresh().await;
         *is_refreshed = true;
         source.check(delivery, event)
@@ -72,6 +75,7 @@ impl EventAdmission {
             "this node does not accept the tenant {:?} (OR0007); add it to tenants.allowed and reload the node, which then redrives the message",
             tenant.as_str()
         );
+
         drop(self.count(tenant, &reason, metrics));
         Some(reason)
     }
@@ -86,6 +90,7 @@ impl EventAdmission {
         metrics.events_rejected.inc();
         let mut rejections = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         rejections.total += 1;
+
         let number = rejections.total;
         if number.is_power_of_two() || number.is_multiple_of(LOG_INTERVAL) {
             tracing::warn!(%tenant, number, reason, "event rejected");
@@ -105,10 +110,12 @@ impl EventAdmission {
         let age = now
             .as_millis()
             .saturating_sub(rejections.interval_start.as_millis());
+
         if !(0..i64::try_from(INTERVAL.as_millis()).unwrap_or(i64::MAX)).contains(&age) {
             rejections.interval_start = now;
             rejections.in_interval.clear();
         }
+
         let count = rejections.in_interval.entry(tenant.clone()).or_default();
         *count += 1;
         *count <= MAX_DEAD_LETTERS

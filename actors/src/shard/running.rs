@@ -108,8 +108,8 @@ impl RunningShard {
     }
 
     /// Returns true if the shard is idle, except for jobs in its outbox that wait for workers.
-    /// Checks the instances first: when they are idle, their work is in the outbox.
     pub(crate) fn awaits_only_workers(&self, providers: &ProviderRegistry) -> bool {
+        // The instances first: when they are idle, their work is in the outbox.
         self.is_quiet()
             && self.reader.outbox_destinations().is_ok_and(|pending| {
                 pending

@@ -95,19 +95,24 @@ pub(crate) async fn subscribe_verified(
     let mut is_reported = false;
     loop {
         let consumer = subscribe(arguments, after).await?;
+
         let anomaly = consumer.subscription_start().anomaly.clone();
         if !std::mem::replace(&mut is_reported, anomaly.is_some()) {
             report_anomaly(arguments, consumer.subscription_start());
         }
+
+        // A shard that reads on would skip messages without notice.
         let lost = anomaly.filter(|found| found.is_loss() && !arguments.accept_data_loss);
         let is_lost = lost.is_some();
         let reason = lost.map(|found| found.to_string());
         arguments
             .lost_streams
             .set(&arguments.source.name, reason, &arguments.metrics);
+
         if !is_lost {
             return Ok(consumer);
         }
+
         drop(consumer);
         tokio::time::sleep(LOST_STREAM_RETRY_DELAY).await;
     }
@@ -124,6 +129,7 @@ async fn subscribe(
         metrics,
         ..
     } = arguments;
+
     let after = after.unwrap_or_else(|| StreamPosition::after(source.bus.stream_id(), 0));
     let subscription = source.subscription(
         name,
@@ -132,6 +138,7 @@ async fn subscribe(
         Some(after),
         arguments.max_in_flight,
     );
+
     let mut retries = RetryLog::default();
     let mut failing = None;
     loop {
@@ -167,7 +174,8 @@ async fn subscribe(
 /// Logs a stream anomaly at the checkpoint.
 fn report_anomaly(arguments: &SubscriptionArguments, start: &SubscriptionStart) {
     let Some(found) = &start.anomaly else { return };
-    let (stream, shard) = (&arguments.source.name, &arguments.name);
+    let stream = &arguments.source.name;
+    let shard = &arguments.name;
     if found.is_loss() && !arguments.accept_data_loss {
         tracing::error!(
             stream,
@@ -179,6 +187,7 @@ fn report_anomaly(arguments: &SubscriptionArguments, start: &SubscriptionStart) 
     } else {
         tracing::error!(stream, shard, goes_on_after = start.after, "{found}");
     }
+
     let label = [
         ("stream", stream.clone()),
         ("kind", found.as_str().to_owned()),

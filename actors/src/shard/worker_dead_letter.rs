@@ -12,6 +12,7 @@ use orlog_model::{DeadLetter, DeadLetterOriginal, DeadLetterReason};
 pub(super) fn decode(delivery: &Delivery) -> Result<DeadLetter, DecodeError> {
     let dead_letter = effect_queue::decode_dead_letter(&delivery.message)?;
     let command = dead_letter.original;
+
     // A command that the worker could not decode may be readable here.
     let instance = effect_queue::decode_command(&command)
         .ok()
@@ -21,6 +22,7 @@ pub(super) fn decode(delivery: &Delivery) -> Result<DeadLetter, DecodeError> {
         headers: command.headers,
         payload: command.payload.to_vec(),
     };
+
     let tenant = subject::tenant_of(&delivery.message.subject).unwrap_or_default();
     let stored = orlog_engine::dead_letter_message(
         tenant,

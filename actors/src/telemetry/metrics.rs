@@ -128,6 +128,7 @@ impl Metrics {
     #[must_use]
     pub fn new(tenants: usize) -> Self {
         let metrics = Self::with(TenantMetrics::new(tenants));
+
         // Register all series at start: an event that has not happened yet is 0, not missing.
         for (supervisor, kind) in RESTARTS {
             drop(metrics.restarts.get_or_create(&restarted(supervisor, kind)));
@@ -139,6 +140,7 @@ impl Metrics {
                     .get_or_create(&[("reason", reason.as_str())]),
             );
         }
+
         metrics
     }
 
@@ -191,6 +193,7 @@ impl Metrics {
                 .dead_letters
                 .inc();
         }
+
         if let Some(instance) = &commit.instance {
             self.transitions.inc();
             let tenant = cache.tenant.counters(&self.tenants, &commit.key.tenant);
@@ -237,14 +240,13 @@ impl Metrics {
     /// Returns the dead letters by reason.
     #[must_use]
     pub fn dead_letters_by_reason(&self) -> BTreeMap<&'static str, u64> {
-        let count = |reason: &DeadLetterReason| {
+        let mut letters = BTreeMap::new();
+        for reason in DeadLetterReason::VARIANTS {
             let reason = reason.as_str();
-            (
-                reason,
-                self.dead_letters.get_or_create(&[("reason", reason)]).get(),
-            )
-        };
-        DeadLetterReason::VARIANTS.iter().map(count).collect()
+            let counter = self.dead_letters.get_or_create(&[("reason", reason)]);
+            letters.insert(reason, counter.get());
+        }
+        letters
     }
 
     /// Returns the number of messages read from the bus.

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use orlog_model::{
-    ArmedTimer, Commit, DeadLetterOriginal, Input, Instance, SpanId, TimerFired, TraceParent,
-    WorkItem,
+    Commit, DeadLetterOriginal, Input, Instance, SpanId, TimerFired, TraceParent, WorkItem,
 };
 
 use crate::telemetry::tracer::{CommitKind, FiredTimer, TransitionSpan};
@@ -23,21 +22,27 @@ pub(crate) fn start_transition_span(
     started: Instant,
 ) -> Option<Box<TransitionSpan>> {
     let (parent, timer) = cause(commit, input, before)?;
+
     let span = became(commit)?;
     let own = parent.with_span(span);
+
     for item in &mut commit.work {
         item.trace = Some(own.clone());
     }
+
     if let Some(instance) = commit.instance.as_mut().map(Arc::make_mut) {
-        let is_new = |timer: &ArmedTimer| {
-            commit
+        // Timers of earlier transitions continue those.
+        for timer in &mut instance.timers {
+            let is_new = commit
                 .arm
                 .iter()
-                .any(|row| row.name == timer.name && row.token == timer.token)
-        };
-        let armed = instance.timers.iter_mut().filter(|timer| is_new(timer));
-        armed.for_each(|timer| timer.trace = Some(Box::new(own.clone())));
+                .any(|row| row.name == timer.name && row.token == timer.token);
+            if is_new {
+                timer.trace = Some(Box::new(own.clone()));
+            }
+        }
     }
+
     Some(Box::new(TransitionSpan {
         own,
         parent,
@@ -78,9 +83,11 @@ fn cause(
             .filter(|trace| trace.is_sampled())
             .map(|trace| (trace.clone(), None));
     };
+
     let armed = armed_by(fired, before?)
         .filter(|trace| trace.is_sampled())?
         .clone();
+
     let own = armed.with_span(SpanId::for_timer(&commit.key, fired.token, fired.due));
     Some((
         own,
@@ -96,6 +103,7 @@ fn cause(
 fn became(commit: &Commit) -> Option<SpanId> {
     let other =
         |kind: &str, input: &Input| SpanId::for_input(kind, &commit.key, input.id().as_str());
+
     Some(match CommitKind::from_commit(commit)? {
         CommitKind::Transition(record) => SpanId::for_transition(&commit.key, record.version),
         CommitKind::Buffered(input) => other("buffered", input),

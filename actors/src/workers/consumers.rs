@@ -71,6 +71,9 @@ impl WorkerPool {
             .iter()
             .filter_map(|consumer| consumer.name().map(str::to_owned))
             .collect();
+
+        // At the same time: a queue that does not respond costs one timeout, not one for each
+        // consumer.
         let mut reads = JoinSet::new();
         for name in names {
             let queue = Arc::clone(&self.shared.queue);
@@ -87,6 +90,7 @@ impl WorkerPool {
                 backlogs.insert(name, backlog);
             }
         }
+
         for consumer in &mut consumers {
             let backlog = consumer.name().and_then(|name| backlogs.get(name));
             consumer.backlog = backlog.copied().flatten();

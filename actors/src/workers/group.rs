@@ -64,6 +64,7 @@ pub(super) async fn fetch_jobs(
     let permits = Arc::new(Semaphore::new(shared.config.max_in_flight.max(1)));
     let mut draining = shared.draining.subscribe();
     let mut tasks = JoinSet::new();
+
     loop {
         tokio::select! {
             biased;
@@ -75,7 +76,9 @@ pub(super) async fn fetch_jobs(
             }
         }
     }
+
     return_remaining(&mut jobs).await;
+    // Before the jobs in flight end: a drain waits only for deliveries that may still arrive.
     drop(receiving);
     while tasks.join_next().await.is_some() {}
     Ok(())

@@ -78,42 +78,51 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
         return bury(shared, job, "the command contains no effect").await;
     }
     let Some(_guard) = JobGuard::take(shared, item.id) else {
-        return give_back(shared, job, (item.id, 1), SHORT_NAK_DELAY).await;
+        return give_back(shared, job, item.id, 1, SHORT_NAK_DELAY).await;
     };
+
     let returned = shared.returned.take(item.id, job.sequence);
-    let unattempted = (item.id, returned + 1);
+    let unattempted = returned + 1;
     let is_repeated = job.deliveries > 1 || dispatch_count > 1;
     if is_decided(shared, &item, is_repeated).await {
         return job.ack.ack().await;
     }
+
     let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
         // Another worker may have an executor for this tenant.
-        return give_back(shared, job, unattempted, NAK_DELAY).await;
+        return give_back(shared, job, item.id, unattempted, NAK_DELAY).await;
     };
     if let Some(after) = is_for_later(shared, &executor, &item) {
-        return give_back(shared, job, unattempted, after).await;
+        return give_back(shared, job, item.id, unattempted, after).await;
     }
+
     let above = follow(shared, &mut item).map(|parent| (parent, Instant::now()));
+
+    // A recorded start is better evidence than the number of deliveries, which also counts those
+    // without an attempt.
     let is_recorded = executor.upstream().is_doubt_decisive(&item);
     let maybe_attempted = job.deliveries > returned + 1 || dispatch_count > 1;
     let mut done = execute(shared, &mut item, maybe_attempted && !is_recorded).await;
+
     if let (Some(tracer), Some((parent, started))) = (&shared.tracer, &above) {
-        let (executed_by, outcome, attempts) = (ExecutedBy::Worker, &done.outcome, done.attempts);
         tracer.finished(&FinishedWork {
             item: &item,
             parent,
-            executed_by,
-            outcome,
-            attempts,
+            executed_by: ExecutedBy::Worker,
+            outcome: &done.outcome,
+            attempts: done.attempts,
             started: *started,
         });
     }
+
     item.trace = done.trace.clone().or(item.trace);
     let receipt = done.receipt.take();
     publish_result(shared, &item, done).await;
     if let Some(receipt) = receipt {
         receipt.stored();
     }
+
+    // Last: a job that is not acknowledged is delivered again and finds its result.
     job.ack.ack().await;
 }
 
@@ -122,7 +131,8 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
 async fn give_back(
     shared: &WorkerPoolState,
     job: &Job,
-    (id, unattempted): (Uuid, u64),
+    id: Uuid,
+    unattempted: u64,
     after: Duration,
 ) {
     shared.returned.add(id, job.sequence, unattempted);
@@ -146,11 +156,13 @@ fn effect(item: &WorkItem) -> &Effect {
 /// Returns true if a result exists or the effect must not be executed again (idempotency check).
 async fn is_decided(shared: &WorkerPoolState, item: &WorkItem, is_repeated: bool) -> bool {
     let subject = effect_queue::result_subject(item, &effect(item).name);
+    // An exact read costs more, and the usual job has no result yet.
     let consistency = if is_repeated {
         ReadConsistency::Linearizable
     } else {
         ReadConsistency::Eventual
     };
+
     loop {
         match shared.queue.result(&subject, consistency).await {
             Ok(message) => return message.is_some(),
@@ -171,10 +183,12 @@ fn is_for_later(
     let condition = executor.status();
     let policy = &executor.upstream().policy;
     let open_duration = policy.breaker.map(|breaker| breaker.open_duration)?;
+
     let is_open = matches!(
         condition.breaker,
         Some(BreakerState::Open | BreakerState::HalfOpen)
     ) && condition.in_flight > 0;
+
     let retry_at = shared.clock.now().saturating_add(open_duration);
     let has_time = policy
         .deadline(item)
@@ -184,14 +198,13 @@ fn is_for_later(
 
 /// Executes the effect; after a reload, with its new executor.
 async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) -> ExecutionResult {
-    let (started, mut progress) = (
-        Instant::now(),
-        ExecutionProgress {
-            in_doubt,
-            ..ExecutionProgress::default()
-        },
-    );
+    let started = Instant::now();
+    let mut progress = ExecutionProgress {
+        in_doubt,
+        ..ExecutionProgress::default()
+    };
     let dispatcher = JobDispatcher::new(shared);
+
     loop {
         let Some(executor) = shared.catalog.executor_for(&item.destination()) else {
             progress.in_doubt |= dispatcher.record_start(item).await;
@@ -219,6 +232,7 @@ async fn publish_result(shared: &WorkerPoolState, item: &WorkItem, done: Executi
         attempt_log,
         ..
     } = done;
+
     let command_id = item.id;
     let mut result = EffectResult {
         command_id,
@@ -230,18 +244,19 @@ async fn publish_result(shared: &WorkerPoolState, item: &WorkItem, done: Executi
         stored_at: None,
     };
     let mut message = effect_queue::encode_result(item, effect, &result, shared.clock.now());
+
     loop {
         match shared.queue.publish_result(message.clone()).await {
             Ok(ResultPublish::Published) => return,
             Ok(ResultPublish::AlreadyPublished(_)) => {
-                let (id, effect, key) = (item.id, &effect.name, &item.instance);
                 log_instance!(
-                    WARN, key, item.trace.as_ref(), %id, %effect,
+                    WARN, item.instance, item.trace.as_ref(), id = %item.id, effect = %effect.name,
                     "effect result already published by another worker; using it"
                 );
                 return;
             }
             Err(error @ orlog_bus::Error::TooLarge { .. }) => {
+                // The effect was executed: its saga needs an outcome, even without the data.
                 result = too_large(&result, &error.to_string());
                 message = effect_queue::encode_result(item, effect, &result, shared.clock.now());
             }
@@ -288,17 +303,18 @@ async fn bury(shared: &WorkerPoolState, job: &Job, reason: &str) {
         reason,
         "no executor for the effect; command dead-lettered"
     );
+
     let node = &shared.config.node;
     let encode = |message: &Message, reason: &str| {
         effect_queue::encode_dead_letter(message, job.sequence, reason, node, shared.clock.now())
     };
+
     let mut dead_letter = encode(&job.message, reason);
     while let Err(error) = shared.queue.dead_letter(dead_letter.clone()).await {
         if matches!(error, orlog_bus::Error::TooLarge { .. }) {
-            let (headers, payload) = Default::default();
             let cut = Message {
-                headers,
-                payload,
+                headers: Vec::default(),
+                payload: bytes::Bytes::default(),
                 ..(*job.message).clone()
             };
             dead_letter = encode(&cut, &format!("{reason}; the command is left out: {error}"));

@@ -85,6 +85,7 @@ pub(crate) struct ReturnedDeliveries(DashMap<(Uuid, u64), u64>);
 impl ReturnedDeliveries {
     /// Adds to the number of a job. A repeated dispatch of a command has another sequence.
     pub(crate) fn add(&self, id: Uuid, sequence: u64, count: u64) {
+        // A missing job counts as possibly attempted, which is safe.
         if self.0.len() >= MAX_RETURNED {
             self.0.clear();
         }

@@ -52,6 +52,7 @@ impl StartRecorder for JobDispatcher<'_> {
         let node = &self.shared.config.node;
         let at = self.shared.clock.now();
         let start = effect_queue::encode_start(item, effect, self.execution, node, at);
+
         loop {
             match self.shared.queue.record_start(start.clone()).await {
                 Ok(record) => return record == StartRecord::AlreadyRecorded,

@@ -54,10 +54,9 @@ const COUNTED_KINDS: [ActorKind; 6] = [
 
 impl Default for ActorGauges {
     fn default() -> Self {
-        let (live, waiting) = (
-            Family::<Labels1, Gauge>::default(),
-            Family::<Labels1, Gauge>::default(),
-        );
+        let live = Family::<Labels1, Gauge>::default();
+        let waiting = Family::<Labels1, Gauge>::default();
+
         let by_kind = std::array::from_fn(|index| {
             let kind = ActorKind::VARIANTS[index];
             let label = [("kind", kind.as_str())];
@@ -69,6 +68,7 @@ impl Default for ActorGauges {
                 depth.unwrap_or_default(),
             )
         });
+
         Self {
             live,
             waiting,

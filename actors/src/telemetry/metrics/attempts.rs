@@ -82,6 +82,7 @@ impl AttemptMetrics {
                 ("outcome", outcome.to_owned()),
             ]
         };
+
         UpstreamAttemptMetrics {
             count: OUTCOMES
                 .map(|outcome| self.count.get_or_create(&labels(outcome.as_str())).clone()),
@@ -108,6 +109,7 @@ impl EffectObserver for AttemptMetrics {
         let metrics = self
             .by_upstream
             .get(attempted.upstream, || self.create(attempted.upstream));
+
         let index = OUTCOMES
             .iter()
             .position(|outcome| *outcome == attempted.outcome);

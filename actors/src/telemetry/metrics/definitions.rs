@@ -59,6 +59,7 @@ impl DefinitionMetrics {
             .unwrap_or_else(PoisonError::into_inner)
             .get(&key)
             .cloned();
+
         known.unwrap_or_else(|| {
             let mut versions = self
                 .versions
@@ -76,6 +77,7 @@ impl DefinitionMetrics {
             .unwrap_or_else(PoisonError::into_inner)
             .get(saga)
             .cloned();
+
         known.unwrap_or_else(|| {
             let mut sagas = self
                 .own_inputs
@@ -166,16 +168,19 @@ impl DefinitionCache {
         if !starts && !ends {
             return;
         }
+
         let DefinitionRef {
             saga,
             version,
             hash,
         } = &after.definition;
         let removals = metrics.removals.load(Ordering::Acquire);
+        // The cached counters may have been removed: a count in them would be lost.
         if self.removals != removals {
             self.counters.clear();
             self.removals = removals;
         }
+
         let counters = self
             .counters
             .entry(*hash)

@@ -41,6 +41,7 @@ impl Default for MessageMetrics {
             received: Family::default(),
             ended: Family::default(),
         };
+
         for kind in MessageType::ALL {
             for place in [MessageBox::Out, MessageBox::In] {
                 drop(metrics.started(place, kind));
@@ -49,6 +50,7 @@ impl Default for MessageMetrics {
                 }
             }
         }
+
         metrics
     }
 }
@@ -67,24 +69,30 @@ impl MessageMetrics {
             message::INBOX_SAGA => MessageBox::In,
             _ => return,
         };
+
         let starts = commit.before.is_none();
         let ended = match after.status {
             Status::Completed => Some(MessageStatus::Processed),
             Status::Failed | Status::Cancelled => Some(MessageStatus::Error),
             Status::Running | Status::Compensating | Status::Stuck => None,
         };
+
         let ended = ended.filter(|_| {
             commit
                 .before
                 .as_deref()
                 .is_none_or(|before| !before.status.is_final())
         });
+
         if !starts && ended.is_none() {
             return;
         }
+
+        // Only now: the state is decoded for this.
         let Some(kind) = message::type_of(&after.state) else {
             return;
         };
+
         if starts {
             self.started(place, kind).inc();
         }

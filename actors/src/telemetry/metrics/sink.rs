@@ -47,6 +47,7 @@ impl<T> Cached<T> {
             .unwrap_or_else(PoisonError::into_inner)
             .get(value)
             .cloned();
+
         known.unwrap_or_else(|| {
             let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(

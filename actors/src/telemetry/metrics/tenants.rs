@@ -53,6 +53,7 @@ impl TenantCounters {
         if after.version == 1 {
             self.started.inc();
         }
+
         if before.is_some_and(|before| before.status == after.status) {
             return;
         }
@@ -104,14 +105,18 @@ impl TenantMetrics {
             return Arc::clone(own);
         }
         drop(known);
+
         if full {
             return self.other();
         }
+
+        // Another thread may have taken the last series meanwhile.
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= self.max_series {
             drop(known);
             return self.other();
         }
+
         let own = known
             .entry(tenant.clone())
             .or_insert_with(|| Arc::new(self.create(tenant.as_str())));
@@ -125,6 +130,7 @@ impl TenantMetrics {
             .map(|(tenant, counters)| (tenant.to_string(), counters.transitions.get()))
             .collect();
         drop(known);
+
         if let Some(other) = &*self.other.read().unwrap_or_else(PoisonError::into_inner) {
             totals.insert(OTHER.to_owned(), other.transitions.get());
         }
@@ -152,6 +158,7 @@ impl TenantMetrics {
             ];
             self.ended.get_or_create(&labels).clone()
         };
+
         TenantCounters {
             transitions: self.transitions.get_or_create(&one).clone(),
             started: self.started.get_or_create(&one).clone(),
