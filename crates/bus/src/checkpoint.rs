@@ -132,6 +132,7 @@ pub(crate) fn resolve_start(
     info: StreamInfo,
 ) -> (StartPosition, Option<StreamAnomaly>) {
     let checkpoint = position.sequence;
+
     // A restored stream has another creation time, and thus another identity. No other stream has a
     // message with the same sequence and publish time.
     let is_same_message = position.at.is_some() && position.at == info.at;
@@ -142,6 +143,8 @@ pub(crate) fn resolve_start(
         };
         return (StartPosition::After(0), Some(found));
     }
+
+    // Without the message of the checkpoint, its time is the only proof of what was read.
     if info.last < checkpoint {
         return (
             StartPosition::Since(position.at),
@@ -151,6 +154,7 @@ pub(crate) fn resolve_start(
             }),
         );
     }
+
     match (position.at, info.at) {
         (Some(expected), Some(found)) if expected != found => (
             StartPosition::Since(position.at),

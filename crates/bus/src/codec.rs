@@ -77,6 +77,7 @@ fn read(
 ) -> Result<(Event, SignalConditions), DecodeError> {
     count(Operation::EventDecode);
     let defaults = defaults_for(message, published_at)?;
+
     match &*data::essence(content_type(message)) {
         "application/cloudevents+json" => {
             let body = data::json(&message.payload)?;
@@ -124,6 +125,7 @@ fn defaults_for(message: &Message, published_at: Timestamp) -> Result<DecodeDefa
             limit: MAX_MESSAGE_BYTES,
         });
     }
+
     let tenant =
         subject::tenant_of(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
     Ok(DecodeDefaults {

@@ -94,11 +94,11 @@ impl<S, T> SourceConsumer<S, T> {
 
     fn add(&mut self, batch: ReadBatch) {
         self.read_to = batch.read_to.sequence;
+
         let mut flight = self.ack_handle.in_flight();
-        batch
-            .messages
-            .into_iter()
-            .for_each(|stored| flight.read(stored));
+        for stored in batch.messages {
+            flight.read(stored);
+        }
         flight.advance(batch.read_to);
         self.ack_handle.publish_ack_floor(&flight);
     }
@@ -108,17 +108,23 @@ impl<S, T> SourceConsumer<S, T> {
 impl<S: Source, T: Send + 'static> Consumer for SourceConsumer<S, T> {
     async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, Error> {
         loop {
+            // Before the look at the messages: a change that they do not include ends the wait.
             self.source.start_round()?;
+
             let deliveries = self.take(max.max(1));
             if !deliveries.is_empty() {
                 return Ok(deliveries);
             }
+
             let is_full = !self.ack_handle.in_flight().has_read_capacity();
             if !is_full && let Some(batch) = self.source.read(self.read_to).await? {
+                // Delivered at the start of the loop, or skipped if no message matches the
+                // subscription.
                 self.add(batch);
                 tokio::task::consume_budget().await;
                 continue;
             }
+
             tokio::select! {
                 () = self.ack_handle.ready() => {}
                 changed = self.source.changed(is_full) => changed?,

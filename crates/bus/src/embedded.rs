@@ -106,11 +106,14 @@ impl Embedded {
         clock: Arc<dyn Clock>,
         disk: Arc<dyn Disk>,
     ) -> Result<Self, OpenError> {
+        // Before anything is written: a log that lost messages stays as it is found.
         let (stream_id, journal, is_lost) = presence::open_journal(dir, options, disk)?;
         let cursors = Arc::new(Cursors::open(dir.join("cursors"), stream_id)?);
         presence::check_cursors(options, &cursors)?;
+
         let (jobs, queue) = crossbeam_channel::unbounded();
         let mut writer = Writer::open(journal, options, clock, queue)?;
+
         match presence::check_checkpoints(options, stream_id, writer.next_sequence()) {
             Some(reason) if !options.accept_data_loss => {
                 return Err(OpenError::Lost {
@@ -121,6 +124,7 @@ impl Embedded {
             None if !is_lost => {}
             _ => writer.skip_lost_numbers()?,
         }
+
         let log = writer.log();
         let maintenance = Maintenance::start(
             Arc::clone(&log),
@@ -128,10 +132,12 @@ impl Embedded {
             jobs.clone(),
             options.retention_bytes,
         );
+
         let writer = std::thread::Builder::new()
             .name("bus-writer".to_owned())
             .spawn(move || writer.run())
             .expect("the system can start a thread");
+
         Ok(Self {
             stream_id,
             max_message_bytes: options.max_message_bytes,
@@ -153,6 +159,7 @@ impl Embedded {
         let Some((writer, maintenance)) = threads else {
             return;
         };
+
         // A stopped writer has nothing left to finish.
         drop(self.jobs.send(WriterRequest::Stop));
         drop(writer.join());
@@ -198,8 +205,11 @@ impl Embedded {
     pub fn copy_to(&self, dir: &Path, upto: EndPosition) -> Result<LogCopy, OpenError> {
         let mut options = orlog_journal::Options::new(self.stream_id.into_bytes());
         // Backups move whole segments, so preallocate little.
-        (options.segment_bytes, options.spare_segments) = (COPIED_SEGMENT_BYTES, 0);
+        options.segment_bytes = COPIED_SEGMENT_BYTES;
+        options.spare_segments = 0;
+
         let copied = self.log.copy(&dir.join("log"), upto, options)?;
+
         log::write(dir, self.stream_id).map_err(|source| OpenError::Io {
             path: dir.to_owned(),
             source,
@@ -224,10 +234,12 @@ impl Embedded {
     ) -> Result<Vec<PublishAck>, Error> {
         let kib = bytes / 1024 + 1;
         let permits = u32::try_from(kib).unwrap_or(QUEUED_KIB).min(QUEUED_KIB);
+        // Waits while too many bytes are queued: publishers are slowed down, not rejected.
         let permit = Arc::clone(&self.queued)
             .acquire_many_owned(permits)
             .await
             .map_err(|_| closed())?;
+
         let (reply, response) = oneshot::channel();
         self.jobs
             .send(WriterRequest::Publish(PublishRequest {
@@ -237,13 +249,15 @@ impl Embedded {
                 permit,
             }))
             .map_err(|_| closed())?;
+
         response.await.map_err(|_| closed())?
     }
 
     /// Checks a message and returns its size.
     fn check(&self, message: &Message) -> Result<usize, Error> {
         check_subject(&message.subject)?;
-        let (size, limit) = (message.size(), self.max_message_bytes);
+        let size = message.size();
+        let limit = self.max_message_bytes;
         if size > limit {
             Err(Error::TooLarge { size, limit })
         } else {
@@ -263,12 +277,14 @@ impl Bus for Embedded {
             .iter()
             .map(|message| self.check(message))
             .sum::<Result<usize, Error>>()?;
+
         if messages.len() <= GROUP_MESSAGES && bytes <= GROUP_BYTES {
             return self.publish_chunk(messages, bytes).await;
         }
-        let mut receipts = Vec::with_capacity(messages.len());
+
         // Sequential: if a chunk were rejected and the next accepted, the durable part would not be
         // a prefix.
+        let mut receipts = Vec::with_capacity(messages.len());
         for (chunk, bytes) in chunks(messages) {
             receipts.extend(self.publish_chunk(chunk, bytes).await?);
         }
@@ -283,6 +299,7 @@ impl Bus for Embedded {
             max_in_flight,
             ..
         } = subscription;
+
         let mut start = SubscriptionStart::at(self.stream_id, 0);
         let after = start_after.map(|position| {
             if position.stream_id == self.stream_id {
@@ -294,11 +311,15 @@ impl Bus for Embedded {
             });
             0
         });
+
+        // The first use of a name is written durably.
         let cursors = Arc::clone(&self.cursors);
         let claim = tokio::task::spawn_blocking(move || cursors.acquire(&name, after)).await;
         let claim = claim.map_err(|e| Error::Unavailable(e.to_string()))??;
         start.after = claim.cursor.load(Ordering::Relaxed);
-        let (cursor, moved) = (Arc::clone(&claim.cursor), self.cursors.notifier());
+
+        let cursor = Arc::clone(&claim.cursor);
+        let moved = self.cursors.notifier();
         let ack_handle = AckHandle::new(cursor, max_in_flight, after.is_some(), move || {
             moved.notify();
         });

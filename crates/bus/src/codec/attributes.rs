@@ -111,6 +111,7 @@ pub(super) fn event(
 ) -> Result<Event, DecodeError> {
     spec_version(from)?;
     let tenant = optional(from, "tenantid", TenantId::for_input)?;
+
     Ok(Event {
         id: required(from, "id", EventId::for_input)?,
         tenant: resolve_tenant(tenant, defaults)?,
@@ -146,13 +147,16 @@ fn other_attributes(from: &impl Attributes) -> Result<Option<Box<EventAttributes
             other,
         ));
     }
+
     let content_type = content_type
         .map(|text| bounded_text(from.label("datacontenttype"), text, MAX_TEXT_BYTES))
         .transpose()?;
+
     let data_schema = from.get(DATA_SCHEMA)?;
     let data_schema = data_schema
         .map(|text| bounded_text(from.label(DATA_SCHEMA), &text, MAX_EXTENSION_BYTES))
         .transpose()?;
+
     let extensions = from.extensions()?;
     if extensions.len() > MAX_EXTENSIONS {
         let count = extensions.len();
@@ -161,6 +165,7 @@ fn other_attributes(from: &impl Attributes) -> Result<Option<Box<EventAttributes
              the data"
         )));
     }
+
     Ok(EventAttributes {
         content_type,
         data_schema,
@@ -175,6 +180,7 @@ pub(super) fn is_extension(name: &str) -> bool {
         .get(..RESERVED.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
         && !name.eq_ignore_ascii_case(EVENT_SIGNATURE);
+
     !is_reserved
         && !NO_EXTENSIONS
             .iter()
@@ -187,12 +193,16 @@ pub(super) fn extension(
     name: &str,
     text: &str,
 ) -> Result<String, DecodeError> {
-    let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    if name.is_empty() || !name.bytes().all(is_valid) {
+    let is_valid = !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    if !is_valid {
         let rule = "the name of an extension consists of a to z and 0 to 9; rename it, or \
                     move it into the data";
         return Err(DecodeError::invalid(label, rule, name));
     }
+
     if text.is_empty() {
         Ok(String::new())
     } else {
@@ -202,19 +212,24 @@ pub(super) fn extension(
 
 /// Reads the conditions of a signal.
 pub(super) fn conditions(from: &impl Attributes) -> Result<SignalConditions, DecodeError> {
-    let read_version = |text: Cow<'_, str>| {
-        let rule = "it must be a whole number from 0, the version that the instance must have";
-        text.parse()
-            .map_err(|_| DecodeError::invalid(from.label(EXPECTED_VERSION), rule, &text))
-    };
-    let read_token = |text: Cow<'_, str>| {
-        text.parse().map_err(|e: WaitTokenError| {
-            DecodeError::invalid(from.label(WAIT_TOKEN), e.to_string(), &text)
-        })
-    };
     Ok(SignalConditions {
-        expected_version: from.get(EXPECTED_VERSION)?.map(read_version).transpose()?,
-        wait_token: from.get(WAIT_TOKEN)?.map(read_token).transpose()?,
+        expected_version: from
+            .get(EXPECTED_VERSION)?
+            .map(|text| {
+                let rule =
+                    "it must be a whole number from 0, the version that the instance must have";
+                text.parse()
+                    .map_err(|_| DecodeError::invalid(from.label(EXPECTED_VERSION), rule, &text))
+            })
+            .transpose()?,
+        wait_token: from
+            .get(WAIT_TOKEN)?
+            .map(|text| {
+                text.parse().map_err(|e: WaitTokenError| {
+                    DecodeError::invalid(from.label(WAIT_TOKEN), e.to_string(), &text)
+                })
+            })
+            .transpose()?,
         due_at: from
             .get(DUE_AT)?
             .map(|text| time(from.label(DUE_AT), &text))

@@ -33,6 +33,7 @@ pub fn from_binary<'a>(
             limit: MAX_MESSAGE_BYTES,
         });
     }
+
     let found = Headers::read(headers)?;
     let data = data::of_bytes("the body", found.content_type, body)?;
     attributes::event(&found, data, defaults)
@@ -102,6 +103,7 @@ impl<'a> Headers<'a> {
                 found.extensions.push((extension, value));
             }
         }
+
         Ok(found)
     }
 }
@@ -158,6 +160,7 @@ pub(crate) fn header_text(label: impl Display, value: &str) -> Result<Cow<'_, st
     let value = value.trim();
     let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
     let value = quoted.map_or(Cow::Borrowed(value), |inner| Cow::Owned(unquote(inner)));
+
     if !value.contains('%') {
         return Ok(value);
     }

@@ -112,11 +112,13 @@ pub fn subject_with_kind(event: &Event, kind: SubjectKind) -> String {
         .filter(|_| event.subject.is_some());
     let correlation = event.correlation.as_ref().map(AsRef::as_ref);
     let about = event.subject.as_deref();
+
     let id = if aggregate.is_some() {
         about.or(correlation)
     } else {
         correlation.or(about)
     };
+
     let id = id.unwrap_or(event.id.as_str());
     format_subject(&event.tenant, kind, aggregate.unwrap_or("event"), id)
 }
@@ -126,6 +128,7 @@ fn message_id(event: &EventRef<'_>) -> String {
     let [tenant, source, id] = [event.tenant.as_str(), event.source, event.id];
     let tokens: usize = [tenant, source, id].into_iter().map(token_length).sum();
     let mut message_id = String::with_capacity(tokens + "::".len());
+
     push_token(&mut message_id, tenant);
     for part in [source, id] {
         message_id.push(':');
@@ -140,6 +143,7 @@ fn data(event: &EventRef<'_>) -> (CompactString, Vec<u8>) {
     let stated = event
         .attributes
         .and_then(|attributes| attributes.content_type.as_deref());
+
     match stated.map(|stated| (stated, data::to_bytes(stated, event.data))) {
         Some((stated, Some(bytes))) => (stated.into(), bytes),
         Some((stated, None)) if data::is_json(stated) => (stated.into(), json()),
@@ -150,12 +154,14 @@ fn data(event: &EventRef<'_>) -> (CompactString, Vec<u8>) {
 fn headers(event: &EventRef<'_>, content_type: CompactString) -> Headers {
     let mut headers = Headers::with_capacity(MAX_HEADERS);
     let mut put = |name, value| headers.push((CompactString::const_new(name), value));
+
     put("ce-specversion", CompactString::const_new("1.0"));
     put("ce-id", header_value(event.id));
     put("ce-type", header_value(event.kind));
     put("ce-source", header_value(event.source));
     put("ce-time", event.time.to_compact_string());
     put("ce-dataversion", event.schema_version.to_compact_string());
+
     if !event.tenant.as_str().is_empty() {
         put("ce-tenantid", header_value(event.tenant.as_str()));
     }
@@ -170,7 +176,9 @@ fn headers(event: &EventRef<'_>, content_type: CompactString) -> Headers {
             put(name, header_value(value));
         }
     }
+
     put("content-type", content_type);
+
     if let Some(EventAttributes {
         data_schema,
         extensions,
@@ -180,9 +188,9 @@ fn headers(event: &EventRef<'_>, content_type: CompactString) -> Headers {
         if let Some(schema) = data_schema {
             put("ce-dataschema", header_value(schema));
         }
-        let named =
-            |(name, value): (&String, &String)| (format_compact!("ce-{name}"), header_value(value));
-        headers.extend(extensions.iter().map(named));
+        for (name, value) in extensions {
+            headers.push((format_compact!("ce-{name}"), header_value(value)));
+        }
     }
     headers
 }

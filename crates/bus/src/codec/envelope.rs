@@ -34,6 +34,7 @@ pub fn from_envelope(value: &Value, defaults: &DecodeDefaults) -> Result<Event, 
             "an Aggregate envelope must be a JSON object".to_owned(),
         ));
     };
+
     let none = Map::new();
     let metadata = match members.get("metadata") {
         None | Some(Value::Null) => &none,
@@ -46,6 +47,7 @@ pub fn from_envelope(value: &Value, defaults: &DecodeDefaults) -> Result<Event, 
             ));
         }
     };
+
     let tenant = text(members, "tenant_id")?
         .map(|t| id("tenant_id", t, TenantId::for_input))
         .transpose()?;
@@ -54,8 +56,10 @@ pub fn from_envelope(value: &Value, defaults: &DecodeDefaults) -> Result<Event, 
         required(members, "aggregate_type")?,
         Name::for_input,
     )?;
+
     let correlation = text(metadata, "correlation_id")?;
     let causation = text(metadata, "causation_id")?;
+
     Ok(Event {
         id: id(
             "event_id",

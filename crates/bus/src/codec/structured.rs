@@ -51,6 +51,7 @@ pub fn to_binary(members: &Map<String, Value>) -> Result<(Headers, Bytes), Decod
         let rule = "a signed event has its data in data_base64, so that its bytes stay the same";
         return Err(DecodeError::invalid_type("data", rule, data));
     }
+
     let mut headers = Headers::with_capacity(members.len());
     for (name, value) in members
         .iter()
@@ -68,6 +69,8 @@ pub fn to_binary(members: &Map<String, Value>) -> Result<(Headers, Bytes), Decod
                 ));
             }
         };
+
+        // The signature covers the attribute, and Orlog would replace it.
         if !NAMES.contains(&name.as_str())
             && !NO_EXTENSIONS.contains(&name.as_str())
             && !attributes::is_extension(name)
@@ -78,12 +81,14 @@ pub fn to_binary(members: &Map<String, Value>) -> Result<(Headers, Bytes), Decod
                 &text,
             ));
         }
+
         headers.push(match name.as_str() {
             "datacontenttype" => ("content-type".into(), text.into()),
             "traceparent" => ("traceparent".into(), header_value(&text)),
             name => (format_compact!("ce-{name}"), header_value(&text)),
         });
     }
+
     Ok((headers, base64(members)?.into()))
 }
 
@@ -105,6 +110,7 @@ pub fn to_structured(headers: &Headers, body: &[u8]) -> Result<Map<String, Value
         };
         members.insert(name.to_owned(), text.into_owned().into());
     }
+
     members.insert("data_base64".to_owned(), STANDARD.encode(body).into());
     Ok(members)
 }
@@ -136,10 +142,13 @@ impl Attributes for Members<'_> {
     }
 
     fn extensions(&self) -> Result<BTreeMap<String, String>, DecodeError> {
-        let members = self.0.iter().filter(|(name, value)| {
-            !value.is_null() && !NAMES.contains(&name.as_str()) && attributes::is_extension(name)
-        });
-        let extension = |(name, value): (&String, &Value)| {
+        let mut extensions = BTreeMap::new();
+        for (name, value) in self.0 {
+            if value.is_null() || NAMES.contains(&name.as_str()) || !attributes::is_extension(name)
+            {
+                continue;
+            }
+
             let text = match value {
                 Value::String(text) => Cow::Borrowed(text.as_str()),
                 Value::Bool(flag) => Cow::Owned(flag.to_string()),
@@ -152,12 +161,10 @@ impl Attributes for Members<'_> {
                     return Err(DecodeError::invalid_type(name, rule, other));
                 }
             };
-            Ok((
-                name.clone(),
-                attributes::extension(self.label(name), name, &text)?,
-            ))
-        };
-        members.map(extension).collect()
+            let text = attributes::extension(self.label(name), name, &text)?;
+            extensions.insert(name.clone(), text);
+        }
+        Ok(extensions)
     }
 }
 
@@ -185,6 +192,7 @@ fn data(members: &Map<String, Value>) -> Result<Value, DecodeError> {
             return Err(DecodeError::invalid_type("data_base64", rule, encoded));
         }
     };
+
     data::of_bytes("data_base64", content_type, &decoded(encoded)?)
 }
 

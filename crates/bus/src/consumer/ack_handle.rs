@@ -78,6 +78,7 @@ impl AckHandle {
             }
             changed
         };
+        // Without the lock: the consumer takes it at once.
         if changed.wake {
             self.wake.notify_one();
         }

@@ -63,12 +63,14 @@ impl<T> DurableNames<T> {
         if !names.contains_key(name) {
             names.insert(name.to_owned(), DurableName::new(0, make()?));
         }
+
         let entry = names
             .get_mut(name)
             .expect("the entry was created if it did not exist");
         if entry.in_use {
             return Err(Error::InUse(name.to_owned()));
         }
+
         entry.in_use = true;
         // A separate counter, so that late acknowledgements of an earlier consumer have no effect.
         entry.cursor = Arc::new(AtomicU64::new(after.unwrap_or(entry.cursor())));

@@ -188,6 +188,7 @@ impl InFlight {
                 slot.is_staged = true;
             }
         }
+
         let mut position = self.done;
         for slot in &self.slots {
             if slot.state != SlotState::Done && !slot.is_staged {
@@ -216,20 +217,24 @@ impl InFlight {
     /// Adds a message that was read after all earlier ones.
     pub(crate) fn read(&mut self, stored: StoredMessage) {
         let bytes = stored.bytes;
+        let sequence = stored.sequence;
+        let published_at = stored.published_at;
         self.waiting_bytes += bytes;
+        // From now on, `seen` is ahead of the ack position.
         self.done = self.ack_position();
-        let (sequence, published_at, state) =
-            (stored.sequence, stored.published_at, SlotState::Waiting);
+
         let queue = self.waiting.push(&stored.message.subject, sequence);
+
         self.advance(AckPosition {
             sequence,
             at: Some(published_at),
         });
+
         self.slots.push_back(InFlightSlot {
             sequence,
             published_at,
             attempt: 0,
-            state,
+            state: SlotState::Waiting,
             bytes,
             queue,
             is_staged: false,
@@ -243,20 +248,23 @@ impl InFlight {
         if let Some(redelivery) = self.redeliver() {
             return Some(redelivery);
         }
+
         self.starved = self.open >= self.max || self.open_bytes >= MAX_IN_FLIGHT_BYTES;
         if self.starved {
             return None;
         }
+
         let Some(sequence) = self.waiting.pop() else {
             self.starved = self.waiting_bytes > 0;
             return None;
         };
+
         let slot = self.find(sequence).expect("a waiting message has a slot");
-        (slot.state, slot.attempt) = (SlotState::Pending, 1);
-        let (bytes, delivery) = (
-            slot.bytes,
-            slot.stored.as_ref().map(|stored| stored.delivery(1)),
-        );
+        slot.state = SlotState::Pending;
+        slot.attempt = 1;
+        let bytes = slot.bytes;
+        let delivery = slot.stored.as_ref().map(|stored| stored.delivery(1));
+
         self.open += 1;
         self.open_bytes += bytes;
         self.waiting_bytes -= bytes;
@@ -266,12 +274,14 @@ impl InFlight {
     /// Redelivers a rejected message.
     fn redeliver(&mut self) -> Option<Delivery> {
         while let Some(sequence) = self.rejected.pop_front() {
+            // An acknowledgement can precede the redelivery.
             let Some(slot) = self
                 .find(sequence)
                 .filter(|slot| slot.state == SlotState::Rejected)
             else {
                 continue;
             };
+
             slot.state = SlotState::Pending;
             slot.attempt = slot.attempt.saturating_add(1);
             return slot
@@ -284,18 +294,22 @@ impl InFlight {
 
     /// Marks the message as done.
     pub(crate) fn ack(&mut self, sequence: u64) -> AckUpdate {
-        let is_open = |slot: &&mut InFlightSlot| {
-            matches!(slot.state, SlotState::Pending | SlotState::Rejected)
-        };
-        let Some(slot) = self.find(sequence).filter(is_open) else {
+        let Some(slot) = self.find(sequence) else {
             return AckUpdate::default();
         };
+        if !matches!(slot.state, SlotState::Pending | SlotState::Rejected) {
+            return AckUpdate::default();
+        }
+
         slot.state = SlotState::Done;
+        // The memory of the message, although its slot may wait for the messages before it.
         slot.stored = None;
-        let (bytes, queue) = (slot.bytes, slot.queue);
+        let bytes = slot.bytes;
+        let queue = slot.queue;
         self.open -= 1;
         self.open_bytes -= bytes;
         self.waiting.complete(queue);
+
         let mut ack_floor = false;
         while let Some(slot) = self
             .slots
@@ -307,6 +321,7 @@ impl InFlight {
             };
             ack_floor = true;
         }
+
         AckUpdate {
             floor: ack_floor,
             wake: std::mem::take(&mut self.starved),
@@ -330,6 +345,7 @@ impl InFlight {
         else {
             return AckUpdate::default();
         };
+
         slot.state = SlotState::Rejected;
         self.rejected.push_back(sequence);
         AckUpdate {
@@ -340,9 +356,11 @@ impl InFlight {
 
     fn find(&mut self, sequence: u64) -> Option<&mut InFlightSlot> {
         let distance = sequence.checked_sub(self.slots.front()?.sequence)?;
+        // Mostly the exact index: only subjects that the subscription does not match leave gaps.
         let guess = usize::try_from(distance)
             .ok()
             .filter(|at| self.has_sequence_at(*at, sequence));
+
         let index = match guess {
             Some(index) => index,
             None => self
@@ -350,6 +368,7 @@ impl InFlight {
                 .binary_search_by_key(&sequence, |slot| slot.sequence)
                 .ok()?,
         };
+
         self.slots.get_mut(index)
     }
 

@@ -38,14 +38,13 @@ pub(crate) enum CacheLookup {
 impl MessageCache {
     /// Creates an empty cache that continues after `after`.
     pub(crate) fn new(max_messages: usize, max_bytes: usize, after: AckPosition) -> Self {
-        let (messages, bytes) = (VecDeque::new(), 0);
         Self {
             max_messages,
             max_bytes,
             from: after.sequence,
             to: after,
-            messages,
-            bytes,
+            messages: VecDeque::new(),
+            bytes: 0,
         }
     }
 
@@ -76,6 +75,7 @@ impl MessageCache {
             at: Some(stored.published_at),
         };
         self.messages.push_back(stored);
+
         while self.messages.len() > self.max_messages || self.bytes > self.max_bytes {
             let Some(oldest) = self.messages.pop_front() else {
                 break;
@@ -105,6 +105,7 @@ impl MessageCache {
         if sequence > self.to.sequence + JOIN_DISTANCE {
             return CacheLookup::NotRead;
         }
+
         let start = self
             .messages
             .partition_point(|stored| stored.sequence <= sequence);
@@ -116,6 +117,7 @@ impl MessageCache {
             },
             None => self.to,
         };
+
         let messages = candidates
             .filter(|stored| interest.matches(&stored.message.subject))
             .cloned()

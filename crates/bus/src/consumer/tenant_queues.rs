@@ -53,6 +53,7 @@ impl TenantQueues {
             Some(index) => *index,
             None => self.add(tenant),
         };
+
         self.queues[index].waiting.push_back(sequence);
         self.update(index);
         index
@@ -63,6 +64,7 @@ impl TenantQueues {
         if index == self.queues.len() {
             self.queues.push(TenantQueue::default());
         }
+
         let tenant = CompactString::from(tenant);
         self.queues[index].tenant.clone_from(&tenant);
         self.by_tenant.insert(tenant, index);
@@ -76,6 +78,7 @@ impl TenantQueues {
         queue.is_ready = false;
         queue.in_flight += 1;
         let sequence = queue.waiting.pop_front();
+
         self.update(index);
         sequence
     }
@@ -85,6 +88,8 @@ impl TenantQueues {
         let queue = &mut self.queues[index];
         queue.in_flight -= 1;
         if queue.in_flight == 0 && queue.waiting.is_empty() {
+            // The queue is used again: with thousands of tenants, most queues are empty at any
+            // time.
             let tenant = std::mem::take(&mut queue.tenant);
             queue.waiting.shrink_to(KEPT_CAPACITY);
             self.by_tenant.remove(&tenant);

@@ -31,8 +31,10 @@ pub fn carry(mut fact: Message, result: &ResultRef<'_>, limit: usize) -> Result<
     let Some(name) = result_type(result) else {
         return Err(fact);
     };
+
     let count = fact.headers.len();
     let mut put = |name, value| fact.headers.push((CompactString::const_new(name), value));
+
     put(CARRIED_RESULT, header_value(result.effect.as_str()));
     put(RESULT, CompactString::const_new(name));
     if result.attempts != 1 {
@@ -55,6 +57,8 @@ pub fn carry(mut fact: Message, result: &ResultRef<'_>, limit: usize) -> Result<
         let json = serde_json::to_string(log).expect("a log of attempts can be serialized as JSON");
         put(ATTEMPT_LOG, header_value(&json));
     }
+
+    // A fact is never rejected because of the result that it could carry.
     if fact.size() <= limit {
         return Ok(fact);
     }
@@ -102,15 +106,18 @@ fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
             .map(|value| header_text(name, value))
             .transpose()
     };
-    let missing = |name: &str| DecodeError::Missing {
-        attribute: name.to_owned(),
-        rule: "a fact with the attribute orlogeffect carries the result of that effect",
+    let required = |name: &str| {
+        optional(name)?.ok_or_else(|| DecodeError::Missing {
+            attribute: name.to_owned(),
+            rule: "a fact with the attribute orlogeffect carries the result of that effect",
+        })
     };
-    let required = |name| optional(name)?.ok_or_else(|| missing(name));
+
     let cause = required("ce-causationid")?;
     let command_id = cause
         .strip_prefix(CAUSE)
         .and_then(|id| id.parse::<Uuid>().ok());
+
     let command_id = command_id.ok_or_else(|| {
         DecodeError::invalid(
             "ce-causationid",
@@ -118,15 +125,18 @@ fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
             &cause,
         )
     })?;
+
     let time = required("ce-time")?;
     let stored_at = Timestamp::parse(&time)
         .map_err(|_| DecodeError::invalid("ce-time", "it must be an RFC 3339 time", &time))?;
+
     let event = optional(EVENT)?
         .map(|text| {
             EventType::new(text.as_ref())
                 .map_err(|e| DecodeError::invalid(EVENT, e.to_string(), &text))
         })
         .transpose()?;
+
     let data = || match &*fact.payload {
         [] => Ok(Value::Null),
         body => serde_json::from_slice(body).map_err(|error| DecodeError::Json {
@@ -141,6 +151,7 @@ fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
             message,
         })
     };
+
     let result_type = required(RESULT)?;
     let outcome = match &*result_type {
         "Succeeded" => WorkOutcome::succeeded(event, data()?),
@@ -160,6 +171,7 @@ fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
             ));
         }
     };
+
     let attempts = optional(ATTEMPTS)?.map(|text| {
         text.parse()
             .map_err(|_| DecodeError::invalid(ATTEMPTS, "it must be a whole number", &text))
@@ -170,6 +182,7 @@ fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
             reason: error.to_string(),
         })
     });
+
     Ok(EffectResult {
         command_id,
         outcome,

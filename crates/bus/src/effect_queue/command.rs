@@ -97,6 +97,7 @@ pub fn encode(item: &WorkItem, effect: &Effect, dispatch_count: u32) -> Message 
         trace_id: item.trace.as_ref().map(|trace| trace.trace_id().to_owned()),
         traceparent: item.trace.as_ref().map(|trace| trace.as_str().to_owned()),
     };
+
     let envelope = Envelope {
         tenant_id: item.instance.tenant.clone(),
         command_id: item.id,
@@ -105,17 +106,26 @@ pub fn encode(item: &WorkItem, effect: &Effect, dispatch_count: u32) -> Message 
         version: effect.schema_version,
         metadata,
     };
+
     let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
     let suffix = if dispatch_count > 1 {
         format!("#{dispatch_count}")
     } else {
         String::new()
     };
+
     let mut id = Uuid::encode_buffer();
     let id: &str = item.id.hyphenated().encode_lower(&mut id);
-    let cause = (id, item.causation.as_str(), item.trace.as_ref());
-    let mut headers = headers(&item.instance, cause, TYPE, item.created_at);
+    let mut headers = headers(
+        &item.instance,
+        id,
+        item.causation.as_str(),
+        item.trace.as_ref(),
+        TYPE,
+        item.created_at,
+    );
     push_version(&mut headers, effect.schema_version);
+
     Message {
         subject: command_subject(item, &effect.name),
         id: Some(format!("{}{suffix}", item.id)),
@@ -136,6 +146,7 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
             limit: MAX_MESSAGE_BYTES,
         });
     }
+
     let subject =
         Subject::parse(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
     let format = |reason: String| DecodeError::Format(format!("not an effect command: {reason}"));
@@ -149,12 +160,15 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
         version,
         metadata,
     } = envelope;
+
     if tenant_id != subject.tenant {
         return Err(DecodeError::Tenant {
             claimed: tenant_id.to_string(),
             expected: subject.tenant.to_string(),
         });
     }
+
+    // A sender may have permission for its subject only; its body must not name another one.
     let named = (
         SubjectKind::Effect,
         effect_name.as_str(),
@@ -167,6 +181,7 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
             subject.kind.token()
         )));
     }
+
     let time = |text: &str| Timestamp::parse(text).map_err(|error| format(error.to_string()));
     let retry = RetryPolicy {
         max_attempts: metadata.max_attempts,
@@ -174,6 +189,7 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
     };
     let hinted =
         metadata.retry || metadata.max_attempts.is_some() || metadata.initial_backoff_ms.is_some();
+
     let effect = Effect {
         round: 0,
         tag: metadata.tag,
@@ -185,6 +201,7 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
         in_doubt: metadata.in_doubt,
         priority: metadata.priority,
     };
+
     let instance = InstanceKey {
         tenant: tenant_id,
         saga: metadata.saga,
@@ -200,6 +217,7 @@ pub fn decode(message: &Message) -> Result<EffectCommand, DecodeError> {
         created_at: time(&metadata.created_at)?,
         priority: metadata.priority,
     };
+
     Ok(EffectCommand {
         item,
         dispatch_count: metadata.dispatch_count,

@@ -68,6 +68,7 @@ pub fn encode(
         Ok(text) => (Some(text.to_owned()), None),
         Err(_) => (None, Some(STANDARD.encode(&command.payload))),
     };
+
     let headers = command
         .headers
         .iter()
@@ -78,21 +79,23 @@ pub fn encode(
         payload,
         payload_base64,
     };
-    let (reason, node, at) = (reason.to_owned(), node.to_owned(), at.to_string());
+
     let envelope = Envelope {
         tenant_id: tenant.clone(),
-        reason,
-        node,
-        at,
+        reason: reason.to_owned(),
+        node: node.to_owned(),
+        at: at.to_string(),
         original,
     };
     let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
+
     let subject = Subject::new(
         tenant,
         SubjectKind::DeadLetter,
         DEAD_LETTER_NAME,
         sequence.to_string(),
     );
+
     Message {
         subject: subject.to_string(),
         id: Some(format!("dead:{sequence}:{}", command.subject)),
@@ -114,6 +117,7 @@ pub fn decode(message: &Message) -> Result<EffectDeadLetter, DecodeError> {
             limit: MAX_MESSAGE_BYTES,
         });
     }
+
     let format =
         |reason: String| DecodeError::Format(format!("not a dead letter of an effect: {reason}"));
     let envelope: Envelope =
@@ -125,9 +129,11 @@ pub fn decode(message: &Message) -> Result<EffectDeadLetter, DecodeError> {
         original,
         ..
     } = envelope;
+
     let expected = tenant_of(&message.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
     let command =
         Subject::parse(&original.subject).map_err(|e| DecodeError::Subject(e.to_string()))?;
+    // A redrive publishes the original: it must not reach another tenant, or be another message.
     let claimed = [&tenant_id, &command.tenant];
     if let Some(other) = claimed.into_iter().find(|tenant| **tenant != expected) {
         return Err(DecodeError::Tenant {
@@ -135,12 +141,14 @@ pub fn decode(message: &Message) -> Result<EffectDeadLetter, DecodeError> {
             expected: expected.to_string(),
         });
     }
+
     if command.kind != SubjectKind::Effect {
         let kind = command.kind.token();
         return Err(format(format!(
             "its original has the subject of a message of the kind {kind}"
         )));
     }
+
     let payload = match (original.payload, original.payload_base64) {
         (Some(text), None) => text.into_bytes(),
         (None, Some(bytes)) => STANDARD
@@ -152,6 +160,7 @@ pub fn decode(message: &Message) -> Result<EffectDeadLetter, DecodeError> {
             ));
         }
     };
+
     let headers = original
         .headers
         .into_iter()
@@ -163,6 +172,7 @@ pub fn decode(message: &Message) -> Result<EffectDeadLetter, DecodeError> {
         headers,
         payload: payload.into(),
     };
+
     Ok(EffectDeadLetter {
         reason,
         node,

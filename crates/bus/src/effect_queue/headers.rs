@@ -9,11 +9,13 @@ use crate::codec::header_value;
 /// Returns the headers of a message about a work item.
 pub(super) fn headers(
     instance: &InstanceKey,
-    (id, causation, trace): (&str, &str, Option<&TraceParent>),
+    id: &str,
+    causation: &str,
+    trace: Option<&TraceParent>,
     kind: &str,
     time: Timestamp,
 ) -> Headers {
-    let mut headers = event_headers(instance, (id, trace), kind);
+    let mut headers = event_headers(instance, id, trace, kind);
     headers.push(("ce-time".into(), time.to_compact_string()));
     headers.push(("ce-causationid".into(), header_value(causation)));
     if let Some(baggage) = trace::tenant_baggage(instance) {
@@ -26,13 +28,15 @@ pub(super) fn headers(
 /// Returns the headers that every message about an instance has.
 pub(super) fn event_headers(
     instance: &InstanceKey,
-    (id, trace): (&str, Option<&TraceParent>),
+    id: &str,
+    trace: Option<&TraceParent>,
     kind: &str,
 ) -> Headers {
     let mut headers = Headers::with_capacity(12);
     let mut put = |name: &'static str, value: CompactString| {
         headers.push((CompactString::const_new(name), value));
     };
+
     put("ce-specversion", CompactString::const_new("1.0"));
     put("ce-id", id.into());
     put("ce-type", kind.into());
@@ -50,6 +54,7 @@ pub(super) fn event_headers(
     if let Some(trace) = trace {
         put("traceparent", trace.as_str().into());
     }
+
     put("content-type", CompactString::const_new("application/json"));
     headers
 }

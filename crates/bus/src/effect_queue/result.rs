@@ -135,6 +135,7 @@ pub fn encode(item: &WorkItem, effect: &Effect, result: &EffectResult, at: Times
         attempt_log: result.attempt_log.as_deref(),
         at,
     };
+
     message_of(
         &result,
         item.id.hyphenated().encode_lower(&mut id),
@@ -156,11 +157,13 @@ pub fn encode_event(result: &ResultRef<'_>, id: &str, limit: usize) -> Message {
         id: Some(id.to_owned()),
         ..message
     };
+
     let message = deduplicated(message_of(result, id, &stored));
     let size = message.size();
     if size <= limit {
         return message;
     }
+
     let reason = format!("the result has {size} bytes, the limit of the bus is {limit}");
     let envelope = Envelope {
         payload: Cow::Owned(Value::Null),
@@ -182,14 +185,16 @@ fn message_of(result: &ResultRef<'_>, id: &str, envelope: &Envelope<'_>) -> Mess
         at,
         ..
     } = *result;
+
     let mut body = Vec::with_capacity(BODY_BYTES);
     serde_json::to_writer(&mut body, envelope).expect("an envelope can be serialized as JSON");
     let mut headers = match causation {
-        Some(causation) => headers(instance, (id, causation, trace), TYPE, at),
+        Some(causation) => headers(instance, id, causation, trace, TYPE, at),
         // The other attributes of a command are in the body.
-        None => event_headers(instance, (id, trace), TYPE),
+        None => event_headers(instance, id, trace, TYPE),
     };
     push_version(&mut headers, version_of(result.outcome));
+
     Message {
         subject: subject_of_result(&instance.tenant, effect, command_id),
         id: None,
@@ -217,11 +222,16 @@ fn envelope<'a>(result: &ResultRef<'a>) -> Envelope<'a> {
         }
         WorkOutcome::TimedOut { failure } => (ResultType::TimedOut, None, Some(failure)),
     };
+
     let payload = result.payload.or_else(|| outcome.payload());
-    let fact_envelope = |fact: &'a Fact| FactEnvelope {
-        kind: Cow::Borrowed(&fact.kind),
-        data: Cow::Borrowed(&fact.data),
-    };
+    let mut facts = Vec::with_capacity(result.facts.len());
+    for fact in result.facts {
+        facts.push(FactEnvelope {
+            kind: Cow::Borrowed(&fact.kind),
+            data: Cow::Borrowed(&fact.data),
+        });
+    }
+
     Envelope {
         tenant_id: Cow::Borrowed(&instance.tenant),
         command_id: result.command_id,
@@ -232,7 +242,7 @@ fn envelope<'a>(result: &ResultRef<'a>) -> Envelope<'a> {
         timestamp: result.at.to_compact_string(),
         event: event.map(Cow::Borrowed),
         error: error.map(Cow::Borrowed),
-        facts: result.facts.iter().map(fact_envelope).collect(),
+        facts,
         attempts: result.attempts,
         attempt_log: result.attempt_log.map(Cow::Borrowed),
         stored: false,
@@ -251,6 +261,7 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
     let format = |reason: String| DecodeError::Format(format!("not an effect result: {reason}"));
     let envelope: Envelope<'static> =
         serde_json::from_slice(&message.payload).map_err(|error| format(error.to_string()))?;
+
     if let Some(reason) = envelope.left_out {
         return Err(format(format!("its payload was left out: {reason}")));
     }
@@ -260,6 +271,7 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
             expected: subject.tenant.to_string(),
         });
     }
+
     let named = (
         SubjectKind::EffectResult,
         envelope.effect_name.as_str(),
@@ -272,6 +284,7 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
         );
         return Err(format(reason));
     }
+
     let Envelope {
         command_id,
         result_type,
@@ -284,16 +297,22 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
         attempt_log,
         ..
     } = envelope;
-    let time = || Timestamp::parse(&envelope.timestamp).map_err(|error| format(error.to_string()));
-    let stored_at = envelope.stored.then(time).transpose()?;
-    let failure = |code: &str| {
-        let unknown = || Failure {
+
+    let stored_at = if envelope.stored {
+        let time = Timestamp::parse(&envelope.timestamp);
+        Some(time.map_err(|error| format(error.to_string()))?)
+    } else {
+        None
+    };
+    let failure = |code: &str| match error {
+        Some(error) => error.into_owned(),
+        None => Failure {
             code: code.to_owned(),
             message: "no reason was given".to_owned(),
-        };
-        error.map_or_else(unknown, Cow::into_owned)
+        },
     };
-    let (payload, event) = (payload.into_owned(), event.map(Cow::into_owned));
+    let payload = payload.into_owned();
+    let event = event.map(Cow::into_owned);
     let outcome = match result_type {
         ResultType::Succeeded => {
             let schema_version = version.map_or(1, NonZeroU32::get);
@@ -312,6 +331,7 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
             failure: failure("timed_out"),
         },
     };
+
     let facts = facts
         .into_iter()
         .map(|fact_envelope| {
@@ -323,6 +343,7 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
         .collect();
     let attempt_log = attempt_log.map(|log| Box::new(log.into_owned()));
     let trace = trace_of(message);
+
     Ok(EffectResult {
         command_id,
         outcome,

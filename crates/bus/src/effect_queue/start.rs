@@ -47,11 +47,19 @@ pub fn encode(
     };
     let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
     let id = execution.to_string();
-    let cause = (id.as_str(), item.causation.as_str(), item.trace.as_ref());
+
+    let headers = headers(
+        &item.instance,
+        &id,
+        item.causation.as_str(),
+        item.trace.as_ref(),
+        TYPE,
+        at,
+    );
     Message {
         subject: start_subject(&result_subject(item, &effect.name)),
         id: None,
-        headers: headers(&item.instance, cause, TYPE, at),
+        headers,
         payload: Bytes::from(body),
     }
 }

@@ -101,7 +101,9 @@ impl Cursors {
             Some(entry) if entry.in_use => return Err(Error::InUse(name.to_owned())),
             Some(_) => {}
         }
+
         let path = self.path(name)?;
+        // The file first: if it cannot be removed, the name still exists.
         fs::remove_file(&path)
             .map_err(|e| Error::Unavailable(format!("{}: {e}", path.display())))?;
         names.remove(name);
@@ -113,7 +115,8 @@ impl Cursors {
     pub(super) fn save(&self) -> Option<u64> {
         let mut lowest = None;
         for name in self.names.names().values_mut() {
-            let (cursor, stored) = (name.cursor(), &mut name.details);
+            let cursor = name.cursor();
+            let stored = &mut name.details;
             // A failed write is repeated next time; until then the cursor on disk is older.
             if cursor != stored.written
                 && stored
@@ -123,6 +126,7 @@ impl Cursors {
             {
                 stored.written = cursor;
             }
+
             // Retention relies on written cursors only: after a crash the consumer starts there.
             let relied_on = cursor.min(stored.written);
             lowest = Some(lowest.map_or(relied_on, |lowest: u64| lowest.min(relied_on)));
@@ -137,19 +141,7 @@ impl Cursors {
 
     fn make(&self, name: &str) -> Result<CursorFile, Error> {
         let path = self.path(name)?;
-        let made = || {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(&path)?;
-            file.write_all_at(&encode(0, self.stream_id), 0)?;
-            file.sync_all()?;
-            File::open(&self.dir)?.sync_all()?;
-            Ok(file)
-        };
-        let file = made().map_err(|e: io::Error| {
+        let file = self.create(&path).map_err(|e| {
             let text = format!("{}: {e}", path.display());
             if e.kind() == io::ErrorKind::StorageFull {
                 Error::Full(text)
@@ -158,6 +150,21 @@ impl Cursors {
             }
         })?;
         Ok(CursorFile { file, written: 0 })
+    }
+
+    /// Creates the file of a cursor durably: a name that a power failure removes would no longer
+    /// prevent messages from being dropped.
+    fn create(&self, path: &Path) -> io::Result<File> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
+        file.write_all_at(&encode(0, self.stream_id), 0)?;
+        file.sync_all()?;
+        File::open(&self.dir)?.sync_all()?;
+        Ok(file)
     }
 
     fn path(&self, name: &str) -> Result<PathBuf, Error> {
@@ -186,6 +193,7 @@ fn read_all(dir: &Path, stream_id: Uuid) -> io::Result<BTreeMap<String, DurableN
         let Some(Ok(name)) = token.to_str().map(decode_token) else {
             continue;
         };
+
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -197,6 +205,7 @@ fn read_all(dir: &Path, stream_id: Uuid) -> io::Result<BTreeMap<String, DurableN
         } else {
             0
         };
+
         names.insert(
             name.into_owned(),
             DurableName::new(written, CursorFile { file, written }),

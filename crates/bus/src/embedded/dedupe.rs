@@ -44,6 +44,7 @@ impl Dedupe {
     pub(super) fn insert(&mut self, id: &str, sequence: u64, at: Timestamp) -> Option<u64> {
         let [high, low] = [&self.keys[0], &self.keys[1]].map(|key| u128::from(key.hash_one(id)));
         let key = high << 64 | low;
+
         match self.known.entry(key) {
             Entry::Occupied(known) => Some(*known.get()),
             Entry::Vacant(entry) => {

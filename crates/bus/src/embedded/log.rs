@@ -117,11 +117,13 @@ impl StreamLog {
     ) -> orlog_journal::Result<LogCopy> {
         let first = self.reader.first_sequence();
         options.first_sequence = first;
+
         let (mut journal, _) = Journal::open(dir, options)?;
         let mut cursor = self.reader.read_from(first)?;
         while let Some(record) = cursor.read_up_to(end.record)? {
             journal.append(&[record.payload])?;
         }
+
         journal.sync()?;
         Ok(LogCopy {
             last_sequence: end.sequence,
@@ -144,6 +146,7 @@ impl StreamLog {
         let Some(sequence) = messages.last().map(|last| last.sequence) else {
             return;
         };
+
         let mut recent = self
             .recent
             .lock()
@@ -151,9 +154,12 @@ impl StreamLog {
         for stored in messages.drain(..) {
             recent.push(stored);
         }
+
         // Under the lock: a reader that gets a cached message also sees the end after it.
-        self.end
-            .send_modify(|end| (end.sequence, end.record) = (sequence, record));
+        self.end.send_modify(|end| {
+            end.sequence = sequence;
+            end.record = record;
+        });
     }
 
     /// Returns the error of the last write; `None` if it succeeded.
@@ -208,6 +214,7 @@ impl StreamLog {
                 read_to: position(after),
             });
         }
+
         let recent = self
             .recent
             .lock()
@@ -230,6 +237,7 @@ impl StreamLog {
             Some(cursor) => cursor,
             None => cursor.insert(self.cursor_at(after + 1)?),
         };
+
         let mut batch = ReadBatch {
             messages: Vec::new(),
             read_to: position(after),
@@ -242,6 +250,7 @@ impl StreamLog {
             bytes += record.payload.len();
             collect(record.payload, after, interest, &mut batch).map_err(unavailable)?;
         }
+
         if bytes < READ_BYTES {
             // All confirmed messages are read, even if unused numbers precede the end.
             advance(&mut batch, end.sequence);
@@ -260,19 +269,23 @@ impl StreamLog {
         &self,
         before: impl Fn(MessageGroup) -> bool,
     ) -> Result<u64, Error> {
-        let (mut low, mut high) = (self.reader.first_sequence(), self.reader.last_written() + 1);
+        let mut low = self.reader.first_sequence();
+        let mut high = self.reader.last_written() + 1;
         while low < high {
             let middle = low.midpoint(high);
             let mut cursor = match self.reader.read_from(middle) {
+                // Dropped concurrently.
                 Err(orlog_journal::Error::Truncated { first, .. }) => {
                     low = first;
                     continue;
                 }
                 cursor => cursor.map_err(unavailable)?,
             };
+
             let Some(record) = cursor.read().map_err(unavailable)? else {
                 return Ok(middle);
             };
+
             let group = record::group(record.payload).map_err(unavailable)?;
             if before(group) {
                 low = middle + 1;
@@ -313,6 +326,7 @@ fn collect(
             ));
         }
     }
+
     if group.count > 0 {
         advance(batch, group.end() - 1);
     }
@@ -360,6 +374,7 @@ pub(super) fn make_id(dir: &Path) -> Result<Uuid, OpenError> {
 }
 
 /// Writes the id to the directory durably.
+// Renamed when it is complete: a crash leaves no partial id.
 pub(super) fn write(dir: &Path, id: Uuid) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
     let fresh = dir.join("stream-id.new");

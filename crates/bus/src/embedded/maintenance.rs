@@ -69,11 +69,14 @@ impl MaintenanceLoop {
                 recv(notifications) -> _ => {}
                 recv(stop) -> _ => break,
             }
+
+            // Notifications that arrive meanwhile share one write.
             if stop.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
                 break;
             }
             self.round();
         }
+
         self.cursors.save();
     }
 
@@ -81,14 +84,18 @@ impl MaintenanceLoop {
         let Some(lowest) = self.cursors.save() else {
             return;
         };
+
+        // A backup copies the stores first, and its stream must have all messages that they lack.
         if self.log.bytes() <= self.retention_bytes || self.log.has_retention_hold() {
             return;
         }
+
         let needed = self.log.dedupe_horizon().min(lowest + 1);
         // Readers of the log report the error.
         let Ok(record) = self.log.record_of(needed) else {
             return;
         };
+
         if record > self.dropped {
             self.dropped = record;
             // A stopped writer drops no records.

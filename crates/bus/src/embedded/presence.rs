@@ -27,27 +27,33 @@ pub(super) fn open_journal(
         reason,
     };
     let mut is_lost = false;
-    let (stored, has_log) = (log::read_id(dir)?, orlog_journal::has_segments(&path)?);
+    let stored = log::read_id(dir)?;
+    let has_log = orlog_journal::has_segments(&path)?;
     // A log without records is compared before its first segment is created.
-    let empty = || check_checkpoints(options, stored.unwrap_or_default(), 1).filter(|_| !has_log);
-    if let Some(reason) = missing(stored, has_log, options.expected).or_else(empty) {
+    let reason = missing(stored, has_log, options.expected)
+        .or_else(|| check_checkpoints(options, stored.unwrap_or_default(), 1).filter(|_| !has_log));
+    if let Some(reason) = reason {
         if !options.accept_data_loss {
             return Err(lost(reason));
         }
         is_lost = true;
+        // Records of an unknown identity cannot be continued.
         if stored.is_none() {
             orlog_journal::move_aside(&path)?;
         }
     }
+
     let stream_id = stored.map_or_else(|| log::make_id(dir), Ok)?;
     let known = options
         .expected
         .filter(|expected| expected.identity == stream_id.into_bytes());
     let mut open = options.journal(stream_id);
     open.expected_last = known.map_or(0, |known| known.position);
+
     let journal = match Journal::open_on(&path, open.clone(), Arc::clone(&disk)) {
         Err(JournalError::LostEnd { .. }) if options.accept_data_loss => {
-            (is_lost, open.expected_last) = (true, 0);
+            is_lost = true;
+            open.expected_last = 0;
             Journal::open_on(&path, open, disk)?.0
         }
         Err(error @ JournalError::LostEnd { .. }) => return Err(lost(error.to_string())),
@@ -73,6 +79,7 @@ pub(super) fn verify(
     ) {
         return Err(lost(reason));
     }
+
     let position = expected.map_or(0, |expected| expected.position);
     let found = orlog_journal::verify(&path)?;
     if found.last_sequence < position {
@@ -118,7 +125,8 @@ pub(super) fn check_checkpoints(options: &Options, stream_id: Uuid, next: u64) -
         .find_map(|checkpoint| {
             let sequence = checkpoint.sequence;
             if checkpoint.stream_id != stream_id {
-                let (expected, found) = (checkpoint.stream_id.simple(), stream_id.simple());
+                let expected = checkpoint.stream_id.simple();
+                let found = stream_id.simple();
                 return Some(format!(
                     "it is log {found}, but a checkpoint belongs to log {expected}"
                 ));
@@ -140,10 +148,8 @@ pub(super) fn check_cursors(options: &Options, cursors: &Cursors) -> Result<(), 
         .iter()
         .filter(|_| !options.accept_data_loss);
     for ConsumerCheckpoint { name, position } in checkpoints {
-        let (cursor, checkpoint) = (
-            cursors.cursor(name),
-            position.map_or(0, |position| position.sequence),
-        );
+        let cursor = cursors.cursor(name);
+        let checkpoint = position.map_or(0, |position| position.sequence);
         if cursor > checkpoint {
             return Err(OpenError::ConsumerBehind {
                 name: name.clone(),

@@ -63,6 +63,7 @@ impl RecordBuilder {
     /// Adds a message.
     pub(super) fn push(&mut self, message: &Message) {
         self.count += 1;
+
         self.text(message.subject.as_bytes());
         match &message.id {
             None => self.number(0),
@@ -71,11 +72,13 @@ impl RecordBuilder {
                 self.buffer.extend_from_slice(id.as_bytes());
             }
         }
+
         self.number(message.headers.len());
         for (name, value) in &message.headers {
             self.text(name.as_bytes());
             self.text(value.as_bytes());
         }
+
         self.text(&message.payload);
     }
 
@@ -106,11 +109,13 @@ pub(super) fn group(record: &[u8]) -> Result<MessageGroup> {
     let (header, _) = record
         .split_at_checked(HEADER_BYTES)
         .ok_or(InvalidRecord("it is too short"))?;
+
     if header[0] != VERSION {
         return Err(InvalidRecord(
             "unknown version; written by another version of Orlog",
         ));
     }
+
     let eight = |at: usize| {
         <[u8; 8]>::try_from(&header[at..at + 8]).expect("the header has eight bytes here")
     };
@@ -174,15 +179,18 @@ impl<'a> Messages<'a> {
             Some(length) => Some(utf8(self.bytes(length)?)?),
         };
         let count = u32::try_from(self.number()?).map_err(|_| InvalidRecord("too many headers"))?;
+
         let headers = Messages {
             rest: self.rest,
             next: 0,
             remaining: count,
         };
+        // Skipped, not parsed: most readers need only the subject.
         for _ in 0..u64::from(count) * 2 {
             let length = self.number()?;
             self.bytes(length)?;
         }
+
         let length = self.number()?;
         Ok(MessageParts {
             sequence,

@@ -51,6 +51,7 @@ impl JournalRegistry {
             is_current: true,
             ..RegistryView::default()
         };
+
         let expected_last = expected.map_or(0, |expected| expected.position);
         let mut journal = None;
         if dir.is_dir() || expected_last > 0 {
@@ -59,6 +60,7 @@ impl JournalRegistry {
             compact(&mut opened, &view)?;
             journal = Some(opened);
         }
+
         let shared = Shared {
             dir: dir.to_owned(),
             journal: Mutex::new(journal),
@@ -104,7 +106,9 @@ impl Registry for JournalRegistry {
     }
 
     async fn put(&self, key: &str, value: Option<String>, seen: u64) -> Result<Option<u64>, Error> {
-        let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
+        let shared = Arc::clone(&self.shared);
+        let key = key.to_owned();
+        // A sync blocks.
         let written = tokio::task::spawn_blocking(move || shared.put(&key, value, seen)).await;
         written
             .map_err(|_| Error::Unavailable("the process is shutting down".to_owned()))?
@@ -128,10 +132,12 @@ impl Shared {
         if view.revision_of(key) != seen {
             return Ok(None);
         }
+
         let journal = match &mut *journal {
             Some(journal) => journal,
             none => none.insert(open_journal(&self.dir, 0)?),
         };
+
         let revision = view.revision + 1;
         let entry = Entry {
             key: key.into(),
@@ -140,6 +146,7 @@ impl Shared {
         };
         append(journal, &entry)?;
         journal.sync()?;
+        // Only now: readers see durable records.
         view.apply(key, revision, entry.value.as_deref());
         self.view.send_replace(Arc::new(view));
         Ok(Some(revision))
@@ -182,11 +189,14 @@ fn read(journal: &Journal, view: &mut RegistryView) -> Result<(), JournalError> 
 
 /// Writes all records again and drops the entries before them, if most entries are outdated.
 fn compact(journal: &mut Journal, view: &RegistryView) -> Result<(), JournalError> {
-    let (first, next) = (journal.first_sequence(), journal.next_sequence());
+    let first = journal.first_sequence();
+    let next = journal.next_sequence();
     let needed = 2 * (view.records.len() as u64 + 1);
     if next - first <= needed + MAX_OUTDATED {
         return Ok(());
     }
+
+    // Copied first, then dropped: a crash in between leaves both.
     append_all(journal, view)?;
     journal.truncate_before(next)
 }
@@ -202,6 +212,7 @@ fn append_all(journal: &mut Journal, view: &RegistryView) -> Result<(), JournalE
             },
         )?;
     }
+
     append(
         journal,
         &Entry {

@@ -44,13 +44,15 @@ impl DiskReader {
 
     async fn read(&mut self, after: u64) -> Result<ReadBatch, Error> {
         let running = self.running.get_or_insert_with(|| {
-            let (log, interest) = (Arc::clone(&self.log), Arc::clone(&self.interest));
+            let log = Arc::clone(&self.log);
+            let interest = Arc::clone(&self.interest);
             let mut cursor = self.cursor.take();
             tokio::task::spawn_blocking(move || {
                 let batch = log.read_from_disk(&mut cursor, after, &interest);
                 (batch, cursor)
             })
         });
+
         let read = running.await;
         self.running = None;
         let (batch, cursor) = read.map_err(|error| Error::Unavailable(error.to_string()))?;
@@ -80,7 +82,9 @@ impl Source for LogSource {
     async fn read(&mut self, after: u64) -> Result<Option<ReadBatch>, Error> {
         let batch = match self.disk.log.read_cached(after, &self.disk.interest) {
             Some(batch) => {
-                (self.disk.cursor, self.disk.running) = (None, None);
+                // The next read from disk is elsewhere.
+                self.disk.cursor = None;
+                self.disk.running = None;
                 batch
             }
             None => self.disk.read(after).await?,
@@ -132,12 +136,14 @@ impl StreamScan for LogScan {
         while self.read_to < self.end {
             let batch = self.disk.read(self.read_to).await?;
             self.read_to = batch.read_to.sequence;
+
             let mut found: Vec<_> = batch
                 .messages
                 .iter()
                 .map(|stored| stored.delivery(1))
                 .collect();
             found.retain(|delivery| self.wants(delivery));
+
             if !found.is_empty() {
                 return Ok(found);
             }

@@ -80,11 +80,13 @@ impl Writer {
         let reader = journal.reader();
         let last = last_group(&journal)?;
         let record = journal.next_sequence() - 1;
+
         let end = LogEnd {
             sequence: last.map_or(0, |group| group.end() - 1),
             record,
             closed: false,
         };
+
         let log = Arc::new(StreamLog::new(reader, options.cache_bytes, end));
         let mut writer = Self {
             journal,
@@ -100,6 +102,7 @@ impl Writer {
             sync_due: None,
             failed: None,
         };
+
         writer.insert_ids(options.dedupe_window)?;
         writer.skip_numbers(last)?;
         writer.note();
@@ -166,6 +169,7 @@ impl Writer {
     fn gather(&mut self, first: PublishRequest) -> Option<WriterRequest> {
         let (mut bytes, mut count) = size(&first);
         self.group.push(first);
+
         let mut then = None;
         while bytes < GROUP_BYTES && count < GROUP_MESSAGES {
             match self.jobs.try_recv() {
@@ -181,6 +185,7 @@ impl Writer {
                 Err(_) => break,
             }
         }
+
         self.publish();
         then
     }
@@ -190,7 +195,9 @@ impl Writer {
         self.dedupe.expire(now);
         self.builder
             .start(self.next, now, self.durability != Durability::Sync);
-        let (mut group, mut fresh) = (take(&mut self.group), take(&mut self.fresh));
+        let mut group = take(&mut self.group);
+        let mut fresh = take(&mut self.fresh);
+
         let mut responses = Vec::with_capacity(group.len());
         for PublishRequest {
             messages,
@@ -205,22 +212,27 @@ impl Writer {
                 .collect();
             responses.push((reply, receipts, permit));
         }
+
         let written = if fresh.is_empty() {
             self.intact()
         } else {
             self.write()
         };
+
         self.log
             .set_write_failure(written.as_ref().err().map(ToString::to_string));
         if let Ok(record) = written {
             self.next += fresh.len() as u64;
             self.log.extend(&mut fresh, record);
         } else {
+            // A retry of these messages must be stored, not reported as a duplicate.
             self.dedupe.roll_back(self.next);
             fresh.clear();
         }
-        (self.group, self.fresh) = (group, fresh);
+        self.group = group;
+        self.fresh = fresh;
         self.note();
+
         for (reply, receipts, permit) in responses {
             let response = written.as_ref().map(|_| receipts).map_err(Clone::clone);
             // A publisher that no longer waits retries under the same id or ignores the result.
@@ -242,12 +254,14 @@ impl Writer {
             .id
             .as_ref()
             .and_then(|id| self.dedupe.insert(id, sequence, now));
+
         if let Some(sequence) = known {
             return PublishAck {
                 sequence,
                 duplicate: true,
             };
         }
+
         self.builder.push(&message);
         fresh.push(StoredMessage::new(sequence, now, message));
         PublishAck {
@@ -263,6 +277,7 @@ impl Writer {
             .journal
             .append(&[self.builder.finish()])
             .map_err(append_error)?;
+
         match self.durability {
             Durability::Sync => self.sync()?,
             Durability::Interval(interval) => {
@@ -316,6 +331,7 @@ impl Writer {
             .log
             .partition_point(|group| group.published_at < start)
             .map_err(unreadable)?;
+
         let mut cursor = self.journal.reader().read_from(from)?;
         while let Some(record) = cursor.read()? {
             let group = record::group(record.payload).map_err(unreadable)?;
@@ -366,6 +382,7 @@ fn last_group(journal: &Journal) -> Result<Option<MessageGroup>, OpenError> {
     if last < journal.first_sequence() {
         return Ok(None);
     }
+
     let mut cursor = journal.reader().read_from(last)?;
     let record = cursor.read()?;
     record

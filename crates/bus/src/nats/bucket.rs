@@ -118,6 +118,7 @@ impl Bucket {
             .get_stream_no_info(stream_name(bucket))
             .await;
         let stream = stream.map_err(unavailable)?;
+
         Ok(Self {
             connection: connection.clone(),
             stream,
@@ -156,6 +157,7 @@ impl Bucket {
             .jetstream
             .send_publish(format!("{}{key}", self.prefix), message)
             .await;
+
         match async { ack?.await }.await {
             Ok(ack) => Ok(PutResult::Done(ack.sequence)),
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
@@ -231,7 +233,9 @@ impl<V: BucketView> BucketWatcher<V> {
                         "bucket read failed; retrying"
                     )
                 });
+                // Until it is read again, the view may lack changes; owners must not rely on it.
             }
+
             self.sender.send_if_modified(|view| {
                 let was_current = view.is_current();
                 if was_current {
@@ -239,6 +243,7 @@ impl<V: BucketView> BucketWatcher<V> {
                 }
                 was_current
             });
+
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -248,6 +253,7 @@ impl<V: BucketView> BucketWatcher<V> {
     async fn load_singly(&self, filter: &[String]) -> Result<LoadedRecords<V>, Error> {
         let info = self.stream.get_info().await.map_err(unavailable)?;
         let mut view = V::begin(info.state.last_sequence);
+
         let mut last = 0;
         while let Some(stored) = self.raw.first_from(last + 1, filter).await? {
             last = stored.sequence;
@@ -271,24 +277,28 @@ impl<V: BucketView> BucketWatcher<V> {
             None => DeliverPolicy::LastPerSubject,
             Some(loaded) => after(loaded.last),
         };
-        // Without a name, the request has a subject that permissions with a wildcard after the
-        // stream do not cover.
-        let config = |_| pull::Config {
+
+        // A lagging server lacks the last records.
+        let (info, consumer) = create_on_leader(&self.stream, |_| pull::Config {
+            // Without a name, the request has a subject that permissions with a wildcard after the
+            // stream do not cover.
             name: Some(Uuid::new_v4().simple().to_string()),
             ..temporary(filter.clone(), policy, EXPIRES * 2)
-        };
-        // A lagging server lacks the last records.
-        let (info, consumer) = create_on_leader(&self.stream, config).await?;
+        })
+        .await?;
         let mut remaining = consumer.cached_info().num_pending;
         let pull = consumer.stream().heartbeat(HEARTBEAT).expires(EXPIRES);
         let mut messages = UnacknowledgedMessages::receive(&self.raw.client(), pull).await?;
+
         let mut view = match loaded {
             None => V::begin(info.state.last_sequence),
             Some(loaded) => loaded.view,
         };
+
         let mut numbers = 0;
         let mut is_complete = false;
         loop {
+            // Not before: a partial view would show owners as absent.
             if remaining == 0 {
                 if !view.can_follow(&self.sender.borrow()) {
                     return Err(Error::Unavailable(
@@ -308,6 +318,7 @@ impl<V: BucketView> BucketWatcher<V> {
                     changed
                 });
             }
+
             let Some(Ok(message)) = messages.next().await else {
                 self.incomplete_loads += u32::from(!is_complete);
                 return Ok(());
@@ -315,6 +326,7 @@ impl<V: BucketView> BucketWatcher<V> {
             let Some(info) = next_info(&message, &mut numbers) else {
                 return Ok(());
             };
+
             remaining = info.pending;
             if let Some(key) = message.subject.strip_prefix(&self.prefix) {
                 view.note(key, info.stream_sequence, &message.payload);

@@ -172,6 +172,7 @@ impl Connection {
                 reason: chain(&error),
             }
         })?;
+
         let info = client.server_info();
         if version(&info.version).is_none_or(|found| found < MINIMUM_SERVER) {
             return Err(ConnectError::UnsupportedServer {
@@ -179,12 +180,14 @@ impl Connection {
                 found: info.version,
             });
         }
+
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(options.request_timeout);
         jetstream
             .query_account()
             .await
             .map_err(|error| without_jetstream(&error))?;
+
         let window = Arc::new(Semaphore::new(MAX_PENDING_ACKS));
         Ok(Self {
             client,
