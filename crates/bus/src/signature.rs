@@ -123,14 +123,17 @@ impl Signer {
         let Some((_, context)) = context(&message) else {
             return message;
         };
+
         message
             .headers
             .retain(|(name, _)| !name.eq_ignore_ascii_case(SIGNATURE));
+
         let code = key.derive(&context).code(&message).finalize().into_bytes();
         message.headers.push((
             SIGNATURE.into(),
             format!("{VERSION}={}", hex::encode(code)).into(),
         ));
+
         message
     }
 
@@ -141,12 +144,14 @@ impl Signer {
         if !self.is_enabled() {
             return message;
         }
+
         message
             .headers
             .retain(|(name, _)| !name.eq_ignore_ascii_case(PUBLISHED_AT));
         message
             .headers
             .push((PUBLISHED_AT.into(), now.to_compact_string()));
+
         self.sign(message)
     }
 
@@ -176,6 +181,7 @@ impl Signer {
         if keys.is_empty() {
             return Ok(());
         }
+
         let Some((kind, context)) = context(message) else {
             return Err(SignatureError::Invalid);
         };
@@ -239,6 +245,7 @@ impl Key {
             mac.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
             mac.update(part);
         };
+
         put(VERSION.as_bytes());
         put(message.subject.as_bytes());
         let mut headers: Vec<(CompactString, &str)> = message
@@ -248,11 +255,13 @@ impl Key {
             .filter(|(name, _)| is_signed(name))
             .collect();
         headers.sort();
+
         put(headers.len().to_string().as_bytes());
         for (name, value) in headers {
             put(name.as_bytes());
             put(value.as_bytes());
         }
+
         put(&message.payload);
         mac
     }
@@ -268,10 +277,13 @@ fn verify(keys: &[Key], context: &str, message: &Message) -> Result<(), Signatur
         .trim()
         .strip_prefix(VERSION)
         .and_then(|value| value.strip_prefix('='));
+
     let code = code
+        // Two signatures: it is not defined which one counts.
         .filter(|_| found.next().is_none())
         .and_then(|code| hex::decode(code).ok())
         .ok_or(SignatureError::Invalid)?;
+
     // In constant time for each key.
     let is_valid = keys.iter().any(|key| {
         key.derive(context)
@@ -279,6 +291,7 @@ fn verify(keys: &[Key], context: &str, message: &Message) -> Result<(), Signatur
             .verify_slice(&code)
             .is_ok()
     });
+
     if is_valid {
         Ok(())
     } else {

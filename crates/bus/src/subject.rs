@@ -111,6 +111,7 @@ impl Subject {
             kind: "subject",
             reason,
         };
+
         let (tenant, rest) = split_tenant(subject).map_err(invalid)?;
         let mut tokens = rest.split('.');
         let (Some(kind), Some(name), Some(id), None) =
@@ -120,10 +121,12 @@ impl Subject {
                 "it is not of the form [tenant.<tenant>.]<kind>.<name>.<id>".to_owned(),
             ));
         };
+
         let kind = SubjectKind::of_token(kind)
             .ok_or_else(|| invalid(format!("{kind:?} is not a valid kind of message")))?;
         let name = decode_token(name).map_err(invalid)?.into_owned();
         let id = decode_token(id).map_err(invalid)?.into_owned();
+
         Ok(Self {
             tenant,
             kind,
@@ -147,15 +150,18 @@ impl fmt::Display for Subject {
 /// Returns the text of the subject with these parts, in one allocation.
 #[must_use]
 pub fn format_subject(tenant: &TenantId, kind: SubjectKind, name: &str, id: &str) -> String {
-    let (tenant, kind) = (tenant.as_str(), kind.token());
+    let tenant = tenant.as_str();
+    let kind = kind.token();
     let tokens: usize = [tenant, name, id].into_iter().map(token_length).sum();
     let mut subject = String::with_capacity(TENANT.len() + kind.len() + tokens + "....".len());
+
     if !tenant.is_empty() {
         subject.push_str(TENANT);
         subject.push('.');
         push_token(&mut subject, tenant);
         subject.push('.');
     }
+
     subject.push_str(kind);
     for token in [name, id] {
         subject.push('.');
@@ -233,13 +239,12 @@ pub fn filters(tenant: Option<&TenantId>, kind: SubjectKind, name: Option<&str>)
 /// starts do not match.
 #[must_use]
 pub fn result_filters(tenant: Option<&TenantId>) -> Vec<String> {
-    let exact = |filter: String| match filter.strip_suffix('>') {
-        Some(prefix) => format!("{prefix}*.*"),
-        None => filter,
-    };
     filters(tenant, SubjectKind::EffectResult, None)
         .into_iter()
-        .map(exact)
+        .map(|filter| match filter.strip_suffix('>') {
+            Some(prefix) => format!("{prefix}*.*"),
+            None => filter,
+        })
         .collect()
 }
 
@@ -250,6 +255,7 @@ fn split_tenant(subject: &str) -> Result<(TenantId, &str), String> {
     else {
         return Ok((TenantId::default_tenant(), subject));
     };
+
     let (token, rest) = rest
         .split_once('.')
         .ok_or("tokens are missing after the tenant")?;

@@ -97,8 +97,10 @@ pub fn instance_of(subject: &str) -> Result<InstanceKey, Error> {
         kind: "instance subject",
         reason: reason.to_string(),
     };
+
     let saga = SagaName::new(name).map_err(invalid)?;
     let correlation = CorrelationId::new(id).map_err(invalid)?;
+
     Ok(InstanceKey {
         tenant,
         saga,
@@ -120,13 +122,16 @@ pub fn decode(message: &Message, published_at: Timestamp) -> Result<WorkflowMess
             WorkflowMessage::ConditionalSignal(conditional(event, conditions))
         });
     }
+
     let action: WorkflowAction = serde_json::from_value(event.data)
         .map_err(|error| DecodeError::Format(format!("malformed workflow command: {error}")))?;
+
     let named = match &action {
         WorkflowAction::Start { parent, .. } => Some(&parent.key),
         WorkflowAction::Cancel { from, .. } => Some(from),
         WorkflowAction::ChildEnded(_) => None,
     };
+    // A command of another tenant could start or cancel the instances of this one.
     if let Some(other) = named.filter(|key| key.tenant != event.tenant) {
         let claimed = other.tenant.to_string();
         return Err(DecodeError::Tenant {
@@ -134,6 +139,7 @@ pub fn decode(message: &Message, published_at: Timestamp) -> Result<WorkflowMess
             expected: event.tenant.to_string(),
         });
     }
+
     Ok(WorkflowMessage::Command(WorkflowCommand {
         id: event.id,
         at: event.time,

@@ -274,6 +274,7 @@ fn configured(options: &Options) -> Result<async_nats::ConnectOptions, ConnectEr
         .client_capacity(CAPACITY)
         .subscription_capacity(CAPACITY)
         .require_tls(options.tls.required);
+
     connect = match options.credentials.clone() {
         Credentials::None => connect,
         Credentials::User(user, password) => connect.user_and_password(user, password),
@@ -283,6 +284,7 @@ fn configured(options: &Options) -> Result<async_nats::ConnectOptions, ConnectEr
             .credentials(&text)
             .map_err(|error| ConnectError::Credentials(error.to_string()))?,
     };
+
     if options.only_listed_servers {
         connect = connect.ignore_discovered_servers();
     }
@@ -298,6 +300,7 @@ fn configured(options: &Options) -> Result<async_nats::ConnectOptions, ConnectEr
 /// Returns whether a server did not respond to a TLS handshake with TLS.
 fn is_plaintext(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
+
     causes.any(|cause| {
         let inner = cause
             .downcast_ref::<std::io::Error>()

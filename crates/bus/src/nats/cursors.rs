@@ -74,13 +74,13 @@ impl Cursors {
             Err(error) if matches!(error.kind(), ConsumerInfoErrorKind::NotFound) => {}
             Err(error) => return Err(unavailable(error)),
         }
-        let (names, saving) = (DurableNames::new(names), tokio::sync::Mutex::default());
+
         Ok(Arc::new(Self {
             stream,
             consumer,
             can_reset,
-            names,
-            saving,
+            names: DurableNames::new(names),
+            saving: tokio::sync::Mutex::default(),
         }))
     }
 
@@ -96,6 +96,7 @@ impl Cursors {
         filters: Vec<String>,
     ) -> Result<NameGuard<Vec<String>>, Error> {
         let guard = self.names.acquire(name, None, || Ok(Vec::new()))?;
+
         if let Some(entry) = self.names.names().get_mut(name) {
             entry.details = filters;
         }
@@ -111,7 +112,9 @@ impl Cursors {
         let Some(now) = self.now().filter(|now| saved.as_ref() != Some(now)) else {
             return Ok(());
         };
+
         let moved = self.write(&now).await;
+        // After a failure, the next call writes again, even if no cursor moves.
         *saved = moved.is_ok().then_some(now);
         moved
     }
@@ -122,17 +125,20 @@ impl Cursors {
             .iter()
             .map(|(name, entry)| (name.clone(), entry.cursor()))
             .collect();
+
         // Inactive names do not hold back the floor, unless all names are inactive.
         let in_use = names
             .values()
             .filter(|entry| entry.in_use)
             .map(DurableName::cursor);
         let ack_floor = in_use.min().or_else(|| cursors.values().min().copied())?;
+
         let filters = merge_overlapping(
             names
                 .values()
                 .flat_map(|entry| entry.details.iter().map(String::as_str)),
         );
+
         Some(SavedCursors {
             ack_floor,
             filters,
@@ -152,12 +158,14 @@ impl Cursors {
                     .await
                     .map_err(unavailable)?;
             }
+
             let reset = self
                 .stream
                 .reset_consumer(&self.consumer, Some(now.ack_floor + 1))
                 .await;
             return reset.map(|_| ()).map_err(unavailable);
         }
+
         self.delete().await?;
         self.stream
             .create_consumer(config)
@@ -179,6 +187,7 @@ impl Cursors {
             .iter()
             .map(|(name, ack_floor)| (format!("{CURSOR}{name}"), ack_floor.to_string()));
         let start_sequence = now.ack_floor + 1;
+
         pull::Config {
             durable_name: Some(self.consumer.clone()),
             description: Some("Progress of this pod; not used for reading".to_owned()),

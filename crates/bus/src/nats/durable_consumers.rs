@@ -28,6 +28,7 @@ pub async fn create_consumer(connection: &Connection, spec: &ConsumerSpec) -> Re
         .get_stream_no_info(spec.stream)
         .await
         .map_err(unavailable)?;
+
     let config = pull::Config {
         durable_name: Some(spec.name.clone()),
         filter_subjects: spec.filters.clone(),
@@ -38,6 +39,7 @@ pub async fn create_consumer(connection: &Connection, spec: &ConsumerSpec) -> Re
         },
         ..Default::default()
     };
+
     stream
         .create_consumer(config)
         .await

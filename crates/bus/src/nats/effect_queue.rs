@@ -103,6 +103,7 @@ impl NatsEffectQueue {
         let mut expected = new.then_some(0);
         let mut pause = RETRY_DELAY;
         let mut last = String::new();
+
         for _ in 0..MAX_ATTEMPTS {
             let mut publish = to_nats(message)?;
             if let Some(sequence) = expected {
@@ -112,6 +113,8 @@ impl NatsEffectQueue {
                 Ok(sequence) => return Ok(PublishState::Fresh(sequence)),
                 Err(error) => error,
             };
+
+            // A retry has the same result.
             if error.kind() == PublishErrorKind::MaxPayloadExceeded {
                 return Err(Error::TooLarge {
                     size: message.size(),
@@ -127,9 +130,11 @@ impl NatsEffectQueue {
                     StoredMessage::None => expected = Some(0),
                 }
             }
+
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
+
         Err(Error::Unavailable(format!(
             "publish on {} failed: {last}",
             message.subject
@@ -145,6 +150,7 @@ impl NatsEffectQueue {
         if self.is_authentic(&last) {
             return Ok(StoredMessage::Authentic(last));
         }
+
         // Others may have published on the subject after the authentic message.
         let handle = self.stream(stream).await?;
         let mut next = 1;
@@ -156,6 +162,7 @@ impl NatsEffectQueue {
                 }
                 Err(error) => return Err(unavailable(error)),
             };
+            // Published after the read of the last message: it cannot be the first authentic one.
             if message.sequence >= end {
                 return Ok(StoredMessage::Rejected(end));
             }
@@ -164,6 +171,7 @@ impl NatsEffectQueue {
             }
             next = message.sequence + 1;
         }
+
         Err(Error::Unavailable(format!(
             "{subject} has more than {MAX_REJECTED} messages without a valid signature"
         )))
@@ -241,10 +249,7 @@ impl EffectQueue for NatsEffectQueue {
         })
     }
 
-    /// A command at or below the ack floor of its consumer is acknowledged. A command above it may
-    /// be acknowledged too, or was passed while the filter of the consumer excluded it, while
-    /// another one is pending. The function then returns that it is pending, and the floor moves
-    /// later. A command without a consumer waits for a worker.
+    /// A command without a consumer waits for a worker.
     async fn is_pending(
         &self,
         effect: &EffectName,
@@ -253,8 +258,10 @@ impl EffectQueue for NatsEffectQueue {
         if !self.is_stored(enqueued).await? {
             return Ok(false);
         }
+
         let stream = self.stream(WORKFLOW_COMMANDS).await?;
         let tenant = subject::tenant_of(&enqueued.subject)?;
+
         for name in [
             consumer_name(effect, None),
             consumer_name(effect, Some(&tenant)),
@@ -267,6 +274,9 @@ impl EffectQueue for NatsEffectQueue {
                 .iter()
                 .any(|filter| covers(filter, &enqueued.subject))
             {
+                // A command above the ack floor may be acknowledged too, or was passed while the
+                // filter excluded it, while another one is pending. It then counts as pending, and
+                // the floor moves later.
                 return Ok(consumers::is_pending(&info, enqueued.sequence));
             }
         }
@@ -282,6 +292,9 @@ impl EffectQueue for NatsEffectQueue {
             ReadConsistency::Eventual => self.last_nearby(WORKFLOW_EVENTS, subject).await?,
             ReadConsistency::Linearizable => None,
         };
+
+        // A nearby replica can lack a message, but what it has is stored: only a message that is
+        // not authentic requires the leader.
         let found = match (nearby, consistency) {
             (None, ReadConsistency::Eventual) => None,
             (Some(message), _) if self.is_authentic(&message) => Some(message),
@@ -290,6 +303,7 @@ impl EffectQueue for NatsEffectQueue {
                 StoredMessage::None | StoredMessage::Rejected(_) => None,
             },
         };
+
         Ok(found.map(message::from_stream_message))
     }
 

@@ -10,8 +10,13 @@ pub(super) fn merge_overlapping<'a>(filters: impl IntoIterator<Item = &'a str>) 
         merged.retain(|narrower| !covers(filter, narrower));
         merged.push(filter);
     }
-    let overlap = |(at, a): (usize, &&str)| merged[at + 1..].iter().any(|b| overlaps(a, b));
-    if merged == [">"] || merged.iter().enumerate().any(overlap) {
+
+    let is_overlapping = merged
+        .iter()
+        .enumerate()
+        .any(|(at, a)| merged[at + 1..].iter().any(|b| overlaps(a, b)));
+    // The servers reject overlapping filters; the matcher of the subscription selects then.
+    if merged == [">"] || is_overlapping {
         return Vec::new();
     }
     merged.into_iter().map(str::to_owned).collect()
@@ -19,7 +24,8 @@ pub(super) fn merge_overlapping<'a>(filters: impl IntoIterator<Item = &'a str>) 
 
 /// Returns whether everything that matches `narrow` matches `wide`.
 pub(super) fn covers(wide: &str, narrow: &str) -> bool {
-    let (mut wide, mut narrow) = (wide.split('.'), narrow.split('.'));
+    let mut wide = wide.split('.');
+    let mut narrow = narrow.split('.');
     loop {
         match (wide.next(), narrow.next()) {
             (None, None) | (Some(">"), Some(_)) => return true,
@@ -32,7 +38,8 @@ pub(super) fn covers(wide: &str, narrow: &str) -> bool {
 
 /// Returns whether a subject could match both.
 pub(super) fn overlaps(a: &str, b: &str) -> bool {
-    let (mut a, mut b) = (a.split('.'), b.split('.'));
+    let mut a = a.split('.');
+    let mut b = b.split('.');
     loop {
         match (a.next(), b.next()) {
             (None, None) | (Some(">"), Some(_)) | (Some(_), Some(">")) => return true,

@@ -98,6 +98,7 @@ impl Leases {
         if found.map_err(unavailable)?.is_none() {
             return Ok(Vec::new());
         }
+
         let watch = Bucket::open(connection, bucket).await?.watch();
         let mut view: watch::Receiver<Arc<ClusterView>> = watch.view();
         let current = view.wait_for(|view| view.current);
@@ -137,6 +138,7 @@ impl Membership for Leases {
             draining,
             node_keys,
         };
+
         let body = json(&record);
         let seen = *self.own();
         let put = match self
@@ -166,6 +168,7 @@ impl Membership for Leases {
                 }
             }
         };
+
         *self.own() = Some(put);
         Ok(true)
     }
@@ -188,6 +191,7 @@ impl Membership for Leases {
         seen: ShardLease,
         log_epoch: u64,
     ) -> Result<Option<ShardLease>, Error> {
+        // Larger than both: the records can be lost, and the log has seen other owners then.
         let epoch = seen.epoch.max(log_epoch) + 1;
         let record = ShardRecord {
             pod: Some(pod.name.clone()),

@@ -35,10 +35,12 @@ pub(super) fn to_nats(message: &Message) -> Result<PublishMessage, Error> {
         }
         built = built.headers(headers);
     }
+
     if let Some(id) = &message.id {
         let id = HeaderValue::from_str(id).map_err(|error| invalid_header(ID, error))?;
         built = built.header(ID, id);
     }
+
     Ok(built)
 }
 
@@ -66,7 +68,8 @@ pub(super) fn from_parts(
     nats_headers: Option<&HeaderMap>,
     payload: Bytes,
 ) -> Message {
-    let (mut id, mut headers) = (None, Headers::new());
+    let mut id = None;
+    let mut headers = Headers::new();
     for (name, values) in nats_headers.into_iter().flat_map(HeaderMap::iter) {
         let name: &str = name.as_ref();
         if name.eq_ignore_ascii_case(ID) {
@@ -79,6 +82,7 @@ pub(super) fn from_parts(
             );
         }
     }
+
     headers.sort_by(|a, b| a.0.cmp(&b.0));
     Message {
         subject: subject.to_owned(),
@@ -103,13 +107,12 @@ pub(super) fn header_map(headers: &Headers) -> HeaderMap {
 }
 
 pub(super) fn header_pairs(headers: &HeaderMap) -> Headers {
-    let pair = |name: &HeaderName, value: &HeaderValue| {
-        (AsRef::<str>::as_ref(name).into(), value.as_str().into())
-    };
-    let all = headers
-        .iter()
-        .flat_map(|(name, values)| values.iter().map(move |value| pair(name, value)));
-    let mut pairs: Headers = all.collect();
+    let mut pairs = Headers::new();
+    for (name, values) in headers.iter() {
+        for value in values {
+            pairs.push((AsRef::<str>::as_ref(name).into(), value.as_str().into()));
+        }
+    }
     // The client stores them in a hash map.
     pairs.sort();
     pairs

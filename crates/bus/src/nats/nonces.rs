@@ -94,6 +94,8 @@ impl NonceStream {
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(None),
             Err(error) => return Err(unavailable(error)),
         };
+
+        // The tombstone decides between two pods that take the record at the same time.
         let is_taken =
             record.payload.is_empty() || !self.put(name, Vec::new(), record.sequence).await?;
         Ok((!is_taken).then(|| record.payload.to_vec()))
@@ -104,11 +106,13 @@ impl NonceStream {
         let message = PublishMessage::build()
             .payload(body.into())
             .expected_last_subject_sequence(seen);
+
         let ack = self
             .connection
             .jetstream
             .send_publish(format!("{PREFIX}{name}"), message)
             .await;
+
         match async { ack?.await }.await {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Ok(false),

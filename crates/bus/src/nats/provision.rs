@@ -124,7 +124,9 @@ async fn put(
     {
         return Ok(());
     }
-    let (name, jetstream) = (plan.name(), &connection.jetstream);
+
+    let name = plan.name();
+    let jetstream = &connection.jetstream;
     match found {
         None => {
             jetstream
@@ -174,6 +176,7 @@ fn compare(plan: &StreamSpec, found: Option<&Info>, now: Timestamp) -> Vec<Strea
         field: description,
         rejected,
     };
+
     let Some(info) = found else {
         let owner = "the Aggregate service owns it; start that service first, or set \
                      nats.manage_aggregate_stream = true if there is none";
@@ -182,6 +185,7 @@ fn compare(plan: &StreamSpec, found: Option<&Info>, now: Timestamp) -> Vec<Strea
             plan.is_external.then(|| owner.to_owned()),
         )];
     };
+
     let differences = if plan.is_external {
         readable(&plan.config, &info.config)
     } else {
@@ -189,6 +193,7 @@ fn compare(plan: &StreamSpec, found: Option<&Info>, now: Timestamp) -> Vec<Strea
         all.extend(changeable(&plan.config, info, now));
         all
     };
+
     differences
         .into_iter()
         .map(|(description, rejected)| difference(description, rejected))
@@ -208,6 +213,7 @@ fn readable(plan: &Config, found: &Config) -> Vec<FieldDiff> {
             Some(reason.to_owned()),
         ));
     }
+
     let missing: Vec<_> = plan
         .subjects
         .iter()
@@ -218,6 +224,7 @@ fn readable(plan: &Config, found: &Config) -> Vec<FieldDiff> {
                 .any(|existing| overlaps(existing, expected))
         })
         .collect();
+
     if missing.len() == plan.subjects.len() && !found.subjects.is_empty() {
         let reason = "its owner must publish aggregate events under these subjects".to_owned();
         all.push((
@@ -232,6 +239,7 @@ fn readable(plan: &Config, found: &Config) -> Vec<FieldDiff> {
 fn fixed(plan: &Config, found: &Config) -> Vec<FieldDiff> {
     let reason = "no server can change this setting; recreate the stream under another name or \
                   after all messages are read";
+
     let settings = [
         (
             "retention",
@@ -244,6 +252,7 @@ fn fixed(plan: &Config, found: &Config) -> Vec<FieldDiff> {
             format!("{:?}", plan.storage),
         ),
     ];
+
     let differ = settings
         .into_iter()
         .filter(|(_, found, expected)| found != expected);
@@ -255,10 +264,9 @@ fn fixed(plan: &Config, found: &Config) -> Vec<FieldDiff> {
 fn changeable(plan: &Config, info: &Info, now: Timestamp) -> Vec<FieldDiff> {
     let found = &info.config;
     let mut all = Vec::new();
-    let (expected, present): (BTreeSet<_>, BTreeSet<_>) = (
-        plan.subjects.iter().collect(),
-        found.subjects.iter().collect(),
-    );
+    let expected: BTreeSet<_> = plan.subjects.iter().collect();
+    let present: BTreeSet<_> = found.subjects.iter().collect();
+
     if expected != present {
         let more: Vec<_> = present.difference(&expected).collect();
         let rejected = (!more.is_empty()).then(|| {
@@ -276,14 +284,17 @@ fn changeable(plan: &Config, info: &Info, now: Timestamp) -> Vec<FieldDiff> {
             rejected,
         ));
     }
+
     if plan.max_age != found.max_age {
         let description = change("max_age", &age(found.max_age), &age(plan.max_age));
         all.push((description, shorter(plan.max_age, info, now)));
     }
+
     if plan.max_bytes.max(-1) != found.max_bytes.max(-1) {
         let description = change("max_bytes", &bytes(found.max_bytes), &bytes(plan.max_bytes));
         all.push((description, smaller(plan.max_bytes, info)));
     }
+
     let settings = [
         (
             "replicas",
@@ -306,6 +317,7 @@ fn changeable(plan: &Config, info: &Info, now: Timestamp) -> Vec<FieldDiff> {
             plan.allow_direct.to_string(),
         ),
     ];
+
     let differ = settings
         .into_iter()
         .filter(|(_, found, expected)| found != expected);

@@ -40,9 +40,11 @@ pub(super) async fn publish(
     messages
         .iter()
         .try_for_each(|message| check(message, limit))?;
+
     if messages.len() < 2 {
         return publish_run(connection, messages).await;
     }
+
     let mut receipts = Vec::with_capacity(messages.len());
     for run in runs(messages) {
         receipts.extend(publish_run(connection, run).await?);
@@ -52,7 +54,9 @@ pub(super) async fn publish(
 
 /// Splits messages into runs without a duplicate subject.
 fn runs(messages: &[Arc<Message>]) -> Vec<&[Arc<Message>]> {
-    let (mut runs, mut start, mut subjects) = (Vec::new(), 0, HashSet::new());
+    let mut runs = Vec::new();
+    let mut start = 0;
+    let mut subjects = HashSet::new();
     for (index, message) in messages.iter().enumerate() {
         if index - start == MAX_PENDING_PUBLISHES || !subjects.insert(message.subject.as_str()) {
             runs.push(&messages[start..index]);
@@ -84,13 +88,13 @@ async fn publish_run(
         let waiting: Vec<usize> = (0..run.len())
             .filter(|&index| receipts[index].is_none())
             .collect();
+
         let share = u32::try_from(waiting.len()).expect("a run is small");
-        let closed = |_| Error::Unavailable("the connection is closed".to_owned());
         let share = connection
             .window
             .acquire_many(share)
             .await
-            .map_err(closed)?;
+            .map_err(|_| Error::Unavailable("the connection is closed".to_owned()))?;
         let acks = send(connection, run, &waiting).await?;
         for (index, ack) in waiting.into_iter().zip(acks) {
             match ack.await {
@@ -100,10 +104,12 @@ async fn publish_run(
                         duplicate: ack.duplicate,
                     });
                 }
+                // No server has stored it; it is sent again.
                 Err(error) if has_no_responders(&error) && tries < LEADER_MAX_ATTEMPTS => {}
                 Err(error) => return Err(failed(&error, &run[index])),
             }
         }
+
         drop(share);
         if receipts.iter().all(Option::is_some) {
             break;
@@ -118,10 +124,12 @@ async fn send(
     run: &[Arc<Message>],
     indices: &[usize],
 ) -> Result<Vec<PublishAckFuture>, Error> {
+    // Before the first is sent: an invalid message leaves nothing half published.
     let prepared = indices
         .iter()
         .map(|&index| to_nats(&run[index]))
         .collect::<Result<Vec<_>, _>>()?;
+
     let mut acks = Vec::with_capacity(indices.len());
     for (&index, prepared) in indices.iter().zip(prepared) {
         let sent = connection

@@ -81,6 +81,7 @@ impl RawMessages {
         } else {
             filters
         };
+
         let mut first: Option<RawMessage> = None;
         for filter in filters {
             let request = GetRequest {

@@ -46,6 +46,7 @@ impl NatsRegistry {
             watch: bucket.watch(),
             bucket,
         };
+
         registry
             .wait("its records are not read", |view| view.is_current)
             .await?;
@@ -59,17 +60,12 @@ impl NatsRegistry {
     ) -> Result<(), Error> {
         let mut view = self.watch.view();
         let found = tokio::time::timeout(VIEW_TIMEOUT, view.wait_for(is_done)).await;
-        let unavailable = || {
-            let detail = format!(
-                "the registry {REGISTRY_BUCKET} does not respond: {problem} after {VIEW_TIMEOUT:?}"
-            );
-            Error::Unavailable(detail)
-        };
-        found
-            .ok()
-            .and_then(Result::ok)
-            .map(|_| ())
-            .ok_or_else(unavailable)
+        found.ok().and_then(Result::ok).map(|_| ()).ok_or_else(|| {
+            Error::Unavailable(format!(
+                "the registry {REGISTRY_BUCKET} does not respond: {problem} after \
+                     {VIEW_TIMEOUT:?}"
+            ))
+        })
     }
 }
 
@@ -101,11 +97,14 @@ impl Registry for NatsRegistry {
             let reason = "the registry cannot be followed at the moment; nothing was changed";
             return Err(Error::Unavailable(reason.to_owned()));
         }
-        let (token, body) = (encode_token(key), value.unwrap_or_default().into_bytes());
+
+        let token = encode_token(key);
+        let body = value.unwrap_or_default().into_bytes();
         let mut result = self
             .bucket
             .put(&token, body.clone(), Some(seen), None)
             .await?;
+
         if matches!(result, PutResult::Conflict) && seen == 0 {
             // A removed record has a tombstone, whose sequence the servers expect.
             if let Some((tombstone, _)) = self
@@ -117,9 +116,12 @@ impl Registry for NatsRegistry {
                 result = self.bucket.put(&token, body, Some(tombstone), None).await?;
             }
         }
+
         let PutResult::Done(revision) = result else {
             return Ok(None);
         };
+
+        // The caller reads its own write.
         self.wait("the change is stored, but not read", |view| {
             view.revision >= revision
         })

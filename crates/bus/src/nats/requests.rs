@@ -66,6 +66,7 @@ impl Requests {
                     client,
                 });
             }
+
             tracing::debug!(
                 subject = %message.subject,
                 "request without a subject for its response ignored"

@@ -49,6 +49,7 @@ impl StreamScan for NatsScan {
                         stored.sequence <= self.end
                             && self.since.is_none_or(|since| stored.published_at >= since)
                     });
+
                     let found: Vec<_> = found.map(|stored| stored.delivery(1)).collect();
                     if !found.is_empty() {
                         return Ok(found);

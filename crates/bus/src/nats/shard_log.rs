@@ -163,6 +163,7 @@ impl ShardLog {
         if let Some(after) = after {
             message = message.expected_last_subject_sequence(after);
         }
+
         let sent = async {
             self.connection
                 .jetstream
@@ -205,10 +206,13 @@ impl ShardLog {
         let Some((end, _)) = self.last().await? else {
             return Ok(());
         };
-        let (mut read, mut attempts) = (after, 0);
+
+        let mut read = after;
+        let mut attempts = 0;
         if self.read_singly(&mut read, end, visit).await?.is_break() {
             return Ok(());
         }
+
         while read < end {
             let before = read;
             match self.read_some(&mut read, end, visit).await {
@@ -219,6 +223,7 @@ impl ShardLog {
                     tracing::debug!(%error, subject = self.subject, "restarting the log reader");
                 }
             }
+            // A long log is read by many consumers; only attempts without progress count.
             attempts = if read > before { 0 } else { attempts + 1 };
         }
         Ok(())
@@ -236,6 +241,7 @@ impl ShardLog {
             if *read >= end {
                 break;
             }
+
             let next = self
                 .stream
                 .raw_message_builder()
@@ -247,6 +253,7 @@ impl ShardLog {
                 Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => break,
                 Err(error) => return Err(unavailable(error)),
             };
+
             *read = message.sequence;
             if visit(*read, message.payload).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -269,24 +276,30 @@ impl ShardLog {
             .create_consumer(reader)
             .await
             .map_err(unavailable)?;
+
         let batches = consumer
             .stream()
             .max_messages_per_batch(BATCH)
             .heartbeat(HEARTBEAT)
             .expires(EXPIRES);
         let mut messages = batches.messages().await.map_err(unavailable)?;
+
         let mut delivered = 0;
         while *read < end {
             let next = tokio::time::timeout(READ_TIMEOUT, messages.next()).await;
             let message = next.map_err(unavailable)?;
-            let ended = || ShardLogError::Unavailable("the consumer ended".to_owned());
-            let message = message.ok_or_else(ended)?.map_err(unavailable)?;
-            let skipped = || ShardLogError::Unavailable("a message was not delivered".to_owned());
-            let info = next_info(&message, &mut delivered).ok_or_else(skipped)?;
+            let message = message
+                .ok_or_else(|| ShardLogError::Unavailable("the consumer ended".to_owned()))?
+                .map_err(unavailable)?;
+            let info = next_info(&message, &mut delivered).ok_or_else(|| {
+                ShardLogError::Unavailable("a message was not delivered".to_owned())
+            })?;
+
             // A consumer on a lagging server starts at the end of that server.
             if info.stream_sequence <= *read {
                 continue;
             }
+
             *read = info.stream_sequence;
             if visit(*read, message.payload.clone()).is_break() {
                 return Ok(ControlFlow::Break(()));

@@ -76,10 +76,12 @@ impl SharedReader {
         let number = state.next_member;
         state.next_member += 1;
         let read_to = Arc::new(AtomicU64::new(config.after.sequence));
+
         let first = state.members.is_empty();
         let covered = filters
             .iter()
             .all(|filter| state.filters.iter().any(|wide| covers(wide, filter)));
+
         state.members.insert(
             number,
             MemberPosition {
@@ -87,6 +89,7 @@ impl SharedReader {
                 filters,
             },
         );
+
         if first || !covered {
             let after = if first {
                 config.after
@@ -98,12 +101,15 @@ impl SharedReader {
             state.window.reset(after);
             state.generation += 1;
         }
+
         let epoch = state.epoch;
         if !std::mem::replace(&mut state.running, true) {
             tokio::spawn(Arc::clone(self).run());
         }
+
         drop(state);
         self.progress.notify_one();
+
         SharedReaderMember {
             shared_reader: Arc::clone(self),
             number,
@@ -115,6 +121,7 @@ impl SharedReader {
     /// Reads while there are members.
     async fn run(self: Arc<Self>) {
         while let Some((generation, config)) = self.assignment() {
+            // Another generation has other filters or another start.
             let mut reading = StreamReader::start(config);
             while self.is_current(generation) {
                 if !self.may_go_on() {
@@ -135,8 +142,11 @@ impl SharedReader {
         let config = state.config.clone().filter(|_| !state.members.is_empty());
         state.running = config.is_some();
         let config = config?;
-        let (generation, after) = (state.generation, state.window.end());
+
+        let generation = state.generation;
+        let after = state.window.end();
         let filters = merge_overlapping(state.filters.iter().map(String::as_str));
+
         Some((
             generation,
             ReaderConfig {
@@ -161,6 +171,7 @@ impl SharedReader {
             .values()
             .map(|member| member.read_to.load(Ordering::Relaxed))
             .max();
+
         state
             .window
             .next_eviction()
@@ -172,6 +183,7 @@ impl SharedReader {
         if state.generation != generation {
             return;
         }
+
         match event {
             ReaderEvent::Messages { messages, .. } => {
                 for stored in messages {
@@ -185,6 +197,7 @@ impl SharedReader {
                 state.members.clear();
             }
         }
+
         drop(state);
         self.changes.send_modify(|count| *count += 1);
     }
@@ -219,6 +232,7 @@ impl SharedReaderState {
             .values()
             .flat_map(|member| member.filters.clone())
             .collect();
+
         all.sort();
         all.dedup();
         all

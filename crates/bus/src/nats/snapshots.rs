@@ -120,26 +120,27 @@ impl Snapshots {
     /// Returns the existing snapshots.
     pub async fn list(&self) -> Result<Vec<Snapshot>, ShardLogError> {
         let prefix = self.object("");
-        let named = |info: ObjectInfo| {
-            let name = info.name.strip_prefix(&prefix)?.to_owned();
-            (name != CLAIM).then_some(Snapshot {
-                name,
-                metadata: info.metadata.into_iter().collect(),
-                bytes: info.size as u64,
-            })
-        };
-        Ok(self
-            .objects()
-            .await?
-            .into_iter()
-            .filter_map(named)
-            .collect())
+        let mut snapshots = Vec::new();
+        for info in self.objects().await? {
+            let Some(name) = info.name.strip_prefix(&prefix) else {
+                continue;
+            };
+            if name != CLAIM {
+                snapshots.push(Snapshot {
+                    name: name.to_owned(),
+                    metadata: info.metadata.into_iter().collect(),
+                    bytes: info.size as u64,
+                });
+            }
+        }
+        Ok(snapshots)
     }
 
     /// Lists the objects without the client's `list`, which reads through a consumer. That consumer
     /// may be on a server that has just restarted and lags.
     async fn objects(&self) -> Result<Vec<ObjectInfo>, ShardLogError> {
-        let (mut objects, ours) = (Vec::new(), self.object(""));
+        let mut objects = Vec::new();
+        let ours = self.object("");
         for (subject, _) in self.subjects("M", ">").await? {
             let name = URL_SAFE
                 .decode(&subject)
@@ -148,6 +149,7 @@ impl Snapshots {
             let Some(name) = name.filter(|name| name.starts_with(&ours)) else {
                 continue;
             };
+
             match self.bucket.info(&name).await {
                 Ok(info) if !info.deleted => objects.push(info),
                 Ok(_) => {}
@@ -179,7 +181,7 @@ impl Snapshots {
             bytes: 0,
         };
         let id = self.object(CLAIM);
-        self.describe(self.described(&claim, &id, (0, 0), digest(Sha256::new())))
+        self.describe(self.described(&claim, &id, 0, 0, digest(Sha256::new())))
             .await
     }
 
@@ -190,6 +192,7 @@ impl Snapshots {
             self.object(&snapshot.name),
             Uuid::new_v4().simple()
         );
+
         let saved = self.write(snapshot, file, &id).await;
         if saved.is_err() {
             self.purge(&id).await.ok();
@@ -199,21 +202,27 @@ impl Snapshots {
 
     async fn write(&self, snapshot: &Snapshot, file: &Path, id: &str) -> Result<(), ShardLogError> {
         let mut file = File::open(file).await.map_err(unavailable)?;
-        let (mut hash, mut size, mut pieces) = (Sha256::new(), 0, 0);
+        let mut hash = Sha256::new();
+        let mut size = 0;
+        let mut pieces = 0;
         let mut in_flight: VecDeque<PublishAckFuture> = VecDeque::new();
         let subject = format!("$O.{SNAPSHOT_BUCKET}.C.{id}");
+
         loop {
             let piece = read_piece(&mut file).await.map_err(unavailable)?;
             if piece.is_empty() {
                 break;
             }
             hash.update(&piece);
-            (size, pieces) = (size + piece.len(), pieces + 1);
+            size += piece.len();
+            pieces += 1;
+
             if in_flight.len() == MAX_IN_FLIGHT_CHUNKS
                 && let Some(oldest) = in_flight.pop_front()
             {
                 oldest.await.map_err(unavailable)?;
             }
+
             let sent = self
                 .connection
                 .jetstream
@@ -221,9 +230,11 @@ impl Snapshots {
                 .await;
             in_flight.push_back(sent.map_err(unavailable)?);
         }
+
         for ack in in_flight {
             ack.await.map_err(unavailable)?;
         }
+
         // A later owner of the shard may have deleted the first chunks as remains of a crash.
         let stored: usize = self
             .subjects("C", id)
@@ -235,7 +246,9 @@ impl Snapshots {
             let text = format!("snapshot {} has {stored} chunks of {pieces}", snapshot.name);
             return Err(ShardLogError::Damaged(text));
         }
-        self.describe(self.described(snapshot, id, (size, pieces), digest(hash)))
+
+        // Only now: a snapshot is listed when all of it is stored.
+        self.describe(self.described(snapshot, id, size, pieces, digest(hash)))
             .await
     }
 
@@ -243,7 +256,8 @@ impl Snapshots {
         &self,
         snapshot: &Snapshot,
         id: &str,
-        (size, chunks): (usize, usize),
+        size: usize,
+        chunks: usize,
         digest: String,
     ) -> ObjectInfo {
         ObjectInfo {
@@ -269,6 +283,7 @@ impl Snapshots {
         let subject = format!("$O.{SNAPSHOT_BUCKET}.M.{}", URL_SAFE.encode(&info.name));
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Rollup", "sub");
+
         let body = serde_json::to_vec(&info).map_err(unavailable)?;
         let sent = self
             .connection
@@ -295,6 +310,7 @@ impl Snapshots {
                     }
                     _ => unavailable(error),
                 })?;
+
         let pieces: usize = self
             .subjects("C", &object.info.nuid)
             .await?
@@ -309,8 +325,11 @@ impl Snapshots {
             );
             return Err(ShardLogError::Damaged(text));
         }
+
         let mut file = File::create(file).await.map_err(unavailable)?;
-        let (expected, mut size, mut buffer) = (object.info.size, 0, vec![0; CHUNK_BYTES]);
+        let expected = object.info.size;
+        let mut size = 0;
+        let mut buffer = vec![0; CHUNK_BYTES];
         while size < expected {
             let read = tokio::time::timeout(READ_TIMEOUT, object.read(&mut buffer)).await;
             let read = read
@@ -321,13 +340,16 @@ impl Snapshots {
                     }
                     _ => unavailable(error),
                 })?;
+
             if read == 0 {
                 let text = format!("snapshot {name} has {size} bytes of {expected}");
                 return Err(ShardLogError::Damaged(text));
             }
+
             file.write_all(&buffer[..read]).await.map_err(unavailable)?;
             size += read;
         }
+
         file.sync_all().await.map_err(unavailable)
     }
 
@@ -337,6 +359,7 @@ impl Snapshots {
         let Ok(info) = self.bucket.info(&name).await else {
             return Ok(());
         };
+        // The metadata first: a crash in between leaves chunks that are deleted as orphans.
         self.bucket.delete(&name).await.map_err(unavailable)?;
         self.purge(&info.nuid).await
     }
@@ -351,7 +374,9 @@ impl Snapshots {
             .into_iter()
             .map(|info| info.nuid)
             .collect();
-        let (ours, before) = (self.object(""), self.object(before));
+
+        let ours = self.object("");
+        let before = self.object(before);
         for (id, _) in self.subjects("C", "*").await? {
             if id.starts_with(&ours) && id < before && !referenced.contains(&id) {
                 self.purge(&id).await?;
@@ -374,16 +399,16 @@ impl Snapshots {
             .get_stream_no_info(STREAM)
             .await
             .map_err(unavailable)?;
+
         let subjects = stream.info_with_subjects(format!("{prefix}{filter}")).await;
         let subjects = subjects.map_err(unavailable)?.try_collect::<Vec<_>>().await;
-        let without_prefix = |(subject, count): (String, usize)| {
-            Some((subject.strip_prefix(&prefix)?.to_owned(), count))
-        };
-        Ok(subjects
-            .map_err(unavailable)?
-            .into_iter()
-            .filter_map(without_prefix)
-            .collect())
+        let mut counts = Vec::new();
+        for (subject, count) in subjects.map_err(unavailable)? {
+            if let Some(rest) = subject.strip_prefix(&prefix) {
+                counts.push((rest.to_owned(), count));
+            }
+        }
+        Ok(counts)
     }
 
     async fn purge(&self, id: &str) -> Result<(), ShardLogError> {

@@ -41,17 +41,16 @@ impl NatsSource {
         member: SharedReaderMember,
         requested: ReaderConfig,
     ) -> Self {
-        let (changes, own, received) = (member.watch(), None, None);
-        let (may_join, has_started) = (false, false);
+        let changes = member.watch();
         let read_to = requested.after;
         Self {
             interest,
             member,
             changes,
-            own,
-            received,
-            may_join,
-            has_started,
+            own: None,
+            received: None,
+            may_join: false,
+            has_started: false,
             requested,
             read_to,
             serial: 0,
@@ -65,6 +64,7 @@ impl NatsSource {
             .at
             .filter(|_| self.read_to.sequence == sequence);
         let after = AckPosition { sequence, at };
+
         self.serial += 1;
         self.has_started = false;
         let name = format!("{}-{}", self.requested.name, self.serial);
@@ -91,6 +91,7 @@ impl NatsSource {
             ReaderEvent::CaughtUp(position) => (Vec::new(), position),
             ReaderEvent::Broken(reason) => return Err(Error::Unavailable(reason)),
         };
+
         messages.retain(|stored| self.interest.matches(&stored.message.subject));
         self.received = Some(ReadBatch { messages, read_to });
         Ok(())
@@ -106,6 +107,7 @@ impl NatsSource {
             .map_err(Error::Unavailable)?
         {
             CacheLookup::Hit(batch) => {
+                // The shared reader has the position: one reader is enough from here.
                 self.own = None;
                 Ok(Some(batch))
             }
@@ -130,6 +132,7 @@ impl Source for NatsSource {
         let batch = self
             .lookup(after)?
             .filter(|batch| batch.read_to.sequence > after);
+
         if let Some(batch) = &batch {
             self.member.advance(batch.read_to.sequence);
             self.read_to = batch.read_to;
@@ -138,10 +141,12 @@ impl Source for NatsSource {
     }
 
     async fn changed(&mut self, is_full: bool) -> Result<(), Error> {
+        // A full consumer reads nothing, so its own reader waits too.
         let Some(own) = self.own.as_mut().filter(|_| !is_full) else {
             drop(self.changes.changed().await);
             return Ok(());
         };
+
         tokio::select! {
             event = own.next() => self.receive(event)?,
             () = tokio::time::sleep(RECHECK_INTERVAL) => {

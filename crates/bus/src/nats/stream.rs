@@ -75,8 +75,10 @@ impl NatsStream {
             Ok(stream) => stream.cached_info().clone(),
             Err(error) => return Err(open_error(name, &error)),
         };
+
         let stream = connection.jetstream.get_stream_no_info(name).await;
         let stream = stream.map_err(|error| open_error(name, &error))?;
+
         let cursors = Cursors::open(stream.clone(), pod, connection.is_at_least(RESET)).await?;
         let opened = Arc::new(Self {
             connection: connection.clone(),
@@ -93,6 +95,7 @@ impl NatsStream {
             failures: Arc::default(),
             shared_reader: Arc::default(),
         });
+
         tokio::spawn(run_cursor_saver(Arc::downgrade(&opened)));
         Ok(opened)
     }
@@ -119,10 +122,13 @@ impl NatsStream {
         after: Option<StreamPosition>,
     ) -> Result<SubscriptionStart, Error> {
         let info = self.refresh_info().await?;
-        let (stream_id, state) = (identity(&info), &info.state);
+        let stream_id = identity(&info);
+        let first = info.state.first_sequence;
+        let last = info.state.last_sequence;
         let position =
             after.unwrap_or_else(|| StreamPosition::after(stream_id, self.cursors.cursor(name)));
-        let (first, last) = (state.first_sequence, state.last_sequence);
+
+        // The publish time of the message proves that the stream is the one of the checkpoint.
         let at = if position.at.is_some() && (first..=last).contains(&position.sequence) {
             self.raw.time_of(position.sequence).await?
         } else {
@@ -137,18 +143,21 @@ impl NatsStream {
                 at,
             },
         );
+
         if position.stream_id != stream_id && found.is_none() && position.sequence > 0 {
-            let (stream, checkpoint) = (&self.name, position.sequence);
             tracing::warn!(
-                stream,
+                stream = self.name,
                 subscription = name,
-                checkpoint,
+                checkpoint = position.sequence,
                 "stream was restored: it has another creation time and the message at the \
                  checkpoint; reading continues"
             );
         }
+
         // A subscription without its own checkpoint reads the available messages.
         let found = found.filter(|_| after.is_some_and(|position| position.sequence > 0));
+
+        // No message is skipped: a duplicate is detected by its id.
         let after = match start {
             StartPosition::After(sequence) => sequence,
             StartPosition::Since(None) => 0,
@@ -190,11 +199,13 @@ impl NatsStream {
             name: Some(name.clone()),
             ..temporary(Vec::new(), since(time)?, SAVE_EVERY)
         };
+
         let consumer = self
             .stream
             .create_consumer(config)
             .await
             .map_err(unavailable)?;
+
         // If this fails, the servers delete it after the inactivity limit.
         drop(self.stream.delete_consumer(&name).await);
         Ok(consumer.cached_info().delivered.stream_sequence)
@@ -233,14 +244,15 @@ fn lost_quorum(leader: Option<&str>, replicas: &[PeerInfo]) -> Option<String> {
     if leader.is_none() {
         return Some("no leader, because most of its servers do not respond".to_owned());
     }
-    let is_silent = |replica: &&PeerInfo| replica.offline || replica.active > MAX_SILENCE;
+
     let silent: Vec<&str> = replicas
         .iter()
-        .filter(is_silent)
+        .filter(|replica| replica.offline || replica.active > MAX_SILENCE)
         .map(|replica| replica.name.as_str())
         .collect();
     let all = replicas.len() + 1;
     let has_quorum = (all - silent.len()) * 2 > all;
+
     (!has_quorum).then(|| {
         format!(
             "no quorum, because {} of {all} servers do not respond: {}",
@@ -293,17 +305,20 @@ impl Bus for NatsStream {
             max_in_flight,
             ..
         } = subscription;
+
         let claim = self.cursors.acquire(&name, filters.clone())?;
         let start = self.start(&name, start_after).await?;
         claim
             .cursor
             .store(start.after, std::sync::atomic::Ordering::Relaxed);
+
         let after = AckPosition {
             sequence: start.after,
             at: start_after
                 .filter(|checkpoint| checkpoint.sequence == start.after && start.anomaly.is_none())
                 .and_then(|checkpoint| checkpoint.at),
         };
+
         let reader_config =
             |kind: &str, filters| self.reader_config(start.stream_id, kind, filters, after);
         let member = self
@@ -313,6 +328,7 @@ impl Bus for NatsStream {
             &encode_token(&name),
             merge_overlapping(filters.iter().map(String::as_str)),
         );
+
         let ack_handle = AckHandle::new(Arc::clone(&claim.cursor), max_in_flight, false, || {});
         let source = NatsSource::new(interest, member, own);
         Ok(Box::new(SourceConsumer::new(
@@ -327,6 +343,7 @@ impl Bus for NatsStream {
     ) -> Result<Box<dyn StreamScan>, Error> {
         SubjectMatcher::for_filters(&filters)?;
         let info = self.refresh_info().await?;
+
         let (after, since) = match start {
             ScanStart::Sequence(first) => (first.saturating_sub(1), None),
             ScanStart::Time(time) => (self.before(time).await?, Some(time)),
@@ -335,12 +352,14 @@ impl Bus for NatsStream {
             sequence: after,
             at: None,
         };
+
         let config = self.reader_config(
             identity(&info),
             &format!("past-{}", Uuid::new_v4().simple()),
             merge_overlapping(filters.iter().map(String::as_str)),
             after,
         );
+
         Ok(Box::new(NatsScan::start(
             config,
             since,

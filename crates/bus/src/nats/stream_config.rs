@@ -57,15 +57,15 @@ impl StreamSpec {
             age: None,
             bytes: None,
         };
-        let (commands, events, dead_letters, aggregates) = (nothing, nothing, nothing, None);
         let streams_config = StreamsConfig {
             replicas,
             duplicate_window,
-            commands,
-            events,
-            dead_letters,
-            aggregates,
+            commands: nothing,
+            events: nothing,
+            dead_letters: nothing,
+            aggregates: None,
         };
+
         let subjects: Vec<String> = subjects
             .iter()
             .map(|subject| (*subject).to_owned())
@@ -106,8 +106,10 @@ impl StreamSet {
             "Events of aggregates",
         );
         aggregate_events.is_external = streams_config.aggregates.is_none();
+
         let commands = subjects_of(&[SubjectKind::Effect, SubjectKind::Workflow]);
         let events = subjects_of(&[SubjectKind::EffectResult, SubjectKind::WorkflowEvent]);
+
         Self(vec![
             aggregate_events,
             plan(
@@ -149,9 +151,7 @@ fn subjects_of(kinds: &[SubjectKind]) -> Vec<String> {
         .collect()
 }
 
-/// Creates a stream with `Limits` retention, never `WorkQueue` or `Interest`. Consumers with their
-/// own checkpoint acknowledge nothing: `WorkQueue` rejects them, and `Interest` drops delivered
-/// messages before a consumer has them on disk.
+/// Creates a stream with `Limits` retention.
 fn plan(
     streams_config: &StreamsConfig,
     name: &str,
@@ -165,6 +165,9 @@ fn plan(
         name: name.to_owned(),
         description: Some(description.to_owned()),
         subjects: subjects.to_vec(),
+        // Never `WorkQueue` or `Interest`: consumers with their own checkpoint acknowledge nothing.
+        // `WorkQueue` rejects them, and `Interest` drops delivered messages before a consumer has
+        // them on disk.
         retention: RetentionPolicy::Limits,
         storage: StorageType::File,
         discard: DiscardPolicy::Old,

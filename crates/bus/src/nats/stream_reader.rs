@@ -154,6 +154,7 @@ impl ReaderTask {
                 RoundEnd::Uncertain => self.pass_suspect().await,
                 end => end,
             };
+
             match end {
                 RoundEnd::Dropped => return,
                 RoundEnd::Uncertain | RoundEnd::Failed => tokio::time::sleep(PAUSE).await,
@@ -163,6 +164,7 @@ impl ReaderTask {
                     return;
                 }
             }
+
             if self.sender.is_closed() {
                 return;
             }
@@ -172,12 +174,13 @@ impl ReaderTask {
     /// Reads until the current consumer ends.
     async fn round(&mut self) -> RoundEnd {
         self.rounds += 1;
-        let config = |attempt| self.config(attempt);
-        let created = create_on_leader(&self.reader_config.stream, config).await;
+        let created =
+            create_on_leader(&self.reader_config.stream, |attempt| self.config(attempt)).await;
         let (info, consumer) = match created {
             Ok(created) => created,
             Err(error) => return self.failed(&error),
         };
+
         let end = self.read_checked(&consumer, &info).await;
         // If this fails, the servers delete it after the inactivity limit.
         drop(
@@ -186,6 +189,7 @@ impl ReaderTask {
                 .delete_consumer(&consumer.cached_info().name)
                 .await,
         );
+
         end
     }
 
@@ -201,9 +205,11 @@ impl ReaderTask {
                 };
             }
         }
+
         if let Some(reason) = self.broken(info) {
             return RoundEnd::Broken(reason);
         }
+
         // After the consumer was created: it continues the stream that is checked here.
         match self.replaced().await {
             Ok(None) => {}
@@ -253,9 +259,11 @@ impl ReaderTask {
     /// Passes the message at which the connection ends repeatedly, if there is one.
     async fn pass_suspect(&mut self) -> RoundEnd {
         let after = self.last.sequence;
+        // One end is a usual disconnect.
         if !self.ends.record(after) {
             return RoundEnd::Uncertain;
         }
+
         match self.next_alone().await {
             Ok(None) => {
                 self.failure.clear();
@@ -270,6 +278,7 @@ impl ReaderTask {
                         "message cannot be read completely and is not applied"
                     );
                 }
+
                 let end = self.emit(vec![stored], UNKNOWN).await;
                 end.unwrap_or(RoundEnd::Uncertain)
             }
@@ -306,6 +315,7 @@ impl ReaderTask {
         if consumer.cached_info().num_pending == 0 && !self.level(info).await {
             return RoundEnd::Dropped;
         }
+
         let pull = consumer
             .stream()
             .max_messages_per_batch(PULL)
@@ -316,7 +326,9 @@ impl ReaderTask {
         let Ok(messages) = UnacknowledgedMessages::receive(&client, pull).await else {
             return RoundEnd::Uncertain;
         };
+
         let mut chunks = std::pin::pin!(messages.ready_chunks(CHUNK));
+
         let mut numbers = 0;
         loop {
             let chunk = tokio::select! {
@@ -328,6 +340,7 @@ impl ReaderTask {
                 Ok(None) => Some(RoundEnd::Uncertain),
                 Err(_) => self.idle(&consumer.cached_info().name, numbers).await,
             };
+
             if let Some(end) = end {
                 return end;
             }
@@ -341,13 +354,15 @@ impl ReaderTask {
         numbers: &mut u64,
     ) -> Option<RoundEnd> {
         let mut stored = Vec::with_capacity(chunk.len());
-        let (mut uncertain, mut pending) = (None, 0);
+        let mut uncertain = None;
+        let mut pending = 0;
         for message in chunk {
             let Some((message, after)) = follows(message, numbers) else {
                 uncertain = Some(RoundEnd::Uncertain);
                 break;
             };
             pending = after;
+
             // Messages that were already read are redelivered after a restart.
             if message.sequence > self.last.sequence {
                 stored.push(message);
@@ -364,6 +379,7 @@ impl ReaderTask {
             sequence: last.sequence,
             at: Some(last.published_at),
         };
+
         let event = ReaderEvent::Messages { messages, pending };
         let sent = self.sender.send(event).await;
         sent.is_err().then_some(RoundEnd::Dropped)
@@ -371,8 +387,10 @@ impl ReaderTask {
 
     /// Returns the anomaly if the stream is not the one that was read.
     fn broken(&self, info: &Info) -> Option<String> {
-        let (name, last) = (&self.reader_config.stream_name, self.last.sequence);
+        let name = &self.reader_config.stream_name;
+        let last = self.last.sequence;
         let state = &info.state;
+
         if identity(info) != self.reader_config.stream_id {
             return Some(format!("stream {name} was recreated"));
         }
@@ -382,6 +400,7 @@ impl ReaderTask {
                 state.last_sequence
             ));
         }
+
         (state.first_sequence > last + 1).then(|| {
             let first = state.first_sequence;
             format!(
@@ -400,9 +419,11 @@ impl ReaderTask {
         if let Some(reason) = self.broken(&info) {
             return Some(RoundEnd::Broken(reason));
         }
+
         let Ok(consumer) = self.reader_config.stream.consumer_info(consumer).await else {
             return Some(RoundEnd::Uncertain);
         };
+        // Only the leader knows the end of the stream.
         if !is_on_leader(&info, &consumer) {
             return Some(RoundEnd::Uncertain);
         }
@@ -410,22 +431,22 @@ impl ReaderTask {
         if consumer.delivered.consumer_sequence != numbers {
             return Some(RoundEnd::Uncertain);
         }
+
         let level = consumer.num_pending == 0;
         (level && !self.level(&info).await).then_some(RoundEnd::Dropped)
     }
 
     /// Reports that the reader has caught up; returns `false` if the receiver was dropped.
     async fn level(&mut self, info: &Info) -> bool {
-        let (sequence, at) = (
-            info.state.last_sequence,
-            timestamp(info.state.last_timestamp),
-        );
+        let sequence = info.state.last_sequence;
+        let at = timestamp(info.state.last_timestamp);
         if sequence > self.last.sequence {
             self.last = AckPosition {
                 sequence,
                 at: Some(at),
             };
         }
+
         self.failure.clear();
         self.sender
             .send(ReaderEvent::CaughtUp(self.last))
@@ -456,13 +477,12 @@ fn follows(
 ) -> Option<(StoredMessage, u64)> {
     let message = message.ok()?;
     let info = next_info(&message, numbers)?;
-    let (sequence, published_at, pending) = (
+
+    let pending = info.pending;
+    let stored = StoredMessage::new(
         info.stream_sequence,
         timestamp(info.published),
-        info.pending,
+        from_nats(message.message),
     );
-    Some((
-        StoredMessage::new(sequence, published_at, from_nats(message.message)),
-        pending,
-    ))
+    Some((stored, pending))
 }

@@ -71,6 +71,7 @@ impl futures::Stream for UnacknowledgedMessages {
             return Poll::Ready(message);
         }
 
+        // The client continues the consumer after a gap that nothing shows.
         while self.check.poll_tick(context).is_ready() {
             if self.statistics.connects.load(Ordering::Relaxed) != self.connects {
                 return Poll::Ready(None);
@@ -158,17 +159,20 @@ pub(super) async fn create_on_leader(
         if attempt == ATTEMPTS / 2 {
             tokio::time::sleep(PAUSE).await;
         }
+
         let info = stream.get_info().await.map_err(unavailable)?;
         let consumer = stream
             .create_consumer(config(attempt))
             .await
             .map_err(unavailable)?;
+
         if is_on_leader(&info, consumer.cached_info()) {
             return Ok((info, consumer));
         }
         // Without the permission to delete, there is no response; the servers delete it after the
         // inactivity limit.
-        let (stream, name) = (stream.clone(), consumer.cached_info().name.clone());
+        let stream = stream.clone();
+        let name = consumer.cached_info().name.clone();
         tokio::spawn(async move { drop(stream.delete_consumer(&name).await) });
     }
     Err(Error::Unavailable(

@@ -74,6 +74,7 @@ fn check(
             .enumerate()
             .find_map(|(index, token)| token_rule(index, token))
     });
+
     match broken {
         None => Ok(()),
         Some(reason) => Err(Error::InvalidSubject {
@@ -91,15 +92,18 @@ fn check_rule(subject: &str) -> Option<String> {
             subject.len()
         ));
     }
+
     if subject.starts_with('$') {
         return Some("subjects that start with $ are reserved for the bus".to_owned());
     }
+
     if let Some(invalid) = subject
         .chars()
         .find(|c| c.is_whitespace() || c.is_control())
     {
         return Some(format!("it contains {invalid:?}; encode it as %XX"));
     }
+
     subject
         .split('.')
         .any(str::is_empty)

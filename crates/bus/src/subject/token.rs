@@ -32,12 +32,15 @@ pub(crate) fn push_token(target: &mut String, text: &str) {
 
 /// Returns the length of the token of a text, in bytes.
 pub(crate) fn token_length(text: &str) -> usize {
-    let is_unchanged = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let length = text
-        .bytes()
-        .map(|byte| if is_unchanged(byte) { 1 } else { 3 })
-        .sum();
-    if text.is_empty() { EMPTY.len() } else { length }
+    if text.is_empty() {
+        return EMPTY.len();
+    }
+    let mut length = 0;
+    for byte in text.bytes() {
+        let is_unchanged = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        length += if is_unchanged { 1 } else { 3 };
+    }
+    length
 }
 
 /// Returns the text of a token. A foreign token with other unencoded characters is literal.
@@ -49,6 +52,7 @@ pub fn decode_token(token: &str) -> Result<Cow<'_, str>, String> {
     if token == EMPTY {
         return Ok(Cow::Borrowed(""));
     }
+
     for (offset, _) in token.match_indices('%') {
         let digits = token.as_bytes().get(offset + 1..offset + 3);
         if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
@@ -58,6 +62,7 @@ pub fn decode_token(token: &str) -> Result<Cow<'_, str>, String> {
             ));
         }
     }
+
     let decoded = percent_decode_str(token).decode_utf8();
     decoded.map_err(|_| format!("token {token:?} is not valid UTF-8 after decoding"))
 }

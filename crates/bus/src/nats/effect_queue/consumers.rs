@@ -83,6 +83,7 @@ pub(super) async fn open(
     let JobSubscription { effect, tenant, .. } = subscription;
     let shared = info(stream, &consumer_name(effect, None)).await?;
     let filters = shared.as_ref().map(|info| filters_of(&info.config));
+
     match select(subscription, filters.as_deref()) {
         Selection::Conflict(reason) => return Ok(Opened::Conflict(reason)),
         Selection::Shared => {}
@@ -108,6 +109,7 @@ pub(super) async fn open(
 /// it exists.
 fn select(subscription: &JobSubscription, shared: Option<&[String]>) -> Selection {
     let wanted = wanted_filters(subscription);
+
     let Some(shared) = shared else {
         return Selection::Own;
     };
@@ -117,6 +119,7 @@ fn select(subscription: &JobSubscription, shared: Option<&[String]>) -> Selectio
         served,
         ..
     } = subscription;
+
     let name = consumer_name(effect, None);
     if tenant.is_none() {
         return if is_complete(shared, &wanted) {
@@ -128,16 +131,23 @@ fn select(subscription: &JobSubscription, shared: Option<&[String]>) -> Selectio
             ))
         };
     }
-    let overlaps_wanted = |filter: &String| wanted.iter().any(|wanted| overlaps(filter, wanted));
-    if !shared.iter().any(overlaps_wanted) {
+
+    let is_overlapping = shared
+        .iter()
+        .any(|filter| wanted.iter().any(|wanted| overlaps(filter, wanted)));
+    if !is_overlapping {
         return Selection::Own;
     }
+
     let served: Vec<String> = served
         .iter()
         .flat_map(|tenant| filters_for(effect, Some(tenant)))
         .collect();
-    let is_served = |filter: &String| served.iter().any(|served| covers(served, filter));
-    if shared.iter().all(is_served) {
+
+    let is_served = shared
+        .iter()
+        .all(|filter| served.iter().any(|served| covers(served, filter)));
+    if is_served {
         Selection::Shared
     } else {
         Selection::Conflict(format!(
@@ -149,8 +159,9 @@ fn select(subscription: &JobSubscription, shared: Option<&[String]>) -> Selectio
 
 /// Returns whether these filters match everything that is wanted.
 pub(super) fn is_complete(filters: &[String], wanted: &[String]) -> bool {
-    let is_covered = |wanted: &String| filters.iter().any(|filter| covers(filter, wanted));
-    wanted.iter().all(is_covered)
+    wanted
+        .iter()
+        .all(|wanted| filters.iter().any(|filter| covers(filter, wanted)))
 }
 
 /// Returns the conflict of a subscription to all tenants with the consumers of single tenants.
@@ -165,10 +176,12 @@ async fn other_consumers(stream: &StreamHandle<()>, effect: &EffectName) -> Opti
             return None;
         }
     };
+
     let others: BTreeSet<_> = names
         .into_iter()
         .filter(|name| name.starts_with(&prefix))
         .collect();
+
     (!others.is_empty()).then(|| {
         format!(
             "this node executes the effect for all tenants, but consumers of single tenants exist: \
@@ -186,6 +199,7 @@ async fn opened(
         .get_consumer(&name)
         .await
         .map_err(|error| Error::Unavailable(format!("consumer {name}: {error}")))?;
+
     let found = consumer.cached_info().config.clone();
     Ok(Opened::Consumer(Box::new(OpenConsumer {
         consumer,
@@ -215,6 +229,7 @@ pub(super) fn difference(found: &Config, subscription: &JobSubscription) -> Opti
             wanted.max_ack_pending.to_string(),
         ),
     ];
+
     let differ: Vec<String> = settings
         .into_iter()
         .filter(|(_, found, wanted)| found != wanted)
@@ -253,10 +268,12 @@ pub(super) fn filters_for(effect: &EffectName, tenant: Option<&TenantId>) -> Vec
 /// Returns the filters of a consumer.
 pub(super) fn filters_of(config: &Config) -> Vec<String> {
     let single = Some(config.filter_subject.clone()).filter(|filter| !filter.is_empty());
+
     let filters: Vec<String> = single
         .into_iter()
         .chain(config.filter_subjects.iter().cloned())
         .collect();
+
     if filters.is_empty() {
         vec![">".to_owned()]
     } else {
@@ -286,6 +303,7 @@ pub(super) async fn backlog(stream: &StreamHandle<()>, name: &str) -> Result<Job
     let Some(info) = info(stream, name).await? else {
         return Err(Error::Unavailable(format!("there is no consumer {name}")));
     };
+
     let waiting = info.num_pending;
     let in_flight = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
     let oldest = if waiting == 0 && in_flight == 0 {
@@ -293,6 +311,7 @@ pub(super) async fn backlog(stream: &StreamHandle<()>, name: &str) -> Result<Job
     } else {
         oldest(stream, &info).await
     };
+
     Ok(JobBacklog {
         waiting,
         in_flight,

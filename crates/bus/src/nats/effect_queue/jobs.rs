@@ -83,6 +83,7 @@ impl NatsJobStream {
                 return Err(PAUSE);
             }
         };
+
         self.checked_at = Instant::now();
         let state = match &opened {
             Opened::Conflict(reason) => SubscriptionState::Conflict(reason.clone()),
@@ -91,6 +92,8 @@ impl NatsJobStream {
                 difference: open.difference.clone(),
             },
         };
+
+        // The consumers are compared every 30 seconds; only a change is logged.
         let is_new = *self.state.borrow() != state;
         if is_new {
             match &state {
@@ -110,6 +113,7 @@ impl NatsJobStream {
             }
             self.state.send_replace(state);
         }
+
         match opened {
             Opened::Consumer(open) => {
                 self.consumer = Some(*open);
@@ -136,6 +140,8 @@ impl NatsJobStream {
         self.retries.failed(|count| {
             tracing::warn!(error, %effect, failures = count, "job fetch failed; retrying");
         });
+
+        // The next request opens the consumer again: it may have been deleted.
         self.consumer = None;
         self.state.send_if_modified(|state| {
             let is_opening = matches!(state, SubscriptionState::Opening(_));
@@ -154,10 +160,12 @@ impl NatsJobStream {
         if self.consumer.is_none() {
             self.open().await?;
         }
+
         let open = self.consumer.as_ref().expect("it was opened before");
         let until = Instant::now() + EXPIRES + EXPIRY_GRACE;
         let ack_wait = open.ack_wait;
         let request = open.consumer.batch().max_messages(max).expires(EXPIRES);
+
         match request.messages().await {
             Ok(messages) => {
                 let effect = &self.subscription.effect;
@@ -197,6 +205,7 @@ impl NatsJobStream {
     async fn any(&mut self) -> Option<Job> {
         let batch = self.batch.as_mut()?;
         let next = batch.messages.next();
+
         let message = match tokio::time::timeout_at(batch.until, next).await.ok()?? {
             Ok(message) => message,
             Err(error) => {
@@ -204,14 +213,17 @@ impl NatsJobStream {
                     %error, effect = %self.subscription.effect,
                     "job fetch ended early"
                 );
+                // The consumer may be gone; it is opened again.
                 self.consumer = None;
                 return None;
             }
         };
+
         let (sequence, deliveries) = message
             .info()
             .map(|info| (info.stream_sequence, info.delivered))
             .ok()?;
+
         let ack_wait = batch.ack_wait;
         let (message, acker) = message.split();
         Some(Job {
@@ -231,6 +243,8 @@ impl NatsJobStream {
             Some(job) => jobs.push(job),
             None => self.batch = None,
         }
+
+        // Those that have arrived too, without waiting.
         while jobs.len() < max
             && let Some(Some(job)) = self.one().now_or_never()
         {

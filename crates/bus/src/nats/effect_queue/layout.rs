@@ -60,6 +60,7 @@ pub async fn arrange_consumers(
         .get_stream_no_info(WORKFLOW_COMMANDS)
         .await
         .map_err(unavailable)?;
+
     let mut differences = Vec::new();
     for (effect, found) in find(&stream).await? {
         let arrangement = Arrangement {
@@ -79,16 +80,19 @@ async fn find(stream: &StreamHandle<()>) -> Result<BTreeMap<EffectName, EffectCo
         .try_collect()
         .await
         .map_err(unavailable)?;
+
     let mut effects: BTreeMap<EffectName, EffectConsumers> = BTreeMap::new();
     for info in all {
         let Some(name) = info.name.strip_prefix(PREFIX) else {
             continue;
         };
+
         let token = name.split(TENANT).next().unwrap_or_default();
         let decoded = decode_token(token).ok();
         let Some(effect) = decoded.and_then(|name| EffectName::new(name.as_ref()).ok()) else {
             continue;
         };
+
         let has_tenant = name.contains(TENANT);
         let found = effects.entry(effect).or_default();
         if has_tenant {
@@ -117,6 +121,7 @@ impl Arrangement<'_> {
         if let Some(difference) = replaced {
             return Ok(vec![difference]);
         }
+
         let mut differences = Vec::new();
         for info in found.shared.iter().chain(&found.of_tenants) {
             differences.extend(self.update(info).await?);
@@ -130,9 +135,11 @@ impl Arrangement<'_> {
         let shared = found.shared.as_ref();
         let is_shared_complete =
             shared.is_some_and(|info| is_complete(&filters_of(&info.config), &wanted_filters));
+
         if found.of_tenants.is_empty() && is_shared_complete {
             return Ok(None);
         }
+
         let all: Vec<&Info> = shared.into_iter().chain(&found.of_tenants).collect();
         let difference = self.difference("the effect nodes execute it for all tenants", &all);
         if !self.may_replace(&difference) {
@@ -167,19 +174,27 @@ impl Arrangement<'_> {
             return Ok(None);
         };
         let filters = filters_of(&shared.config);
-        let own = |tenant: &TenantId| filters_for(&self.effect, Some(tenant));
-        let served_filters: Vec<String> = served.iter().flat_map(own).collect();
-        let is_served = |filter: &String| served_filters.iter().any(|own| covers(own, filter));
-        let is_used = |filter: &String| served_filters.iter().any(|own| overlaps(own, filter));
-        if filters.iter().all(is_served) || !filters.iter().any(is_used) {
+        let mut served_filters = Vec::new();
+        for tenant in served {
+            served_filters.extend(filters_for(&self.effect, Some(tenant)));
+        }
+        let is_served = filters
+            .iter()
+            .all(|filter| served_filters.iter().any(|own| covers(own, filter)));
+        let is_used = filters
+            .iter()
+            .any(|filter| served_filters.iter().any(|own| overlaps(own, filter)));
+        if is_served || !is_used {
             return Ok(None);
         }
+
         let difference = self.difference("the effect nodes execute it for a list", &[shared]);
         if !self.may_replace(&difference) {
             return Ok(Some(difference));
         }
 
         let floor = ack_floor(&[shared]);
+        // The successors exist before the consumer is deleted: no command is left without one.
         for tenant in self.successors(&filters, served) {
             let name = consumer_name(&self.effect, Some(&tenant));
             if !found.of_tenants.iter().any(|info| info.name == name) {
@@ -198,6 +213,7 @@ impl Arrangement<'_> {
             own.iter()
                 .any(|own| filters.iter().any(|filter| covers(filter, own)))
         };
+
         let named = filters
             .iter()
             .filter(|filter| !filter.starts_with(ALL_TENANTS))
@@ -212,6 +228,7 @@ impl Arrangement<'_> {
         let Some(found) = difference(&info.config, &self.subscription(None)) else {
             return Ok(None);
         };
+
         if self.change {
             let wanted = wanted(&self.subscription(None));
             let config = Config {
@@ -232,16 +249,21 @@ impl Arrangement<'_> {
 
     /// Describes the replacement of consumers. It is rejected while workers use one of them.
     fn difference(&self, expected: &str, found: &[&Info]) -> StreamDiff {
-        let describe = |info: &&Info| format!("{} {:?}", info.name, filters_of(&info.config));
-        let consumers: Vec<String> = found.iter().map(describe).collect();
+        let consumers: Vec<String> = found
+            .iter()
+            .map(|info| format!("{} {:?}", info.name, filters_of(&info.config)))
+            .collect();
+
         let jobs: usize = found.iter().map(|info| info.num_ack_pending).sum();
         let requests: usize = found.iter().map(|info| info.num_waiting).sum();
+
         let rejected = (jobs > 0 || requests > 0).then(|| {
             format!(
                 "workers use them ({jobs} jobs in flight, {requests} requests); stop all effect \
                  nodes, wait 5 seconds and repeat the command"
             )
         });
+
         StreamDiff {
             stream: WORKFLOW_COMMANDS.to_owned(),
             field: format!(
