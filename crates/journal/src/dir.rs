@@ -49,9 +49,11 @@ impl JournalDir {
 
     /// Opens all segments, oldest first.
     pub(crate) fn segments(&self) -> Result<Vec<Segment>> {
-        let open =
-            |(first, path): (u64, PathBuf)| Segment::open(&path, first, self.options.identity);
-        segment_files(&self.path)?.into_iter().map(open).collect()
+        let mut segments = Vec::new();
+        for (first, path) in segment_files(&self.path)? {
+            segments.push(Segment::open(&path, first, self.options.identity)?);
+        }
+        Ok(segments)
     }
 
     /// Removes incomplete files, and keeps the spares that have the right size.
@@ -59,6 +61,7 @@ impl JournalDir {
         for path in files(&self.path, "new")? {
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         }
+
         for path in files(&self.path, "spare")? {
             let length = fs::metadata(&path)
                 .map_err(Error::io("measure", &path))?
@@ -85,12 +88,15 @@ impl JournalDir {
             .spares
             .last()
             .filter(|_| capacity == self.options.segment_size());
+
         let made = match spare {
             Some(spare) => self.recycle(spare.clone(), first),
             None => self.allocate(first, capacity),
         };
         let (path, file, seed) = made?;
+
         let target = self.path.join(format!("{first:020}.seg"));
+        // Only now: every `.seg` file has a complete header.
         fs::rename(&path, &target).map_err(Error::io("rename", &path))?;
         self.spares.retain(|spare| *spare != path);
         self.sync()?;
@@ -135,10 +141,12 @@ impl JournalDir {
             &path,
         );
         let file = file.map_err(Error::write("create", &path, capacity))?;
+
         let allocated = self
             .disk
             .allocate(&file, capacity)
             .map_err(Error::write("allocate", &path, capacity));
+
         match allocated.and_then(|()| self.write_header(&file, &path, first)) {
             Ok(seed) => Ok((path, file, seed)),
             Err(error) => {
@@ -158,6 +166,7 @@ impl JournalDir {
         self.disk
             .write_at(file, &header, 0)
             .map_err(Error::write("write", path, size))?;
+
         self.disk
             .sync(file)
             .map_err(Error::write("sync", path, size))?;
@@ -230,15 +239,17 @@ pub fn has_segments(path: &Path) -> Result<bool> {
 /// # Errors
 /// [`Error::Io`].
 pub fn move_aside(path: &Path) -> Result<Option<PathBuf>> {
-    let aside = |n: u32| {
+    let mut number = 1;
+    let free = loop {
         let mut name = path.as_os_str().to_owned();
-        name.push(format!("-aside-{n}"));
-        PathBuf::from(name)
+        name.push(format!("-aside-{number}"));
+        let candidate = PathBuf::from(name);
+        if !candidate.exists() {
+            break candidate;
+        }
+        number += 1;
     };
-    let free = (1..u32::MAX)
-        .map(aside)
-        .find(|path| !path.exists())
-        .expect("an unused number exists");
+
     match fs::rename(path, &free) {
         Ok(()) => Ok(Some(free)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -281,6 +292,7 @@ fn lock(path: PathBuf) -> Result<File> {
         .truncate(false)
         .open(&path)
         .map_err(Error::write("create", &path, 0))?;
+
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::Locked { path }),

@@ -73,22 +73,25 @@ pub(crate) fn encode_segment_header(first: u64, identity: &[u8; 16]) -> ([u8; 72
     (bytes, seed)
 }
 
-/// Decodes a segment header. The version is checked before the checksum, which a newer format may
-/// store elsewhere.
+/// Decodes a segment header.
 pub(crate) fn decode_segment_header(bytes: &[u8; 64]) -> Result<SegmentHeader, HeaderError> {
     if bytes[..8] != MAGIC {
         return Err(HeaderError::Damaged("it does not start like a segment"));
     }
+
+    // Before the checksum, which a newer format may store elsewhere.
     let version = u16::from_le_bytes(array(bytes, 8));
     if version > VERSION {
         return Err(HeaderError::NewerFormat(version));
     }
+
     let seed = u32::from_le_bytes(array(bytes, CRC_AT));
     if version == 0 || seed != crc32fast::hash(&bytes[..CRC_AT]) {
         return Err(HeaderError::Damaged(
             "the checksum of the segment header does not match",
         ));
     }
+
     Ok(SegmentHeader {
         first: u64::from_le_bytes(array(bytes, 16)),
         identity: array(bytes, 24),
@@ -143,10 +146,13 @@ pub(crate) fn encode_record(
     for part in parts {
         buffer.extend_from_slice(part);
     }
+
     let length = u32::try_from(buffer.len()).expect("the payload was checked against the limit");
     buffer[..4].copy_from_slice(&length.to_le_bytes());
     buffer[8..16].copy_from_slice(&sequence.to_le_bytes());
     buffer[16..24].copy_from_slice(&durable.to_le_bytes());
+
+    // Last: it covers the other fields.
     let crc = checksum(seed, buffer);
     buffer[4..8].copy_from_slice(&crc.to_le_bytes());
     buffer.resize(

@@ -62,10 +62,14 @@ impl JournalInner {
             .syncing
             .lock()
             .expect("no thread panics while it holds this lock");
+
         self.check_not_poisoned()?;
+
+        // Another thread has synced the records of this call.
         if self.synced() >= requested {
             return Ok(self.synced());
         }
+
         let reached = self.written();
         let segment = self.active();
         // Records up to `reached` are in this segment or in one that was synced before this one was
@@ -75,6 +79,7 @@ impl JournalInner {
                 .sync(&segment.file)
                 .map_err(Error::poison(&segment.path)),
         )?;
+
         self.synced.store(reached, Ordering::Release);
         Ok(reached)
     }

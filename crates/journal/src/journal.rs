@@ -63,21 +63,26 @@ impl Journal {
         options: Options,
         disk: Arc<dyn Disk>,
     ) -> Result<(Self, RecoveryReport)> {
-        let (first, expected) = (options.first_sequence.max(1), options.expected_last);
+        let first = options.first_sequence.max(1);
+        let expected = options.expected_last;
         let lost_end = |last| Error::LostEnd {
             path: dir.as_ref().to_owned(),
             last,
             expected,
         };
+
         if expected > 0 && !dir.as_ref().is_dir() {
             return Err(lost_end(0));
         }
+
         let mut journal_dir = JournalDir::open(dir.as_ref(), options, Arc::clone(&disk))?;
         let mut segments = journal_dir.segments()?;
         let mut report = recovery::scan_segments(&segments)?;
         if report.last_sequence < expected {
             return Err(lost_end(report.last_sequence));
         }
+
+        // Only now: an error before changes nothing on the disk.
         journal_dir.remove_stale_files()?;
         if let Some(last) = segments.last() {
             recovery::repair_tail(last, report.torn_bytes > 0, disk.as_ref())?;
@@ -86,8 +91,10 @@ impl Journal {
             journal_dir.sync()?;
         } else {
             segments.push(journal_dir.create(first, 0)?);
-            (report.first_sequence, report.last_sequence) = (first, first - 1);
+            report.first_sequence = first;
+            report.last_sequence = first - 1;
         }
+
         report.segments = segments.len();
         let log = Arc::new(JournalInner::new(
             disk,
@@ -96,6 +103,7 @@ impl Journal {
         ));
         let active = log.active();
         let next = report.last_sequence + 1;
+
         Ok((
             Self {
                 log,
@@ -116,6 +124,7 @@ impl Journal {
     /// later append may succeed; [`Error::Poisoned`].
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<u64> {
         self.log.check_not_poisoned()?;
+
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
         if bytes > MAX_PAYLOAD_BYTES {
             return Err(Error::TooLarge {
@@ -123,10 +132,12 @@ impl Journal {
                 limit: MAX_PAYLOAD_BYTES,
             });
         }
+
         let needed_bytes = format::encoded_len(bytes);
         if self.active.tail() + needed_bytes > self.active.capacity {
             self.roll(needed_bytes)?;
         }
+
         encode_record(
             &mut self.buffer,
             self.active.seed,
@@ -135,6 +146,8 @@ impl Journal {
             parts,
         );
         self.write()?;
+
+        // Readers see the record only when it is complete.
         self.active
             .extend(self.next, needed_bytes - TERMINATOR_BYTES as u64);
         self.log.publish(self.next);
@@ -210,6 +223,7 @@ impl Journal {
     fn roll(&mut self, needed_bytes: u64) -> Result<()> {
         // Recovery requires this: all records in older segments are durable.
         self.log.sync()?;
+
         let created = self
             .dir
             .create(self.next, needed_bytes)
@@ -225,6 +239,7 @@ impl Journal {
                 },
                 other => other,
             });
+
         self.active = Arc::new(self.log.poison(created)?);
         self.log.push(Arc::clone(&self.active));
         Ok(())
@@ -232,13 +247,16 @@ impl Journal {
 
     /// Writes the encoded record at the tail, or reverts the write completely.
     fn write(&mut self) -> Result<()> {
-        let (segment, disk) = (&self.active, self.log.disk());
+        let segment = &self.active;
+        let disk = self.log.disk();
         let written = disk.write_at(&segment.file, &self.buffer, segment.tail());
         let size = self.buffer.len() as u64;
+
         if self.buffer.capacity() > RETAINED_BUFFER_BYTES {
             self.buffer = Vec::new();
         }
         let Err(error) = written else { return Ok(()) };
+
         // The record may be complete on disk and would reappear at the next opening.
         let erased = disk.write_at(&segment.file, &ZEROS[..TERMINATOR_BYTES], segment.tail());
         self.log

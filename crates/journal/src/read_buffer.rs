@@ -43,20 +43,25 @@ impl ReadBuffer {
         if rest < TERMINATOR_BYTES as u64 {
             return Ok(ScanResult::End);
         }
+
         let unit = self.view(file, offset, ALIGNMENT, limit)?;
         if unit.iter().all(|byte| *byte == 0) {
             return Ok(ScanResult::End);
         }
+
         if rest < RECORD_HEADER_BYTES as u64 {
             return Ok(ScanResult::Invalid("the segment ends inside a record"));
         }
+
         let header = RecordHeader::decode(&array(
             self.view(file, offset, RECORD_HEADER_BYTES, limit)?,
             0,
         ));
+
         if header.length < RECORD_HEADER_BYTES || header.length as u64 > rest {
             return Ok(ScanResult::Invalid("the record length is invalid"));
         }
+
         if checksum(seed, self.view(file, offset, header.length, limit)?) != header.crc {
             return Ok(ScanResult::Invalid("the record checksum does not match"));
         }
@@ -79,6 +84,7 @@ impl ReadBuffer {
                 (limit - offset).min(CHUNK_BYTES.max(count as u64)),
             )?;
         }
+
         let at = usize::try_from(offset - self.start).expect("the offset is in the buffer");
         Ok(&self.bytes[at..at + count])
     }
@@ -90,7 +96,8 @@ impl ReadBuffer {
             self.bytes.resize(count, 0);
         }
         file.read_exact_at(&mut self.bytes[..count], offset)?;
-        (self.start, self.length) = (offset, count);
+        self.start = offset;
+        self.length = count;
         Ok(())
     }
 }

@@ -127,11 +127,13 @@ impl Cursor {
         if self.next > last.min(self.log.written()) {
             return Ok(None);
         }
+
         let header = self.advance()?;
         let position = self
             .position
             .as_ref()
             .expect("the cursor has just advanced to this position");
+
         let start = position.offset - header.footprint();
         let bytes = self.window.view(
             &position.segment.file,
@@ -140,6 +142,7 @@ impl Cursor {
             position.offset,
         );
         let bytes = bytes.map_err(Error::io("read", &position.segment.path))?;
+
         Ok(Some(Record {
             sequence: header.sequence,
             payload: &bytes[RECORD_HEADER_BYTES..],
@@ -155,6 +158,7 @@ impl Cursor {
         {
             self.locate()?;
         }
+
         let position = self.position.as_mut().expect("the position was located");
         let header = step(&self.log, &mut self.window, position, self.next)?;
         self.next += 1;
@@ -167,6 +171,7 @@ impl Cursor {
         let (mut sequence, offset) = segment.index_lookup(self.next);
         let mut position = ReadPosition { segment, offset };
         self.window = ReadBuffer::default();
+
         while sequence < self.next {
             step(&self.log, &mut self.window, &mut position, sequence)?;
             sequence += 1;
@@ -194,6 +199,8 @@ fn step(
         ScanResult::End => "a record is missing",
         ScanResult::Invalid(reason) => reason,
     };
+
+    // The file of a dropped segment may already contain another one.
     if segment.is_retired() {
         return Err(Error::Truncated {
             requested: sequence,

@@ -48,6 +48,7 @@ pub(crate) fn scan_segments(segments: &[Segment]) -> Result<RecoveryReport> {
         segments: segments.len(),
         torn_bytes: 0,
     };
+
     for (index, segment) in segments.iter().enumerate() {
         let end = walk(segment, segments.get(index + 1).map(|next| next.first))?;
         if index + 1 == segments.len() {
@@ -55,6 +56,7 @@ pub(crate) fn scan_segments(segments: &[Segment]) -> Result<RecoveryReport> {
         }
         report.last_sequence = end.next - 1;
     }
+
     report.records = report.last_sequence + 1 - first_sequence;
     Ok(report)
 }
@@ -87,6 +89,8 @@ pub(crate) fn repair_tail(segment: &Segment, torn: bool, disk: &dyn Disk) -> Res
         segment.capacity.min(tail + TERMINATOR_BYTES as u64),
         disk,
     )?;
+
+    // So that no new record connects to a complete one after the cut.
     if torn {
         write_zeros(disk, &segment.file, tail, segment.capacity).map_err(Error::write(
             "write",
@@ -94,6 +98,7 @@ pub(crate) fn repair_tail(segment: &Segment, torn: bool, disk: &dyn Disk) -> Res
             segment.capacity - tail,
         ))?;
     }
+
     disk.sync(&segment.file)
         .map_err(Error::poison(&segment.path))
 }
@@ -156,6 +161,7 @@ fn torn_bytes(segment: &Segment, end: &SegmentEnd) -> Result<u64> {
         ScanResult::Invalid(_) => tail + remnant(segment, end.next)?,
         _ => tail,
     };
+
     let mut buffer = ReadBuffer::default();
     search(segment, end.next, |offset| {
         let ScanResult::Record(header) = record_at(&mut buffer, segment, offset)? else {
@@ -167,6 +173,7 @@ fn torn_bytes(segment: &Segment, end: &SegmentEnd) -> Result<u64> {
         torn_to = torn_to.max(offset + header.footprint());
         Ok(())
     })?;
+
     Ok(torn_to - tail)
 }
 
@@ -177,7 +184,9 @@ fn search(
     mut visit: impl FnMut(u64) -> Result<()>,
 ) -> Result<()> {
     let mut window = ReadBuffer::default();
-    let (tail, header_bytes) = (segment.tail(), RECORD_HEADER_BYTES as u64);
+    let tail = segment.tail();
+    let header_bytes = RECORD_HEADER_BYTES as u64;
+
     let mut offset = tail + header_bytes;
     while offset + header_bytes <= segment.capacity {
         let count = PIECE_BYTES.min(segment.capacity - offset);
@@ -194,6 +203,7 @@ fn search(
                 }
             }
         }
+
         if count < PIECE_BYTES {
             break;
         }
@@ -209,6 +219,7 @@ fn remnant(segment: &Segment, expected: u64) -> Result<u64> {
     if rest < RECORD_HEADER_BYTES as u64 {
         return Ok(rest);
     }
+
     let mut window = ReadBuffer::default();
     let header = bytes_at(
         &mut window,
@@ -217,11 +228,13 @@ fn remnant(segment: &Segment, expected: u64) -> Result<u64> {
         RECORD_HEADER_BYTES as u64,
     )?;
     let header = RecordHeader::decode(&array(header, 0));
+
     let claimed = if header.sequence == expected {
         header.footprint()
     } else {
         0
     };
+
     Ok(claimed.clamp(ALIGNMENT as u64, rest))
 }
 
@@ -231,13 +244,16 @@ fn doubtful_from(segment: &Segment) -> Result<u64> {
     let mut window = ReadBuffer::default();
     let (mut sequence, mut offset) = segment.index_lookup(u64::MAX);
     let mut durable = segment.first - 1;
+
     while offset < segment.tail() {
         let ScanResult::Record(header) = record_at(&mut window, segment, offset)? else {
             break;
         };
-        (sequence, durable) = (header.sequence, header.durable);
+        sequence = header.sequence;
+        durable = header.durable;
         offset += header.footprint();
     }
+
     if durable >= sequence {
         Ok(segment.tail())
     } else {
@@ -250,6 +266,7 @@ fn rewrite(segment: &Segment, from: u64, to: u64, disk: &dyn Disk) -> Result<()>
     let mut offset = from;
     while offset < to {
         let count = (to - offset).min(PIECE_BYTES);
+
         let bytes = &mut piece[..usize::try_from(count).expect("a piece length fits in usize")];
         segment
             .file

@@ -63,6 +63,7 @@ impl Segment {
             .write(true)
             .open(path)
             .map_err(Error::io("open", path))?;
+
         let (segment, found) = Self::read(path, file, first)?;
         if found == identity {
             Ok(segment)
@@ -93,6 +94,7 @@ impl Segment {
                 "it is shorter than a segment header",
             ));
         }
+
         let mut bytes = [0; 64];
         file.read_exact_at(&mut bytes, 0)
             .map_err(Error::io("read", path))?;
@@ -104,6 +106,7 @@ impl Segment {
             },
             HeaderError::Damaged(reason) => Error::corrupt(path, 0, reason),
         })?;
+
         if header.first != first {
             return Err(Error::corrupt(
                 path,
@@ -111,6 +114,7 @@ impl Segment {
                 "its name and its header state different first sequences",
             ));
         }
+
         Ok((
             Self::new(path.to_owned(), file, first, header.seed, capacity),
             header.identity,
@@ -129,13 +133,16 @@ impl Segment {
             .index
             .lock()
             .expect("no thread panics while it holds this lock");
+
         if entries
             .last()
             .is_none_or(|entry| offset - entry.offset >= INDEX_INTERVAL_BYTES)
         {
             entries.push(IndexEntry { sequence, offset });
         }
+
         drop(entries);
+        // Last: readers that see the tail find the record.
         self.tail.store(offset + footprint, Ordering::Release);
     }
 
@@ -145,6 +152,7 @@ impl Segment {
             .index
             .lock()
             .expect("no thread panics while it holds this lock");
+
         let after = entries.partition_point(|entry| entry.sequence <= sequence);
         let entry = entries[after.saturating_sub(1)];
         (entry.sequence, entry.offset)
