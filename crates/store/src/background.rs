@@ -41,6 +41,7 @@ impl Background {
             threads: Vec::new(),
             snapshots: None,
         };
+
         let io_error = Error::io("start a thread for", path);
         let flusher = Arc::clone(shared);
         background
@@ -48,8 +49,10 @@ impl Background {
                 flush::maintenance_loop(&flusher, &wake);
             })
             .map_err(&io_error)?;
+
         if let Durability::Interval(interval) = durability {
-            let (shared, disk) = (Arc::clone(shared), Arc::clone(disk));
+            let shared = Arc::clone(shared);
+            let disk = Arc::clone(disk);
             background
                 .spawn("orlog-sync", move |wake| {
                     sync(&shared, &disk, interval, &wake);
@@ -83,14 +86,14 @@ impl Background {
         dir: &Path,
     ) -> Result<(), Error> {
         let (waker, wake) = sync_channel(1);
-        let (shared, meter) = (Arc::clone(shared), Arc::clone(meter));
-        let (replication, path) = (replication.clone(), dir.to_owned());
-        let run = move || snapshot::run(&shared, &meter, &replication, &path, &wake);
-        let io_error = Error::io("start a thread for", dir);
+        let shared = Arc::clone(shared);
+        let meter = Arc::clone(meter);
+        let replication = replication.clone();
+        let path = dir.to_owned();
         Builder::new()
             .name("orlog-snapshot".to_owned())
-            .spawn(run)
-            .map_err(io_error)?;
+            .spawn(move || snapshot::run(&shared, &meter, &replication, &path, &wake))
+            .map_err(Error::io("start a thread for", dir))?;
         self.snapshots = Some(waker);
         Ok(())
     }

@@ -35,13 +35,17 @@ impl Shared {
         let (frozen, disk) =
             self.read(|tables| Ok((tables.immutable().cloned(), Arc::clone(tables.disk()))))?;
         let Some(frozen) = frozen else { return Ok(()) };
+
         let start = Instant::now();
+        // Without the lock of the tables: reads and commits continue.
         disk.flush(&frozen)?;
         let position = frozen.state().position;
         drop(frozen);
+
         let flushed = self.change(|tables| Ok(tables.drop_immutable()))?;
         self.flushes.record(start.elapsed());
         disk.tables().release_memory(self.resident_bytes);
+        // Outside the lock: a large memtable takes a while to free.
         drop(flushed);
         disk.truncate(position)
     }
@@ -77,6 +81,7 @@ impl Shared {
                 };
                 disk.change_indexes(next, &changes).map(|()| true)
             });
+
         drop(one_at_a_time);
         self.record_failure(changed)
     }
@@ -127,24 +132,23 @@ impl Shared {
     /// Flushes the immutable memtable, and the active one if it is old enough. Returns the time of
     /// the next check.
     pub(crate) fn run_maintenance(&self) -> Result<Option<Instant>, Error> {
-        let due = |tables: &MergedTables| {
-            tables
-                .active()
-                .created_at()
-                .map(|born| born + self.memtable_max_age)
-        };
         self.flush()?;
-        if self
-            .read(|tables| Ok(due(tables)))?
-            .is_some_and(|due| due <= Instant::now())
-        {
+        let due = self.read(|tables| Ok(self.flush_due(tables)))?;
+        if due.is_some_and(|due| due <= Instant::now()) {
             self.freeze()?;
             self.flush()?;
         }
+
         if self.advance_indexes()? {
             return Ok(Some(Instant::now()));
         }
-        self.read(|tables| Ok(due(tables)))
+        self.read(|tables| Ok(self.flush_due(tables)))
+    }
+
+    /// Returns the time at which the active memtable is old enough to be flushed.
+    fn flush_due(&self, tables: &MergedTables) -> Option<Instant> {
+        let created = tables.active().created_at()?;
+        Some(created + self.memtable_max_age)
     }
 }
 
@@ -157,9 +161,11 @@ pub(crate) fn maintenance_loop(shared: &Arc<Shared>, wake: &std::sync::mpsc::Rec
         let pause = at.map_or(shared.memtable_max_age, |at: Instant| {
             at.saturating_duration_since(Instant::now())
         });
+
         if wake.recv_timeout(pause.min(MAX_PAUSE)) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
+
         at = match shared.run_maintenance() {
             Ok(at) => {
                 failure = LoggedFailure::default();
@@ -188,9 +194,11 @@ impl LoggedFailure {
 
     /// Returns whether a failure must be logged: it is another one, or the last record is old.
     fn is_due(&mut self, failure: &str, now: Instant) -> bool {
-        let is_recent =
-            |(last, at): &(String, Instant)| last == failure && now < *at + Self::REPEAT;
-        let is_due = !self.0.as_ref().is_some_and(is_recent);
+        let is_recent = self
+            .0
+            .as_ref()
+            .is_some_and(|(last, at)| last == failure && now < *at + Self::REPEAT);
+        let is_due = !is_recent;
         if is_due {
             self.0 = Some((failure.to_owned(), now));
         }

@@ -72,10 +72,13 @@ impl Mdbx {
             Database::open_with_options(path, options(max_bytes)).map_err(mdbx_error("open"))?;
         prefer_full_pages(&db).map_err(mdbx_error("configure"))?;
         let format = format(&db, format_key).map_err(mdbx_error("read"))?;
+
+        // Before anything is changed: a newer release may own the directory.
         admit(format.as_deref())?;
         if let Some(row) = &format {
             verified(path, Table::Meta, format_key, row)?;
         }
+
         let tables = handles(&db).map_err(mdbx_error("open the tables of"))?;
         Ok(Self {
             tables,
@@ -93,7 +96,8 @@ impl Mdbx {
         table: Table,
         memtable: &Memtable,
     ) -> libmdbx::Result<()> {
-        let (mut cursor, mut sealed) = (txn.cursor(self.handle(table))?, Vec::new());
+        let mut cursor = txn.cursor(self.handle(table))?;
+        let mut sealed = Vec::new();
         for (key, row) in memtable.table(table) {
             count(Operation::TableWrite);
             match row {
@@ -116,7 +120,8 @@ impl Mdbx {
         txn: &Transaction<'_, RW, NoWriteMap>,
         changes: &IndexChanges,
     ) -> libmdbx::Result<()> {
-        let (mut cursor, mut sealed) = (txn.cursor(self.handle(Table::Index))?, Vec::new());
+        let mut cursor = txn.cursor(self.handle(Table::Index))?;
+        let mut sealed = Vec::new();
         for (key, is_put) in changes {
             count(Operation::TableWrite);
             if *is_put {
@@ -194,17 +199,20 @@ impl Tables for Mdbx {
         let mut cursor = txn
             .cursor(self.handle(table))
             .map_err(|error| self.mdbx_error("read", error))?;
+
         for row in cursor.iter_from::<Cow<'_, [u8]>, Cow<'_, [u8]>>(from) {
             let (key, value) = row.map_err(|error| self.mdbx_error("read", error))?;
             if end.is_some_and(|end| *key >= *end) {
                 break;
             }
+
             let value = match self.verified(table, &key, &value) {
                 Ok(value) => value,
                 Err(_) if access == RowAccess::Keys => checksum::unverified(&value),
                 Err(_) if table.skips_damaged_rows() => continue,
                 Err(error) => return Err(error),
             };
+
             if visit(&key, value)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -228,6 +236,7 @@ impl Tables for Mdbx {
             txn.commit()
         };
         let nothing_committed = write().map_err(|error| self.mdbx_error("write", error))?;
+
         if nothing_committed {
             let source = io::Error::other("the transaction was not committed");
             return Err(Error::Io {
@@ -268,15 +277,17 @@ impl Tables for Mdbx {
     }
 
     fn bytes(&self) -> (u64, u64) {
-        let sizes =
-            |info: libmdbx::Info| (info.geometry().current_size(), info.geometry().max_size());
-        self.db.info().map_or((0, 0), sizes)
+        self.db.info().map_or((0, 0), |info| {
+            let geometry = info.geometry();
+            (geometry.current_size(), geometry.max_size())
+        })
     }
 
     /// Scans the free list, which is short.
     fn pages(&self) -> Result<PageStats, Error> {
         let pages = || {
-            let (info, stat) = (self.db.info()?, self.db.stat()?);
+            let info = self.db.info()?;
+            let stat = self.db.stat()?;
             let all = info.geometry().current_size() / u64::from(stat.page_size()).max(1);
             let used = (info.last_pgno() as u64 + 1).saturating_sub(self.db.freelist()? as u64);
             Ok(PageStats {
@@ -342,6 +353,7 @@ pub(crate) fn verified<'a>(
 fn options(max_bytes: u64) -> DatabaseOptions {
     let size = |bytes: u64| isize::try_from(bytes).ok();
     let step = (max_bytes / 16).clamp(64 << 10, 64 << 20);
+
     DatabaseOptions {
         max_tables: Some(MAX_TABLES),
         max_readers: Some(MAX_READERS),
@@ -410,6 +422,7 @@ fn handles(db: &Database<NoWriteMap>) -> libmdbx::Result<Vec<libmdbx::Table<'sta
     for table in Table::ALL {
         txn.prime_for_permaopen(txn.create_table(Some(table.name()), TableFlags::empty())?);
     }
+
     let (_, tables) = txn.commit_and_rebind_open_dbs()?;
     // SAFETY: a handle is a number that the environment resolves. `Mdbx` owns both, and lends a
     // handle no longer than itself.

@@ -100,12 +100,16 @@ impl Memtable {
         now: Instant,
     ) -> Result<(), Error> {
         let (mut store_state, mut ops) = record::read(at.position, record)?;
+        // Not in the record: they are counted from its operations.
         store_state.by_kind = self.store_state.by_kind;
+
         while let Some(op) = ops.next()? {
             self.count(op, &mut store_state);
             self.change(op, record);
         }
-        (self.store_state, self.last_entry) = (store_state, at.last_entry);
+
+        self.store_state = store_state;
+        self.last_entry = at.last_entry;
         self.record_bytes += record.len();
         self.born.get_or_insert(now);
         Ok(())

@@ -144,12 +144,9 @@ impl MergedTables {
     }
 
     fn in_memory(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<'_>> {
-        let frozen = || {
-            self.frozen
-                .as_ref()
-                .and_then(|frozen| frozen.get(table, key))
-        };
-        self.active.get(table, key).or_else(frozen)
+        self.active
+            .get(table, key)
+            .or_else(|| self.frozen.as_ref()?.get(table, key))
     }
 
     /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks. See
@@ -161,7 +158,7 @@ impl MergedTables {
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
-        self.scan_rows((table, RowAccess::Values), from, end, visit)
+        self.scan_rows(table, RowAccess::Values, from, end, visit)
     }
 
     /// Passes the rows as [`MergedTables::scan`], including damaged rows.
@@ -172,7 +169,7 @@ impl MergedTables {
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
-        self.scan_rows((table, RowAccess::Keys), from, end, visit)
+        self.scan_rows(table, RowAccess::Keys, from, end, visit)
     }
 
     /// Passes the rows of the memtables as [`MergedTables::scan`], without those on disk.
@@ -213,7 +210,8 @@ impl MergedTables {
 
     fn scan_rows(
         &self,
-        (table, access): (Table, RowAccess),
+        table: Table,
+        access: RowAccess,
         from: &[u8],
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
@@ -223,6 +221,7 @@ impl MergedTables {
             .disk
             .tables()
             .scan((table, access), from, end, &mut |key, value| {
+                // The rows of the memtables that sort before the row on disk.
                 while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
                     if let Some(row) = row
                         && visit(above, row)?.is_break()
@@ -236,9 +235,11 @@ impl MergedTables {
                     None => visit(key, value),
                 }
             })?;
+
         if flow.is_break() {
             return Ok(());
         }
+
         for (key, row) in merged {
             if let Some(row) = row
                 && visit(key, row)?.is_break()
@@ -275,6 +276,7 @@ where
         if order == Ordering::Equal {
             self.lower.next();
         }
+
         if order == Ordering::Greater {
             self.lower.next()
         } else {

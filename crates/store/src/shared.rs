@@ -157,14 +157,17 @@ impl Shared {
     /// Returns the result; records a failure that leaves the content of the disk unknown.
     pub(crate) fn record_failure<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         let Err(error) = result else { return result };
+
         if error.is_recoverable() {
             return Err(error);
         }
+
         let block = match error {
             Error::Poisoned { cause } => WriteBlock::Poisoned(cause),
             Error::Fenced { reason, epoch } => WriteBlock::Fenced(reason, epoch),
             other => WriteBlock::Poisoned(other.to_string()),
         };
+
         let error = block.error();
         lock(&self.poison).get_or_insert(block);
         Err(error)
@@ -180,12 +183,15 @@ impl Shared {
 
     /// Releases the disk; readers return [`Error::Closed`] from now on.
     pub(crate) fn close(&self) {
-        let (one_at_a_time, not_copied) = (lock(&self.flushing), lock(&self.copying));
+        // Neither a flush nor a copy may use the tables while they are released.
+        let flushing = lock(&self.flushing);
+        let copying = lock(&self.copying);
         let position = self.durable_position();
         *lock(&self.closed_at) = position;
+
         let closed = self.exclusive().take();
         drop(closed);
-        drop((one_at_a_time, not_copied));
+        drop((flushing, copying));
     }
 
     /// Records the progress of the purge of dedupe keys.
@@ -196,6 +202,7 @@ impl Shared {
         } else {
             0
         };
+
         self.dedupe_backlog.store(backlog, Ordering::Relaxed);
         self.is_purging.store(is_purging, Ordering::Relaxed);
     }
@@ -212,6 +219,7 @@ impl Shared {
         *self.exclusive() = Some(tables);
         *lock(&self.poison) = None;
         *lock(&self.flush_failure) = None;
+
         self.position.send_replace(position);
     }
 
@@ -234,6 +242,7 @@ impl Shared {
                 .collect(),
             ..Stats::default()
         };
+
         // A closed store has no further statistics. The disk stays inside the lock, so that closing
         // releases it.
         self.read(|tables| fill(&mut stats, tables)).ok();

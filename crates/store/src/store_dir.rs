@@ -81,18 +81,20 @@ impl StoreDir {
                 reason: reason.to_owned(),
             });
         }
+
         let journal = presence::open_journal(
             dir,
             options,
             (about.identity, about.store_state.position),
             device,
         )?;
-        let (syncer, log) = (journal.syncer(), journal.reader());
-        let journal = Some(LocalJournal {
+
+        let journal = LocalJournal {
+            syncer: journal.syncer(),
+            log: journal.reader(),
             journal: Mutex::new(journal),
-            syncer,
-            log,
-        });
+        };
+        let journal = Some(journal);
         Self::new(tables, journal, about, options)
     }
 
@@ -207,6 +209,7 @@ impl StoreDir {
         let Some(local) = &self.journal else {
             return Ok(());
         };
+
         let written = local.journal().append(&[record])?;
         assert_eq!(
             written, position,
@@ -223,6 +226,7 @@ impl StoreDir {
         if local.log.last_synced() == local.log.last_written() {
             return Ok(false);
         }
+
         local.syncer.sync()?;
         Ok(true)
     }
@@ -231,6 +235,7 @@ impl StoreDir {
     pub(crate) fn flush(&self, memtable: &Memtable) -> Result<(), Error> {
         // The journal first: tables that are ahead of it could not be continued.
         self.sync()?;
+
         let store_state = encoded(memtable.state());
         let position = RecordPosition {
             position: memtable.state().position,
@@ -245,6 +250,7 @@ impl StoreDir {
                 .as_ref()
                 .map(|location| (LOG_POSITION_KEY, location.as_slice())),
         );
+
         let changes = self
             .indexes()
             .changes(&*self.tables, memtable, self.variables)?;
@@ -256,6 +262,7 @@ impl StoreDir {
                 .iter()
                 .map(|(key, row)| (key.as_slice(), row.as_slice())),
         );
+
         self.tables.write(Some(memtable), &changes, &meta)?;
 
         drop(current);
@@ -305,12 +312,12 @@ impl StoreDir {
     pub(crate) fn copy_journal(&self, dir: &Path, after: u64, last: u64) -> Result<(), Error> {
         let mut options = orlog_journal::Options::new(self.identity());
         // Small segments and no spares, because allocated space is copied and moved too.
-        (
-            options.first_sequence,
-            options.segment_bytes,
-            options.spare_segments,
-        ) = (after + 1, COPIED_SEGMENT_BYTES, 0);
+        options.first_sequence = after + 1;
+        options.segment_bytes = COPIED_SEGMENT_BYTES;
+        options.spare_segments = 0;
+
         let (mut copy, _) = Journal::open(made(dir)?, options)?;
+
         if let Some(local) = &self.journal {
             let mut cursor = local.log.read_from(after + 1)?;
             while let Some(record) = cursor.read_up_to(last)? {
@@ -451,13 +458,15 @@ impl StoreMetadata {
 
     fn read(tables: &dyn Tables, options: &Options, format: u32) -> Result<Self, Error> {
         if format == UPGRADED_FORMAT {
-            let (format, indexes) = (FORMAT.to_be_bytes(), encoded(&Indexes::older_store()));
+            let format = FORMAT.to_be_bytes();
+            let indexes = encoded(&Indexes::older_store());
             tables.write(
                 None,
                 &Vec::new(),
                 &[(FORMAT_KEY, &format), (INDEXES_KEY, &indexes)],
             )?;
         }
+
         let window = Duration::from_millis(row(tables, WINDOW_KEY)?);
         if window.as_millis() != options.dedupe_window.as_millis() {
             tracing::warn!(
@@ -466,21 +475,18 @@ impl StoreMetadata {
                 "store.dedupe_window differs from the stored value; using the stored value",
             );
         }
+
         let location = tables.row(Table::Meta, LOG_POSITION_KEY, |bytes| {
             value::decode(Table::Meta, bytes)
         })?;
-        let (identity, store_state, location) = (
-            row(tables, IDENTITY_KEY)?,
-            row(tables, STATE_KEY)?,
-            location.transpose()?,
-        );
-        let indexes = row(tables, INDEXES_KEY)?;
+        let location = location.transpose()?;
+
         Ok(Self {
-            identity,
-            store_state,
+            identity: row(tables, IDENTITY_KEY)?,
+            store_state: row(tables, STATE_KEY)?,
             window,
             location,
-            indexes,
+            indexes: row(tables, INDEXES_KEY)?,
         })
     }
 }
@@ -492,13 +498,12 @@ fn encoded(value: &impl serde::Serialize) -> Vec<u8> {
 }
 
 fn row<T: serde::de::DeserializeOwned>(tables: &dyn Tables, key: &[u8]) -> Result<T, Error> {
-    let missing = || Error::Corrupt {
-        location: "the table meta".to_owned(),
-        reason: format!("the row {} is missing", String::from_utf8_lossy(key)),
-    };
     tables
         .row(Table::Meta, key, |bytes| value::decode(Table::Meta, bytes))?
-        .ok_or_else(missing)?
+        .ok_or_else(|| Error::Corrupt {
+            location: "the table meta".to_owned(),
+            reason: format!("the row {} is missing", String::from_utf8_lossy(key)),
+        })?
 }
 
 /// Returns sixteen bytes that no other store has. It is the only random value in a store, and no

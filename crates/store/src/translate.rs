@@ -70,19 +70,45 @@ pub(crate) struct Translation {
     pub(crate) purged: usize,
 }
 
-/// Writes the row operations of a group, and those of its share of a purge, into `record`, and the
-/// outbox sequences of its work items into `work`. Changes nothing else.
+/// State of the store that a translation reads.
+pub(crate) struct TranslationSource<'a> {
+    pub(crate) tables: &'a MergedTables,
+    pub(crate) keys: &'a KeyEncoder,
+    pub(crate) feeding: FeedWriter,
+}
+
+/// Buffers that a translation fills. The writer uses them again for each group.
+pub(crate) struct TranslationOutput<'a> {
+    pub(crate) record: &'a mut RecordWriter,
+    /// Outbox sequences of the work items of the group.
+    pub(crate) work: &'a mut Vec<u64>,
+    pub(crate) counts: &'a mut CountChanges,
+}
+
+/// Writes the row operations of a group, and those of its share of a purge, into the record.
+/// Changes nothing else.
 pub(crate) fn translate(
     group: &[Change],
     now: Timestamp,
-    (tables, keys, feeding): (&MergedTables, &KeyEncoder, FeedWriter),
-    (record, work, counts): (&mut RecordWriter, &mut Vec<u64>, &mut CountChanges),
+    source: TranslationSource<'_>,
+    output: TranslationOutput<'_>,
     purge: Option<DedupePurge>,
 ) -> Result<Translation, Error> {
+    let TranslationSource {
+        tables,
+        keys,
+        feeding,
+    } = source;
+    let TranslationOutput {
+        record,
+        work,
+        counts,
+    } = output;
     let mut store_state = *tables.state();
     store_state.position += 1;
     store_state.latest = store_state.latest.max(now);
     let bucket = keys.bucket(store_state.latest);
+
     record.clear();
     work.clear();
     counts.clear();
@@ -99,6 +125,7 @@ pub(crate) fn translate(
         purge,
         counts,
     };
+
     for change in group {
         translation.change(change)?;
         let bytes = translation.record.bytes().len();
@@ -109,12 +136,18 @@ pub(crate) fn translate(
             });
         }
     }
-    let is_purge = |change: &Change| matches!(change, Change::PurgeDedupe { .. });
-    let share = if group.is_empty() || group.iter().any(is_purge) {
+
+    // An empty group, or a request to purge, has time for a whole batch; other groups delete more
+    // keys than they add.
+    let requests_purge = group
+        .iter()
+        .any(|change| matches!(change, Change::PurgeDedupe { .. }));
+    let share = if group.is_empty() || requests_purge {
         PURGE_BATCH
     } else {
         PURGED_PER_CHANGE * group.len()
     };
+
     let ChangeTranslator {
         store_state,
         record,
@@ -123,6 +156,7 @@ pub(crate) fn translate(
         counts,
         ..
     } = translation;
+
     counts.write(tables, record)?;
     let (purged, purge) = purge.map_or(Ok((0, None)), |purge| purge.run(tables, record, share))?;
     feeding.write_group((tables, &store_state), trimmed, record)?;
@@ -201,6 +235,7 @@ impl<'a> ChangeTranslator<'a> {
                 &row,
             )?;
         }
+
         if let Some(history) = &commit.history {
             self.put(
                 Table::History,
@@ -208,33 +243,36 @@ impl<'a> ChangeTranslator<'a> {
                 history,
             )?;
         }
+
         if let Some(version) = commit.forgets {
             self.record
                 .delete(Table::History, &keys::history(&row, version))?;
         }
-        commit
-            .dedupe_key
-            .into_iter()
-            .try_for_each(|id| self.put_dedupe_key(&row, id))?;
-        commit
-            .work
-            .iter()
-            .try_for_each(|item| self.add_work(item))?;
-        commit.tasks.iter().try_for_each(|entry| self.task(entry))?;
+
+        for id in commit.dedupe_key {
+            self.put_dedupe_key(&row, id)?;
+        }
+        for item in &commit.work {
+            self.add_work(item)?;
+        }
+        for entry in &commit.tasks {
+            self.task(entry)?;
+        }
         self.timers(commit, &row)?;
         self.inputs(commit, &row)?;
-        commit
-            .settles
-            .iter()
-            .try_for_each(|outbox_key| self.complete(outbox_key))?;
+        for outbox_key in &commit.settles {
+            self.complete(outbox_key)?;
+        }
+
         let Some(dead_letter) = &commit.dead_letter else {
             return Ok(());
         };
-        if let DeadLetterOriginal::Input(input) = &dead_letter.original {
-            input
-                .dedupe_key()
-                .into_iter()
-                .try_for_each(|id| self.delete_dedupe_key(&row, id))?;
+
+        // The key was stored when the input was buffered; without it, the input can be redriven.
+        if let DeadLetterOriginal::Input(input) = &dead_letter.original
+            && let Some(id) = input.dedupe_key()
+        {
+            self.delete_dedupe_key(&row, id)?;
         }
         self.dead_letter(dead_letter)
     }
@@ -279,6 +317,7 @@ impl<'a> ChangeTranslator<'a> {
             stored => stored?,
         };
         self.counts.note(key, stored.as_ref(), Some(instance));
+
         for timer in stored.iter().flat_map(|instance| &instance.timers) {
             self.record
                 .delete(Table::Timer, &keys::timer(&row, &row_of(timer)))?;
@@ -288,6 +327,7 @@ impl<'a> ChangeTranslator<'a> {
             let row = keys::timer(&row, &row_of(timer));
             self.put_empty(KeyPresence::Unknown, Table::Timer, &row)?;
         }
+
         let before = stored.as_ref().map(StatusSnapshot::from_instance);
         self.attention(
             before,
@@ -295,29 +335,28 @@ impl<'a> ChangeTranslator<'a> {
             instance.updated_at,
             &row,
         )?;
+
         self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
         // Spilled inputs were not applied yet.
         self.delete_range(Table::BufferedInput, &self.keys.buffered_inputs(key))?;
+
         self.put(Table::Instance, &row, instance)?;
         for record in history {
             self.put(Table::History, &keys::history(&row, record.version), record)?;
         }
-        replacement
-            .dedupe_keys
-            .iter()
-            .try_for_each(|id| self.put_dedupe_key(&row, *id))?;
-        replacement
-            .removed_work
-            .iter()
-            .try_for_each(|outbox_key| self.complete(outbox_key))?;
-        replacement
-            .tasks
-            .iter()
-            .try_for_each(|entry| self.task(entry))?;
-        replacement
-            .work
-            .iter()
-            .try_for_each(|item| self.add_work(item))
+        for id in &replacement.dedupe_keys {
+            self.put_dedupe_key(&row, *id)?;
+        }
+        for outbox_key in &replacement.removed_work {
+            self.complete(outbox_key)?;
+        }
+        for entry in &replacement.tasks {
+            self.task(entry)?;
+        }
+        for item in &replacement.work {
+            self.add_work(item)?;
+        }
+        Ok(())
     }
 
     fn delete_range(&mut self, table: Table, range: &KeyRange) -> Result<(), Error> {
@@ -346,6 +385,7 @@ impl<'a> ChangeTranslator<'a> {
     fn task(&mut self, TaskUpdate { row, event }: &TaskUpdate) -> Result<(), Error> {
         let key = self.keys.task(&row.instance, row.task.id);
         self.put(Table::Task, &key, row)?;
+
         let key = self
             .keys
             .task_event(&row.instance, row.task.id, self.next_sequence());
@@ -370,7 +410,9 @@ impl<'a> ChangeTranslator<'a> {
             self.record
                 .delete(Table::BufferedInput, &keys::history(row, *number))?;
         }
-        let (buffer, spill) = (commit.buffer.as_deref(), commit.spill.as_deref());
+
+        let buffer = commit.buffer.as_deref();
+        let spill = commit.spill.as_deref();
         for (input, first) in [(buffer, 0), (spill, keys::FIRST_SPILLED)] {
             let Some(input) = input else { continue };
             let number = first + self.next_sequence();
@@ -384,6 +426,7 @@ impl<'a> ChangeTranslator<'a> {
             destination: item.destination(),
             sequence: self.next_sequence(),
         };
+
         self.store_state.outbox_depth += 1;
         count(Operation::WorkItemEncode);
         self.work.push(outbox_key.sequence);
@@ -398,6 +441,7 @@ impl<'a> ChangeTranslator<'a> {
         {
             return Ok(());
         }
+
         self.record.delete(Table::Outbox, &row)?;
         self.store_state.outbox_depth = self.store_state.outbox_depth.saturating_sub(1);
         self.completed.insert(outbox_key.sequence);
@@ -433,6 +477,7 @@ impl<'a> ChangeTranslator<'a> {
     fn dead_letter(&mut self, dead_letter: &DeadLetter) -> Result<(), Error> {
         let row = keys::dead_letter(&dead_letter.tenant, dead_letter.id);
         self.put(Table::DeadLetter, &row, dead_letter)?;
+
         let row = keys::dead_letter_outbox(self.next_sequence());
         self.insert(Table::DeadLetterOutbox, &row, dead_letter)
     }
@@ -445,6 +490,7 @@ impl<'a> ChangeTranslator<'a> {
         self.delete_range(Table::BufferedInput, &KeyRange::of_prefix(row.clone()))?;
         self.delete_range(Table::JobLog, &KeyRange::of_prefix(row.clone()))?;
         self.delete_range(Table::JobClaim, &KeyRange::of_prefix(row.clone()))?;
+
         self.record.delete(Table::Attention, &row)?;
         self.uncounted()?;
         self.record.delete(Table::Instance, &row)
@@ -456,14 +502,20 @@ impl<'a> ChangeTranslator<'a> {
     }
 
     fn trim_feed(&mut self, before: Timestamp, retained_commits: u64) -> Result<(), Error> {
-        let (record, trimmed, mut remaining) = (&mut *self.record, &mut self.trimmed, TRIM_BATCH);
-        let (is_feed_enabled, last) = (self.feeding.writer_id.is_some(), self.store_state.position);
+        let record = &mut *self.record;
+        let trimmed = &mut self.trimmed;
+        let mut remaining = TRIM_BATCH;
+        let is_feed_enabled = self.feeding.writer_id.is_some();
+        let last = self.store_state.position;
+
         self.tables
             .scan_keys(Table::Feed, &[], None, &mut |key, row| {
                 let (offset, at) = write::read_offset(key, row)?;
-                let is_expired =
-                    |at| write::is_expired(&offset, at, (before, retained_commits, last));
-                if remaining == 0 || is_feed_enabled && !at.is_none_or(is_expired) {
+                let is_expired = at.is_none_or(|at| {
+                    write::is_expired(&offset, at, (before, retained_commits, last))
+                });
+                // Without a feed, all of it is deleted.
+                if remaining == 0 || is_feed_enabled && !is_expired {
                     return Ok(ControlFlow::Break(()));
                 }
                 remaining -= 1;

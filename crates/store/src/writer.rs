@@ -21,7 +21,7 @@ use crate::replication::metrics::LogMetrics;
 use crate::replication::open::ReplicationOptions;
 use crate::shared::Shared;
 use crate::store_dir::StoreDir;
-use crate::translate::{DedupePurge, Translation, translate};
+use crate::translate::{DedupePurge, Translation, TranslationOutput, TranslationSource, translate};
 
 /// Single writer of a store. Drop closes the store: its readers return [`Error::Closed`].
 #[derive(Debug)]
@@ -134,23 +134,17 @@ pub fn open_in_memory(options: Options) -> (Writer, Reader) {
 
 impl Writer {
     fn new(shared: Arc<Shared>, home: Option<StoreHome>) -> (Self, Reader) {
-        let (feeding, reader) = (
-            FeedWriter::new(shared.feed_enabled),
-            Reader::new(Arc::clone(&shared)),
-        );
-        let (record, work, counts) = (RecordWriter::default(), Vec::new(), CountChanges::default());
-        (
-            Self {
-                shared,
-                record,
-                work,
-                counts,
-                feeding,
-                purge: None,
-                home,
-            },
-            reader,
-        )
+        let reader = Reader::new(Arc::clone(&shared));
+        let writer = Self {
+            feeding: FeedWriter::new(shared.feed_enabled),
+            shared,
+            record: RecordWriter::default(),
+            work: Vec::new(),
+            counts: CountChanges::default(),
+            purge: None,
+            home,
+        };
+        (writer, reader)
     }
 
     /// Commits a group atomically at the time `now`, from which dedupe keys expire. On return every
@@ -171,30 +165,45 @@ impl Writer {
     pub fn commit(&mut self, group: &[Change], now: Timestamp) -> Result<u64, Error> {
         self.shared.check_writable()?;
         let frozen = self.shared.wait_for_memtable_space()?;
+
         let shared = &self.shared;
-        let (output, feeding) = (
-            (&mut self.record, &mut self.work, &mut self.counts),
-            self.feeding,
-        );
-        let (purge, was_purging) = (self.purge.clone(), self.purge.is_some());
+        let was_purging = self.purge.is_some();
+        let purge = self.purge.clone();
+        let feeding = self.feeding;
+        let output = TranslationOutput {
+            record: &mut self.record,
+            work: &mut self.work,
+            counts: &mut self.counts,
+        };
         let Translation {
             store_state,
             purge,
             purged,
-        } = shared
-            .read(|tables| translate(group, now, (tables, &shared.keys, feeding), output, purge))?;
+        } = shared.read(|tables| {
+            let source = TranslationSource {
+                tables,
+                keys: &shared.keys,
+                feeding,
+            };
+            translate(group, now, source, output, purge)
+        })?;
+
         let record = Bytes::copy_from_slice(self.record.finish(&store_state));
+        // Durable first: readers see only what a restart finds again.
         let at = match &mut self.home {
             Some(home) => {
                 shared.record_failure(home.write(shared, store_state.position, &record))?
             }
             None => RecordPosition::position(store_state.position),
         };
+
         let position = self.show(at, &record, frozen)?;
+        // Only after the commit: a group that was not committed deletes no key.
         self.purge = purge;
         if was_purging || purged > 0 {
             self.shared.record_purge(purged, self.purge.is_some());
         }
+
         Ok(position)
     }
 
@@ -230,9 +239,12 @@ impl Writer {
 
     fn show(&mut self, at: RecordPosition, record: &Bytes, frozen: bool) -> Result<u64, Error> {
         let published = self.shared.publish(at, record);
+
         self.shared.record_failure(published)?;
         self.feeding.is_meta_current = true;
         self.record.shrink();
+
+        // The flusher is woken for a new immutable memtable only.
         if frozen | self.shared.freeze_if_full()? {
             self.wake_flusher();
         }
@@ -303,9 +315,12 @@ impl Writer {
         let Some(home) = &mut self.home else {
             return Ok(());
         };
+
+        // The directory is locked until its files are closed.
         home.open = None;
         self.purge = None;
         self.shared.close();
+
         let (tables, replica) = home.open(self.shared.meter.as_ref())?;
         let disk = Arc::clone(tables.disk());
         self.shared.reopen(tables);
@@ -364,6 +379,7 @@ impl StoreHome {
         if let (DurableSource::Log(replication), Some(meter)) = (&self.source, &shared.meter) {
             background.save_snapshots(shared, meter, replication, &self.dir)?;
         }
+
         self.open = Some(OpenStore {
             disk,
             background,
@@ -381,10 +397,12 @@ impl StoreHome {
         record: &Bytes,
     ) -> Result<RecordPosition, Error> {
         let OpenStore { disk, replica, .. } = self.open.as_mut().ok_or(Error::Closed)?;
+
         if let Some(replica) = replica {
             return replica.append(position, record.clone());
         }
         disk.append(position, record)?;
+
         if self.options.durability == Durability::Sync {
             shared.sync(disk)?;
         }
