@@ -1,8 +1,10 @@
-//! Contexts, actors and peers: who may do what in a tenant, and the keys of actors and of other nodes.
+//! Contexts, actors and peers: who may do what in a tenant, and the keys of actors and of other
+//! nodes.
 //!
-//! They are records of a registry that is equal on all nodes ([`orlog_bus::registry`]). Every node holds all of them in
-//! memory, so that it can decide about each request without I/O. `crates/api/src/server/admission.rs` is the only place that applies
-//! the lists of a context to a caller.
+//! They are records of a registry that is equal on all nodes ([`orlog_bus::registry`]). Every node
+//! holds all of them in memory, so that it can decide about each request without I/O.
+//! `crates/api/src/server/admission.rs` is the only place that applies the lists of a context to a
+//! caller.
 
 mod actor;
 pub mod change;

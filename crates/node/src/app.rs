@@ -59,7 +59,8 @@ use slot_owner::Routing;
 pub use overrides::AppOverrides;
 pub use slot_owner::SlotOwner;
 
-/// Time to store the lines of jobs at the stop. A store without free space, or without its log, does not respond.
+/// Time to store the lines of jobs at the stop. A store without free space, or without its log,
+/// does not respond.
 const LINES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running node: its parts, and the services that use them.
@@ -344,14 +345,14 @@ impl App {
         parts.diagnose(last_sequence)
     }
 
-    /// Waits for the deployment, migration or replay that is in progress, and prevents the next one until the
-    /// guard is dropped.
+    /// Waits for the deployment, migration or replay that is in progress, and prevents the next one
+    /// until the guard is dropped.
     pub async fn lock_definitions(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.locks.deploying.lock().await
     }
 
-    /// Rejects new work and waits until no work is in flight, up to the configured timeout. Returns `false`
-    /// if work is still in flight; it continues at the next start.
+    /// Rejects new work and waits until no work is in flight, up to the configured timeout. Returns
+    /// `false` if work is still in flight; it continues at the next start.
     pub async fn drain(&self) -> bool {
         let deadline = self.config.drain.timeout;
         let workers = async {
@@ -404,7 +405,8 @@ impl App {
         self.workers.as_deref().is_none_or(WorkerPool::is_running)
     }
 
-    /// Returns why the effect workers do not receive the jobs of an effect; `None`: they receive all, or the node has none.
+    /// Returns why the effect workers do not receive the jobs of an effect; `None`: they receive
+    /// all, or the node has none.
     pub fn failing_subscription(&self) -> Option<String> {
         self.workers.as_deref()?.failing_subscription()
     }

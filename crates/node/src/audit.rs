@@ -1,16 +1,17 @@
-//! Audit trail: a record of every authorized request that changes state, or reads an export, a backup or the trail
-//! itself, in append-only files.
+//! Audit trail: a record of every authorized request that changes state, or reads an export, a
+//! backup or the trail itself, in append-only files.
 //!
-//! A record is a line of JSON. Files are named `audit-<number>.jsonl`; a full file is followed by a new one. Only
-//! their age deletes files. Each line contains the hash of the line before it, so that changes are detected. Requests
-//! that fail authentication or authorization are counted, in files named `denials-<number>.jsonl`, and never remove
-//! a record. See ADR 0040.
+//! A record is a line of JSON. Files are named `audit-<number>.jsonl`; a full file is followed by a
+//! new one. Only their age deletes files. Each line contains the hash of the line before it, so
+//! that changes are detected. Requests that fail authentication or authorization are counted, in
+//! files named `denials-<number>.jsonl`, and never remove a record. See ADR 0040.
 //!
-//! The requests of workers of one kind in one minute are one record (`summaries.rs`), unless the trail is required. At its
-//! maximum size, the trail rejects records: they are logged only, like those that cannot be written.
+//! The requests of workers of one kind in one minute are one record (`summaries.rs`), unless the
+//! trail is required. At its maximum size, the trail rejects records: they are logged only, like
+//! those that cannot be written.
 //!
-//! A dedicated thread writes the records, so a slow disk does not delay requests. Records are durable within one
-//! second, or before the request starts ([`AuditTrail::begin`]).
+//! A dedicated thread writes the records, so a slow disk does not delay requests. Records are
+//! durable within one second, or before the request starts ([`AuditTrail::begin`]).
 
 mod chain;
 mod denials;
@@ -110,7 +111,8 @@ impl AuditTrail {
             return Ok(trail);
         };
         let cannot = || format!("cannot write the audit trail in {}", dir.display());
-        let (max_bytes, retention) = (options.max_file_bytes, options.retention);
+        let max_bytes = options.max_file_bytes;
+        let retention = options.retention;
         let limits = FileLimits {
             max_bytes,
             retention,
@@ -126,7 +128,8 @@ impl AuditTrail {
             .summarizes
             .then(|| Arc::new(Summaries::new(options.node.clone())));
         trail.summaries.clone_from(&summaries);
-        let (denials, failures) = (Arc::clone(&trail.denials), trail.failures.clone());
+        let denials = Arc::clone(&trail.denials);
+        let failures = trail.failures.clone();
         let files = (calls, denial_files);
         let writer = AuditWriter::new(files, denials, summaries, options.log, failures);
         let (jobs, queue) = sync_channel(MAX_QUEUED);

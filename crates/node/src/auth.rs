@@ -1,8 +1,9 @@
 //! Authentication of API callers: user, roles and tenants.
 //!
-//! A caller is authenticated by a signed token (`token`), by the token of the administrator (`admin_token`),
-//! by a trusted gateway (`gateway`), or not at all. Requests that an actor or a peer signs (`signed_requests`), the sessions of
-//! users who logged in (`oidc`) and the token of the monitoring (`metrics_token`) apply beside them. The permissions of routes are in
+//! A caller is authenticated by a signed token (`token`), by the token of the administrator
+//! (`admin_token`), by a trusted gateway (`gateway`), or not at all. Requests that an actor or a
+//! peer signs (`signed_requests`), the sessions of users who logged in (`oidc`) and the token of
+//! the monitoring (`metrics_token`) apply beside them. The permissions of routes are in
 //! `crates/api/src/server/permissions.rs`; this module depends on neither routes nor HTTP.
 
 mod admin_token;
@@ -58,12 +59,12 @@ enum AuthMethod {
 }
 
 impl Authenticator {
-    /// Creates the authenticator of a configuration. If it requires no authentication, callers need the token
-    /// of the session, if there is one; they have all permissions.
+    /// Creates the authenticator of a configuration. If it requires no authentication, callers need
+    /// the token of the session, if there is one; they have all permissions.
     ///
     /// # Errors
-    /// If the configured keys, the key file, the token of the administrator or the metrics token are invalid.
-    /// An unavailable URL is not an error; it is retried.
+    /// If the configured keys, the key file, the token of the administrator or the metrics token
+    /// are invalid. An unavailable URL is not an error; it is retried.
     pub(crate) async fn new(
         config: &Config,
         session: Option<SessionToken>,

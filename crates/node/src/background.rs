@@ -32,8 +32,9 @@ impl BackgroundTasks {
         });
     }
 
-    /// Runs a task of a service after a delay, and again after each delay that it returns, until the node stops
-    /// or drops the service. The stop of the node does not wait for the task, which may wait for free space.
+    /// Runs a task of a service after a delay, and again after each delay that it returns, until
+    /// the node stops or drops the service. The stop of the node does not wait for the task, which
+    /// may wait for free space.
     pub(crate) fn repeat<S, F>(
         &self,
         service: &Arc<S>,

@@ -1,8 +1,8 @@
 //! Backups: directories with a copy of the stores, a manifest of the content, and checksums.
 //!
-//! All stores and the event stream are copied as of one point in time. If one shard published a message
-//! that another shard consumed, the copy contains both. Every event accepted before that point is in
-//! the stores, or in the stream behind their checkpoints.
+//! All stores and the event stream are copied as of one point in time. If one shard published a
+//! message that another shard consumed, the copy contains both. Every event accepted before that
+//! point is in the stores, or in the stream behind their checkpoints.
 
 mod error;
 mod files;
@@ -97,8 +97,8 @@ fn copy_data(
         .iter()
         .map(|(shard, reader)| (reader.clone(), shard_dir(*shard)))
         .collect();
-    // Before the copy of the stores: events that they have not read by then must still be in the copied
-    // stream.
+    // Before the copy of the stores: events that they have not read by then must still be in the
+    // copied stream.
     let retention_guard = source.bus.map(Embedded::hold_retention);
     let (stood, moment) = copy_consistently(&stores, || source.bus.map(Embedded::end_position))?;
     let bus = match source.bus.zip(moment) {

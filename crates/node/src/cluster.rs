@@ -1,5 +1,5 @@
-//! Cluster membership: renews the lease of this pod, runs its shards and tracks the owners of the other
-//! shards.
+//! Cluster membership: renews the lease of this pod, runs its shards and tracks the owners of the
+//! other shards.
 
 mod controller;
 mod host;
@@ -115,15 +115,14 @@ impl Cluster {
         let (status_sender, status) = watch::channel(ControllerStatus::default());
         let me = me(config, node_keys);
         tokio::spawn(node_keys::report(me.clone(), membership.view()));
-        let (own_keys, incarnation) = (me.node_keys.clone(), me.incarnation);
+        let own_keys = me.node_keys.clone();
+        let incarnation = me.incarnation;
         let shard_controller =
             ShardController::new(host, Arc::clone(&membership), me, ordered, status_sender);
         let shard_controller = tokio::spawn(shard_controller.run());
-        let (name, shards, shard_controller) = (
-            config.node_name(),
-            config.shards,
-            Mutex::new(Some(shard_controller)),
-        );
+        let name = config.node_name();
+        let shards = config.shards;
+        let shard_controller = Mutex::new(Some(shard_controller));
         Ok(Self {
             membership,
             name,
@@ -179,8 +178,8 @@ impl Cluster {
         Arc::clone(&self.membership.view().borrow())
     }
 
-    /// Releases every shard that another pod can acquire. Returns when that is done or `timeout` has
-    /// elapsed.
+    /// Releases every shard that another pod can acquire. Returns when that is done or `timeout`
+    /// has elapsed.
     pub(crate) async fn drain(&self, deadline: Duration) {
         self.orders.send_replace(ControllerCommand::HandOver);
         let mut status = self.status.clone();

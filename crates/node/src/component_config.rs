@@ -21,7 +21,8 @@ use crate::config::{
 };
 use crate::definitions::change::ContextLimits;
 
-/// Time for which nonces are stored longer than they can be repeated: clocks of pods and servers differ.
+/// Time for which nonces are stored longer than they can be repeated: clocks of pods and servers
+/// differ.
 const NONCE_MARGIN: Duration = Duration::from_mins(1);
 
 /// Returns the configuration of the actor runtime.
@@ -65,8 +66,8 @@ pub(crate) fn context_limits(config: &Config) -> ContextLimits {
     }
 }
 
-/// Returns the kind of an event that is submitted here. If another system owns the aggregate events, it
-/// is not one of those.
+/// Returns the kind of an event that is submitted here. If another system owns the aggregate
+/// events, it is not one of those.
 pub(crate) fn submitted_event_kind(config: &Config) -> SubjectKind {
     let foreign = config.bus.kind == BusKind::Nats && !config.nats.manage_aggregate_stream;
     if foreign {

@@ -1,7 +1,8 @@
 //! Configuration: its keys and its layers.
 //!
 //! Precedence: defaults (`config/default.toml`, embedded in the binary) < file < environment
-//! (`ORLOG_…`) < flags. An unknown key is rejected with its location and the most similar known name.
+//! (`ORLOG_…`) < flags. An unknown key is rejected with its location and the most similar known
+//! name.
 
 mod actors;
 mod audit;
@@ -171,8 +172,8 @@ pub enum Error {
     },
 }
 
-/// Host name of the machine, read once: requests, audit records and the routing of a cluster use the name of the node. A node keeps its
-/// name until it restarts.
+/// Host name of the machine, read once: requests, audit records and the routing of a cluster use
+/// the name of the node. A node keeps its name until it restarts.
 static HOST_NAME: LazyLock<String> = LazyLock::new(|| {
     rustix::system::uname()
         .nodename()
@@ -211,8 +212,8 @@ impl Config {
         }
     }
 
-    /// Returns whether the node shares shards or their logs with others, and compares its configuration with the
-    /// record of the cluster.
+    /// Returns whether the node shares shards or their logs with others, and compares its
+    /// configuration with the record of the cluster.
     #[must_use]
     pub(crate) fn shares_state(&self) -> bool {
         let is_shared = self.cluster.mode != ClusterMode::Standalone || self.replicated();
@@ -280,12 +281,18 @@ mod tests {
     #[test]
     fn validation_reports_existing_keys() {
         let invalid = [
-            "listen = \"0.0.0.0:1\"\n[http]\nmax_page_size = 0\n[auth]\npublic_routes = [\"/x\"]\n[queue]\nmax_in_flight = 0\n\
-             [audit]\nrequired = true\nmax_file_size = \"1KiB\"\nexclude_routes = [\"x\"]\nnats_subject = \"audit\"",
-            "role = \"effect\"\n[audit]\nrequired = true\n[store]\nreplication = \"jetstream\"\n[queue]\nack_wait = \"1ms\"",
-            "[bus]\nkind = \"nats\"\n[nats]\nservers = []\n[cluster]\nmode = \"leases\"\nname = \"a.b\"",
-            "[bus]\nkind = \"nats\"\n[nats]\nreplicas = 9\n[cluster]\nmode = \"leases\"\nlease_ttl = \"1ms\"",
-            "listen = \"0.0.0.0:1\"\n[bus]\nkind = \"nats\"\n[nats]\nservers = [\"x\"]\n[cluster]\nmode = \"leases\"\nname = \"a\"",
+            "listen = \"0.0.0.0:1\"\n[http]\nmax_page_size = 0\n[auth]\npublic_routes = \
+             [\"/x\"]\n[queue]\nmax_in_flight = 0\n\
+             [audit]\nrequired = true\nmax_file_size = \"1KiB\"\nexclude_routes = \
+                 [\"x\"]\nnats_subject = \"audit\"",
+            "role = \"effect\"\n[audit]\nrequired = true\n[store]\nreplication = \
+             \"jetstream\"\n[queue]\nack_wait = \"1ms\"",
+            "[bus]\nkind = \"nats\"\n[nats]\nservers = []\n[cluster]\nmode = \"leases\"\nname = \
+             \"a.b\"",
+            "[bus]\nkind = \"nats\"\n[nats]\nreplicas = 9\n[cluster]\nmode = \"leases\"\nlease_ttl \
+             = \"1ms\"",
+            "listen = \"0.0.0.0:1\"\n[bus]\nkind = \"nats\"\n[nats]\nservers = \
+             [\"x\"]\n[cluster]\nmode = \"leases\"\nname = \"a\"",
         ];
         let known = keys(&DEFAULT.parse().unwrap());
         for text in invalid {

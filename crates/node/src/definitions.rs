@@ -1,15 +1,15 @@
 //! Active definitions: read from files, validated against the providers, and activated or rejected
 //! together.
 //!
-//! A [`Deployment`] record in the store names the active definitions. The node deploys its definitions
-//! directory at startup, if the directory changed since its last deployment, and on `/admin/reload`.
-//! `orlog deploy` deploys files from any machine.
+//! A [`Deployment`] record in the store names the active definitions. The node deploys its
+//! definitions directory at startup, if the directory changed since its last deployment, and on
+//! `/admin/reload`. `orlog deploy` deploys files from any machine.
 //!
-//! Definitions are shared by all tenants, or belong to a context, which has its own deployment. A new instance uses the
-//! definition of the context of its tenant, otherwise the shared one.
+//! Definitions are shared by all tenants, or belong to a context, which has its own deployment. A
+//! new instance uses the definition of the context of its tenant, otherwise the shared one.
 //!
-//! The source of a formerly active definition stays in the store while instances are pinned to it; they
-//! continue with it. A retired definition starts no new instances.
+//! The source of a formerly active definition stays in the store while instances are pinned to it;
+//! they continue with it. A retired definition starts no new instances.
 
 mod active;
 pub mod availability;
@@ -111,8 +111,8 @@ pub struct UsageContext<'a> {
 }
 
 impl DefinitionSet {
-    /// Creates the set of a definitions directory and of programs written in Rust; of several versions, the highest starts
-    /// instances. No definition is active yet.
+    /// Creates the set of a definitions directory and of programs written in Rust; of several
+    /// versions, the highest starts instances. No definition is active yet.
     #[must_use]
     pub fn new(dir: Option<PathBuf>, programs: Vec<Arc<dyn Program>>) -> Self {
         let mut newest = BTreeMap::new();
@@ -166,7 +166,8 @@ impl DefinitionSet {
         self.of(None).definitions
     }
 
-    /// Returns the current deployment of the shared definitions; `None` if nothing was deployed yet.
+    /// Returns the current deployment of the shared definitions; `None` if nothing was deployed
+    /// yet.
     #[must_use]
     pub fn deployment(&self) -> Option<Arc<Deployment>> {
         self.of(None).deployment
@@ -194,7 +195,8 @@ impl DefinitionSet {
         current.usable_with(&current.of(Some(tenant)).definitions)
     }
 
-    /// Returns the context of a tenant if it has an active definition of this saga; `None`: the tenant uses the shared one.
+    /// Returns the context of a tenant if it has an active definition of this saga; `None`: the
+    /// tenant uses the shared one.
     #[must_use]
     pub fn owner(&self, tenant: &TenantId, saga: &SagaName) -> Option<TenantId> {
         let own = self.of(Some(tenant)).definitions;
@@ -207,8 +209,9 @@ impl DefinitionSet {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Compiles files of definitions and schedules of an owner and validates them, shared ones together with the built-in programs,
-    /// those of a context together with the shared ones that it does not replace. The digest of the result is `None`. Blocks.
+    /// Compiles files of definitions and schedules of an owner and validates them, shared ones
+    /// together with the built-in programs, those of a context together with the shared ones that
+    /// it does not replace. The digest of the result is `None`. Blocks.
     ///
     /// # Errors
     /// All diagnostics of all files.
@@ -265,8 +268,8 @@ impl DefinitionSet {
         }
     }
 
-    /// Returns the definitions that new instances use with these definitions of an owner: the shared ones, or those of a context
-    /// and the shared ones that it does not replace.
+    /// Returns the definitions that new instances use with these definitions of an owner: the
+    /// shared ones, or those of a context and the shared ones that it does not replace.
     pub(crate) fn usable_with(
         &self,
         context: Option<&TenantId>,
@@ -278,7 +281,8 @@ impl DefinitionSet {
         }
     }
 
-    /// Returns the sources of the active definitions of an owner whose saga none of these files defines.
+    /// Returns the sources of the active definitions of an owner whose saga none of these files
+    /// defines.
     #[must_use]
     pub fn others(&self, context: Option<&TenantId>, files: &[SourceFile]) -> Vec<SourceFile> {
         let compiled = files
@@ -330,8 +334,8 @@ impl DefinitionSet {
         plan
     }
 
-    /// Returns a warning for each effect, command or saga that live instances of older definitions of the owner require
-    /// and that is not available.
+    /// Returns a warning for each effect, command or saga that live instances of older definitions
+    /// of the owner require and that is not available.
     #[must_use]
     pub fn unmet_needs(&self, context: &UsageContext<'_>) -> Vec<String> {
         let active = self.of(context.context).definitions;
@@ -339,8 +343,8 @@ impl DefinitionSet {
         warnings::unmet_needs(&Self::context((&active, &usable), context))
     }
 
-    /// Returns a warning for each effect and command that a definition of a context requests and no upstream of this catalog
-    /// executes for it.
+    /// Returns a warning for each effect and command that a definition of a context requests and no
+    /// upstream of this catalog executes for it.
     #[must_use]
     pub fn unmet_by(&self, catalog: &Catalog) -> Vec<String> {
         let warning = |context: TenantId, owned: OwnedDefinitions| {
@@ -383,8 +387,8 @@ impl DefinitionSet {
         }
     }
 
-    /// Creates the record of a deployment that follows `current` of the same owner. Store it before the activation.
-    /// Retired definitions stay in it while `is_kept` returns true.
+    /// Creates the record of a deployment that follows `current` of the same owner. Store it before
+    /// the activation. Retired definitions stay in it while `is_kept` returns true.
     #[must_use]
     pub fn record(
         current: Option<&Deployment>,
@@ -412,8 +416,9 @@ impl DefinitionSet {
         }
     }
 
-    /// Returns all programs: those of the active and of the stored definitions, and the built-in sagas. Retired programs come first,
-    /// older versions before newer ones, and shared programs before those of contexts.
+    /// Returns all programs: those of the active and of the stored definitions, and the built-in
+    /// sagas. Retired programs come first, older versions before newer ones, and shared programs
+    /// before those of contexts.
     #[must_use]
     pub fn programs(&self, stored: &[(DefinitionRef, Vec<u8>)]) -> Vec<OwnedProgram> {
         let current = self.current();

@@ -1,7 +1,8 @@
-//! File descriptors of the process: raises their limit and divides it between stores, journals and connections.
+//! File descriptors of the process: raises their limit and divides it between stores, journals and
+//! connections.
 //!
-//! Connections of callers are the only descriptors whose number others decide. Their limit is set so that the
-//! stores, journals, streams and upstreams always have enough.
+//! Connections of callers are the only descriptors whose number others decide. Their limit is set
+//! so that the stores, journals, streams and upstreams always have enough.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -21,7 +22,8 @@ const OF_NATS: u64 = 32;
 /// Too few file descriptors.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "the limit of {limit} open files is too low: {shards} shards and {MIN_CONNECTIONS} connections require {required}; \
+    "the limit of {limit} open files is too low: {shards} shards and {MIN_CONNECTIONS} connections \
+     require {required}; \
      raise it: LimitNOFILE= in systemd, `ulimit -n` in a shell"
 )]
 pub struct TooFewDescriptors {
@@ -56,7 +58,8 @@ pub fn close_on_exec() {
     }
 }
 
-/// Returns the maximum number of connections: the configured one, or less if the limit of open files requires it.
+/// Returns the maximum number of connections: the configured one, or less if the limit of open
+/// files requires it.
 ///
 /// # Errors
 /// If the limit of open files is too low for the stores and [`MIN_CONNECTIONS`].
@@ -68,8 +71,8 @@ pub fn max_connections(config: &Config) -> Result<usize, TooFewDescriptors> {
     }
 }
 
-/// Returns the share of the connections of callers: half of what the stores and the transport leave. The other
-/// half is for upstreams, backups and exports.
+/// Returns the share of the connections of callers: half of what the stores and the transport
+/// leave. The other half is for upstreams, backups and exports.
 fn share(limit: u64, config: &Config) -> Result<usize, TooFewDescriptors> {
     let fixed = reserved(config);
     let connections = usize::try_from(limit.saturating_sub(fixed) / 2).unwrap_or(usize::MAX);

@@ -1,4 +1,5 @@
-//! Remote dependencies of effects: result listener, gateway requests, and workers of the role `effect`.
+//! Remote dependencies of effects: result listener, gateway requests, and workers of the role
+//! `effect`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -141,8 +142,8 @@ fn tenants(config: &Config) -> Option<Arc<BTreeSet<TenantId>>> {
     (config.tenants.mode == TenantMode::Allowlist).then(listed)
 }
 
-/// Compares the consumers of effects with the configuration of a node of the role `effect`, and changes them if `change` is
-/// set. Other nodes have no consumers of effects.
+/// Compares the consumers of effects with the configuration of a node of the role `effect`, and
+/// changes them if `change` is set. Other nodes have no consumers of effects.
 ///
 /// # Errors
 /// If the servers do not respond or reject a change.

@@ -15,7 +15,8 @@ pub const SIGNATURE_LIFETIME: Duration = Duration::from_mins(1);
 /// # Errors
 /// If the operating system provides no random bytes.
 pub fn sign(key: &SigningKey, request: &mut Request, now: Timestamp) -> Result<(), SignError> {
-    let (method, url) = (request.method().clone(), request.url().clone());
+    let method = request.method().clone();
+    let url = request.url().clone();
     let host = url.host_str().unwrap_or_default();
     let authority = url
         .port()

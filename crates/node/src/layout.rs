@@ -1,8 +1,9 @@
-//! Layout of a data directory, stored in `layout.toml`: the partitioning of the instances, and the durable
-//! position of each store and of the embedded log.
+//! Layout of a data directory, stored in `layout.toml`: the partitioning of the instances, and the
+//! durable position of each store and of the embedded log.
 //!
-//! The partitioning is immutable. The durable positions are updated while the node runs; they are never
-//! ahead of the disk. A store or log that is missing, replaced or shortened contradicts its position.
+//! The partitioning is immutable. The durable positions are updated while the node runs; they are
+//! never ahead of the disk. A store or log that is missing, replaced or shortened contradicts its
+//! position.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,8 @@ struct DataLayout {
 pub(crate) struct StoredPosition {
     identity: uuid::Uuid,
     position: u64,
-    /// Dedupe window of a store: a rebuild of its tables requires it, and only the tables contain it.
+    /// Dedupe window of a store: a rebuild of its tables requires it, and only the tables contain
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dedupe_window_ms: Option<u64>,
 }
@@ -103,13 +105,14 @@ pub(crate) struct DurablePositions {
 }
 
 impl DurablePositions {
-    /// Creates the data directory, or checks that it has the configured partitioning. A node that runs no
-    /// sagas has none.
+    /// Creates the data directory, or checks that it has the configured partitioning. A node that
+    /// runs no sagas has none.
     ///
     /// # Errors
     /// Fails if it has another partitioning, lost its layout, or cannot be read or written.
     pub(crate) fn claim(config: &Config, accept_data_loss: bool) -> anyhow::Result<Self> {
-        let (data, expected) = (config.data_dir.clone(), DataLayout::configured(config));
+        let data = config.data_dir.clone();
+        let expected = DataLayout::configured(config);
         if !config.role.runs_sagas() {
             return Ok(Self {
                 data,
@@ -142,7 +145,8 @@ impl DurablePositions {
         })
     }
 
-    /// Writes a new layout after the comparison with the record of the cluster, before a store is created.
+    /// Writes a new layout after the comparison with the record of the cluster, before a store is
+    /// created.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -158,8 +162,8 @@ impl DurablePositions {
         self.layout().durable.get(name).map(Into::into)
     }
 
-    /// Stores positions, durably, if they changed. A failure is logged, because a node must start on a full
-    /// disk: the earlier positions stay valid, and the next call tries again.
+    /// Stores positions, durably, if they changed. A failure is logged, because a node must start
+    /// on a full disk: the earlier positions stay valid, and the next call tries again.
     pub(crate) fn store(&self, found: impl IntoIterator<Item = (String, StoredPosition)>) {
         let mut layout = self.layout();
         let mut next = layout.clone();
@@ -195,13 +199,15 @@ impl DurablePositions {
 /// Adds the code and the remedy to an error about missing data.
 pub(crate) fn explain_loss(lost: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!(
-        "OR0061: {lost}; restore the missing files or a backup; `orlog rebuild` creates missing tables again. To continue \
+        "OR0061: {lost}; restore the missing files or a backup; `orlog rebuild` creates missing \
+         tables again. To continue \
          without the lost data, start once with --accept-data-loss"
     )
 }
 
 /// Remedy for a corrupt journal or event log.
-pub(crate) const DAMAGED_JOURNAL_REMEDY: &str = "keep a copy of the directory and check the disk; then restore a \
+pub(crate) const DAMAGED_JOURNAL_REMEDY: &str = "keep a copy of the directory and check the disk; \
+    then restore a \
      backup with `orlog restore` (docs/backup.md). `orlog rebuild` creates only tables, from an intact journal";
 
 /// Adds the code and the remedy to an error about a corrupt journal or event log.
@@ -209,7 +215,8 @@ pub(crate) fn explain_damage(damage: impl std::fmt::Display, remedy: &str) -> an
     anyhow::anyhow!("OR0063: {damage}; {remedy}")
 }
 
-/// Adds the code and the remedy to an error of the event log or the registry that is missing, shortened or damaged.
+/// Adds the code and the remedy to an error of the event log or the registry that is missing,
+/// shortened or damaged.
 pub(crate) fn explain_open(error: OpenError) -> anyhow::Error {
     match (damaged_log_remedy(&error), error) {
         (Some(remedy), damage) => explain_damage(damage, remedy),
@@ -224,13 +231,15 @@ pub(crate) fn explain_open(error: OpenError) -> anyhow::Error {
 pub(crate) fn damaged_log_remedy(error: &OpenError) -> Option<&'static str> {
     match error {
         OpenError::StreamId { .. } => Some(
-            "write the `identity` of [durable.bus] in layout.toml to the file, or restore a backup with `orlog restore`",
+            "write the `identity` of [durable.bus] in layout.toml to the file, or restore a backup \
+             with `orlog restore`",
         ),
         error => error.is_damage().then_some(DAMAGED_JOURNAL_REMEDY),
     }
 }
 
-/// Returns the name and the durable position of the store of a shard; `None` for a store without a journal.
+/// Returns the name and the durable position of the store of a shard; `None` for a store without a
+/// journal.
 pub(crate) fn shard_position(index: u16, reader: &Reader) -> Option<(String, StoredPosition)> {
     let window = u64::try_from(reader.dedupe_window().as_millis()).unwrap_or(u64::MAX);
     let position = StoredPosition {
@@ -281,8 +290,8 @@ pub fn check_data_dir(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-/// Rejects a directory without a layout that contains stores or the event log: with another number of shards, instances
-/// would not be found, and their events would be applied again.
+/// Rejects a directory without a layout that contains stores or the event log: with another number
+/// of shards, instances would not be found, and their events would be applied again.
 fn check_is_new(data: &Path) -> anyhow::Result<()> {
     let entries = match std::fs::read_dir(data) {
         Ok(entries) => entries,
@@ -294,7 +303,8 @@ fn check_is_new(data: &Path) -> anyhow::Result<()> {
     for entry in entries {
         let name = entry?.file_name();
         if name == BUS || name == REGISTRY || name.to_string_lossy().starts_with("shard-") {
-            let (layout, data) = (file(data), data.display());
+            let layout = file(data);
+            let data = data.display();
             let lost = format!(
                 "{} is missing, but {data} contains {}",
                 layout.display(),
@@ -368,16 +378,19 @@ pub fn shard_dir(data: &Path, index: u16) -> PathBuf {
 fn compare(data: &Path, found: &DataLayout, expected: &DataLayout) -> anyhow::Result<()> {
     let data = data.display();
     if found.shards != expected.shards {
-        let (found, expected) = (found.shards, expected.shards);
+        let found = found.shards;
+        let expected = expected.shards;
         bail!(
-            "{data} was created with shards = {found}, configured is {expected}; restore the setting, or use another directory"
+            "{data} was created with shards = {found}, configured is {expected}; restore the \
+             setting, or use another directory"
         );
     }
     if found.spread != expected.spread {
         let found: Vec<&str> = found.spread.iter().map(TenantId::as_str).collect();
         let expected: Vec<&str> = expected.spread.iter().map(TenantId::as_str).collect();
         bail!(
-            "{data} was created with tenants.key_sharded = {found:?}, configured is {expected:?}; restore the setting, or use another directory"
+            "{data} was created with tenants.key_sharded = {found:?}, configured is {expected:?}; \
+             restore the setting, or use another directory"
         );
     }
     Ok(())
@@ -415,7 +428,8 @@ mod tests {
             .to_string();
         assert!(
             error.contains(
-                "was created with shards = 1, configured is 2; restore the setting, or use another directory"
+                "was created with shards = 1, configured is 2; restore the setting, or use another \
+                 directory"
             ),
             "{error}"
         );
@@ -431,7 +445,8 @@ mod tests {
         DurablePositions::claim(&config, false).unwrap();
         config.tenants.key_sharded = vec![TenantId::new("big").unwrap()];
         let error = DurablePositions::claim(&config, false).err().unwrap();
-        let expected = "was created with tenants.key_sharded = [], configured is [\"big\"]; restore the setting, or use another directory";
+        let expected = "was created with tenants.key_sharded = [], configured is [\"big\"]; \
+            restore the setting, or use another directory";
         assert!(error.to_string().contains(expected), "{error}");
     }
 

@@ -1,7 +1,8 @@
-//! What a node does without HTTP and without a terminal: its configuration, its parts and its services.
+//! What a node does without HTTP and without a terminal: its configuration, its parts and its
+//! services.
 //!
-//! [`App`] builds all parts in dependency order, and owns them. The API and the command line use its
-//! services; neither is known here.
+//! [`App`] builds all parts in dependency order, and owns them. The API and the command line use
+//! its services; neither is known here.
 
 pub mod access;
 pub mod admitted_tenants;

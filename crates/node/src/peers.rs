@@ -1,5 +1,5 @@
-//! Peers: the identity of this node, other nodes that it trusts, and signed requests between them, over HTTP or NATS
-//! (ADR 0082, ADR 0086).
+//! Peers: the identity of this node, other nodes that it trusts, and signed requests between them,
+//! over HTTP or NATS (ADR 0082, ADR 0086).
 
 pub mod client;
 mod directory;

@@ -26,8 +26,9 @@ pub enum ReadError {
     },
 }
 
-/// Writes a temporary file and renames it, so that a crash leaves a complete file or the earlier one. Creates the
-/// directory. A private file with this content stays: a node must start on a full disk.
+/// Writes a temporary file and renames it, so that a crash leaves a complete file or the earlier
+/// one. Creates the directory. A private file with this content stays: a node must start on a full
+/// disk.
 ///
 /// # Errors
 /// The error of the operating system, with the path.
@@ -69,7 +70,8 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Reads a text file that other users cannot access; `others` are the bits of its mode that they must not have.
+/// Reads a text file that other users cannot access; `others` are the bits of its mode that they
+/// must not have.
 ///
 /// # Errors
 /// [`ReadError`].

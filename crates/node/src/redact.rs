@@ -72,12 +72,14 @@ impl FieldPath {
     }
 }
 
-/// Values that the rules hide in a state or payload, for their removal from texts that may quote them.
+/// Values that the rules hide in a state or payload, for their removal from texts that may quote
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HiddenValues(Vec<String>);
 
 impl HiddenValues {
-    /// Replaces the values in a text. A value of less than 3 characters is replaced only if it is the whole text.
+    /// Replaces the values in a text. A value of less than 3 characters is replaced only if it is
+    /// the whole text.
     #[must_use]
     pub fn remove_from(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, value| {
@@ -169,7 +171,8 @@ impl Redaction {
         serde_json::from_str(text).map_or_else(|_| Value::from(HIDDEN), |value| self.redact(value))
     }
 
-    /// Redacts the beginning of a text. If any rule exists, it is hidden completely, because it cannot be inspected.
+    /// Redacts the beginning of a text. If any rule exists, it is hidden completely, because it
+    /// cannot be inspected.
     #[must_use]
     pub fn redact_beginning(&self, text: &str) -> String {
         if self.fields.is_empty() {

@@ -1,4 +1,5 @@
-//! Opens the registry of contexts and actors: a journal in the data directory, or the bucket on NATS.
+//! Opens the registry of contexts and actors: a journal in the data directory, or the bucket on
+//! NATS.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use super::transport::with_startup_retry;
 use crate::access::AccessRegistry;
 use crate::config::Config;
 
-/// Opens the registry. It has all records when this returns. `expected` is the position that is known to be durable.
+/// Opens the registry. It has all records when this returns. `expected` is the position that is
+/// known to be durable.
 ///
 /// # Errors
 /// If the registry is not available, damaged, or lost records that were durable.

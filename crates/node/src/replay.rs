@@ -1,14 +1,17 @@
 //! Replay: rebuilds the instances of a saga from their inputs that the bus still stores.
 //!
-//! The rebuild runs beside the live instances, which continue. Then one commit replaces each instance,
-//! if its state is unchanged since it was read. An interrupted replay leaves complete instances and is
-//! repeated. Inputs that the bus received meanwhile are delivered to the replaced instances afterwards.
+//! The rebuild runs beside the live instances, which continue. Then one commit replaces each
+//! instance, if its state is unchanged since it was read. An interrupted replay leaves complete
+//! instances and is repeated. Inputs that the bus received meanwhile are delivered to the replaced
+//! instances afterwards.
 //!
 //! An instance is skipped if the bus does not store its complete history: it started earlier, or it
-//! applied an input that was never on the bus (a control request, a task outcome, the result of a command).
-//! An instance that changed since then without any input on the bus is skipped, too (`omitted.rs`).
+//! applied an input that was never on the bus (a control request, a task outcome, the result of a
+//! command). An instance that changed since then without any input on the bus is skipped, too
+//! (`omitted.rs`).
 //!
-//! A redelivery (`redeliver.rs`) rebuilds nothing: it delivers the inputs that the instances have not applied.
+//! A redelivery (`redeliver.rs`) rebuilds nothing: it delivers the inputs that the instances have
+//! not applied.
 
 mod eligibility;
 mod omitted;
@@ -91,7 +94,8 @@ impl Replays {
             .filter(|_| is_definition);
         let program = program.ok_or_else(|| ReplayError::NoDefinition(order.saga.clone()))?;
         let found = self.inputs(&order, &BTreeMap::new()).await?;
-        let (read, undecodable) = (found.read, found.undecodable);
+        let read = found.read;
+        let undecodable = found.undecodable;
         let omitted = match order.mode {
             ReplayMode::Rebuild(_) => self.omitted(&order, &found).await?,
             // An instance without inputs on the bus has none to receive.
@@ -148,7 +152,8 @@ impl Replays {
     ) -> Result<Vec<ReplayedInstance>, ReplayError> {
         let end_sequences = found.end_sequences.clone();
         let worked = {
-            let (replays, order) = (Arc::clone(self), Arc::clone(order));
+            let replays = Arc::clone(self);
+            let order = Arc::clone(order);
             tokio::task::spawn_blocking(move || replays.work_out(&order, work, &program, found))
                 .await
         };
@@ -306,7 +311,8 @@ impl Replays {
                 open.requested_at = item.created_at;
             }
         }
-        // A version identifies one state: a request or a copy that has the old state must not match the new one.
+        // A version identifies one state: a request or a copy that has the old state must not match
+        // the new one.
         instance.version = instance.version.max(old_version + 1);
         if let Some(HistoryEntry { note, version, .. }) = history.last_mut() {
             *version = instance.version;
@@ -368,17 +374,15 @@ impl Replays {
             Ok(_) => {}
             Err(ControlError::Unavailable) => return Err(ControlError::Unavailable.into()),
             Err(error) => {
-                (replayed.result, replayed.work) = (
-                    ReplayResult::Skipped(format!("{error}: retry the replay")),
-                    0,
-                );
+                replayed.result = ReplayResult::Skipped(format!("{error}: retry the replay"));
+                replayed.work = 0;
             }
         }
         Ok(replayed)
     }
 
-    /// Delivers events that were published since the streams were read to the replaced instances. They may
-    /// apply events that the previous instances ignored.
+    /// Delivers events that were published since the streams were read to the replaced instances.
+    /// They may apply events that the previous instances ignored.
     async fn catch_up(
         &self,
         order: &ReplayRequest,
@@ -413,8 +417,9 @@ impl Replays {
     }
 }
 
-/// Replaces the times of applied inputs and results by those of their transitions, so that they are applied again in the
-/// order of the instance. Other inputs keep their time, but none overtakes an earlier one.
+/// Replaces the times of applied inputs and results by those of their transitions, so that they are
+/// applied again in the order of the instance. Other inputs keep their time, but none overtakes an
+/// earlier one.
 fn use_recorded_times(
     history: &[HistoryEntry],
     inputs: &mut [(Timestamp, Input)],

@@ -1,7 +1,8 @@
-//! Commit log of replicated shards on NATS: adapts the log port of the store to the client of the bus.
+//! Commit log of replicated shards on NATS: adapts the log port of the store to the client of the
+//! bus.
 //!
-//! The store calls from its own threads and blocks; the client runs on the runtime. A call on a runtime
-//! thread moves the other tasks of that thread to another thread while it blocks.
+//! The store calls from its own threads and blocks; the client runs on the runtime. A call on a
+//! runtime thread moves the other tasks of that thread to another thread while it blocks.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -48,13 +49,13 @@ pub fn stream_specs(replicas: usize) -> StreamSet {
     ])
 }
 
-/// Takes a shard over into the directory `dir` and fences its previous owner. `epoch` grows with every
-/// lease of the shard; an owner without a lease has none. When `stopped` becomes true, all requests to
-/// the log end as unavailable, also those of the returned writer.
+/// Takes a shard over into the directory `dir` and fences its previous owner. `epoch` grows with
+/// every lease of the shard; an owner without a lease has none. When `stopped` becomes true, all
+/// requests to the log end as unavailable, also those of the returned writer.
 ///
 /// # Errors
-/// [`Error::Fenced`] if a later lease exists; [`Error::Unavailable`] if NATS does not respond before
-/// the timeout; else errors that need an operator, see [`orlog_store::open_replicated`].
+/// [`Error::Fenced`] if a later lease exists; [`Error::Unavailable`] if NATS does not respond
+/// before the timeout; else errors that need an operator, see [`orlog_store::open_replicated`].
 pub async fn open(
     connection: &Connection,
     (shard, epoch, stopped): (u16, Option<u64>, watch::Receiver<bool>),
@@ -99,7 +100,8 @@ async fn try_open(
         epoch,
         stopped,
     };
-    let (snapshot_commits, snapshot_bytes) = (pace.commits, pace.bytes);
+    let snapshot_commits = pace.commits;
+    let snapshot_bytes = pace.bytes;
     let replication = ReplicationOptions {
         log: Arc::new(log),
         epoch,
@@ -272,8 +274,8 @@ impl NatsCommitLog {
     }
 }
 
-/// Returns the name of a snapshot. It starts with the epoch of the writer, so names grow with the owners of
-/// a shard; a delta and a full snapshot of one position have different names.
+/// Returns the name of a snapshot. It starts with the epoch of the writer, so names grow with the
+/// owners of a shard; a delta and a full snapshot of one position have different names.
 fn name(epoch: u64, Snapshot { position, base, .. }: &Snapshot) -> String {
     let base = base.map_or_else(String::new, |base| format!("-{:020}", base.position));
     format!(
@@ -300,7 +302,8 @@ fn note_position(notes: &mut BTreeMap<String, String>, prefix: &str, position: L
     note("writer", format!("{:016x}", position.writer));
 }
 
-/// Reads the metadata of a snapshot, its position and its base; `None` if it is not a snapshot of Orlog.
+/// Reads the metadata of a snapshot, its position and its base; `None` if it is not a snapshot of
+/// Orlog.
 fn read_notes(notes: &BTreeMap<String, String>) -> Option<(LogPosition, Option<LogPosition>)> {
     Some((read_position(notes, "")?, read_position(notes, BASE)))
 }

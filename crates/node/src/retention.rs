@@ -1,7 +1,8 @@
 //! Retention: purges expired rows in small batches.
 //!
-//! An index by time finds the ended instances (ADR 0056); tasks and dead letters are scanned in key order. Due rows
-//! are purged by small groups of changes among all others. An interrupted pass is repeated.
+//! An index by time finds the ended instances (ADR 0056); tasks and dead letters are scanned in key
+//! order. Due rows are purged by small groups of changes among all others. An interrupted pass is
+//! repeated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -26,8 +27,8 @@ const MAX_FOUND: usize = 512;
 const GROUP_ROWS: u64 = 4096;
 /// Rows per scan batch.
 const SCAN_BATCH: usize = 2048;
-/// Minimum pause between two batches. The pause is at least as long as the last batch took, so a pass leaves half of the time
-/// to the commits of sagas.
+/// Minimum pause between two batches. The pause is at least as long as the last batch took, so a
+/// pass leaves half of the time to the commits of sagas.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Interval of the trims.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
@@ -72,8 +73,8 @@ pub struct Retention {
 }
 
 impl Retention {
-    /// Runs passes over all shards periodically, and trims the feeds, until the node stops. Trims delete the rest of
-    /// a feed if the export is disabled.
+    /// Runs passes over all shards periodically, and trims the feeds, until the node stops. Trims
+    /// delete the rest of a feed if the export is disabled.
     pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
         if !self.config.role.runs_sagas() {
             return;
@@ -87,10 +88,15 @@ impl Retention {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "retention purge incomplete; continuing in the next pass");
+                    tracing::warn!(%error, "retention purge incomplete; continuing in the next \
+                        pass");
                 }
             }
-            retention.config.retention.interval.saturating_sub(started.elapsed())
+            retention
+                .config
+                .retention
+                .interval
+                .saturating_sub(started.elapsed())
         });
         background.repeat(self, TRIM_INTERVAL, |retention| async move {
             if let Err(error) = retention.trim_feeds().await {
@@ -103,7 +109,8 @@ impl Retention {
     /// Scans all shards once and purges expired rows. Tasks are purged after their instance.
     ///
     /// # Errors
-    /// Fails if a shard is not available or a store cannot be read. Rows purged until then stay purged.
+    /// Fails if a shard is not available or a store cannot be read. Rows purged until then stay
+    /// purged.
     pub async fn purge(&self) -> Result<PurgeResult, DeployError> {
         let mut all = PurgeResult::default();
         let shards: Vec<_> = self.runtime.numbered_readers().collect();
@@ -186,16 +193,15 @@ impl Retention {
         Ok(removed)
     }
 
-    /// Deletes feed entries of every local shard older than `export.keep`, or beyond `export.max_commits`.
+    /// Deletes feed entries of every local shard older than `export.keep`, or beyond
+    /// `export.max_commits`.
     ///
     /// # Errors
     /// Fails if a shard is not available or a store cannot be read.
     pub async fn trim_feeds(&self) -> Result<(), DeployError> {
         let export = &self.config.export;
-        let (before, max_commits) = (
-            self.clock.now().saturating_sub(export.retention),
-            export.max_commits.get(),
-        );
+        let before = self.clock.now().saturating_sub(export.retention);
+        let max_commits = export.max_commits.get();
         let shards: Vec<_> = self.runtime.numbered_readers().collect();
         for (shard, reader) in shards {
             while reader.is_trim_due(before, max_commits)? {
@@ -206,7 +212,8 @@ impl Retention {
     }
 }
 
-/// Takes the next instances whose changes delete at most [`GROUP_ROWS`] rows together; at least one.
+/// Takes the next instances whose changes delete at most [`GROUP_ROWS`] rows together; at least
+/// one.
 fn take_group(waiting: &mut VecDeque<(InstanceKey, u64, u64)>) -> Vec<(InstanceKey, u64, u64)> {
     let mut sum = 0;
     let count = waiting.iter().take_while(|(_, _, rows)| {
@@ -234,7 +241,8 @@ impl<'a> TableSweep<'a> {
         }
     }
 
-    /// Returns the next batch after a pause; `None` at the end of the table and when the node drains.
+    /// Returns the next batch after a pause; `None` at the end of the table and when the node
+    /// drains.
     async fn go<T: Send + 'static>(
         &mut self,
         reader: &Reader,
@@ -286,8 +294,8 @@ fn sweep_instances(
     reader: &Reader,
     from: &SweepCursor,
 ) -> Result<SweepPage<(InstanceKey, u64)>, orlog_store::Error> {
-    // A redelivered event must find its instance: also after downtime of the store, and also if the window
-    // was longer when the instance was created.
+    // A redelivered event must find its instance: also after downtime of the store, and also if the
+    // window was longer when the instance was created.
     let remembered = reader.dedupe_horizon(*now)?;
     reader.sweep_ended(from, (MAX_FOUND, SCAN_BATCH), |tenant, saga| {
         let window = config.retention.for_instance(tenant, saga).limit()?;

@@ -1,8 +1,11 @@
-//! Shadows: compare a candidate with the active definition, by the recorded inputs of live instances.
+//! Shadows: compare a candidate with the active definition, by the recorded inputs of live
+//! instances.
 //!
-//! A shadow is an instance of the built-in saga `orlog.shadow` (`crates/program/src/shadow`). While it runs, the saga actors record the
-//! inputs of a sample of the new instances in their histories. A page, an effect in the process of the shard, reads the instances that
-//! ended (`cases.rs`), adds the events that only the candidate consumes (`events.rs`), and compares them in memory (`counts.rs`).
+//! A shadow is an instance of the built-in saga `orlog.shadow` (`crates/program/src/shadow`). While
+//! it runs, the saga actors record the inputs of a sample of the new instances in their histories.
+//! A page, an effect in the process of the shard, reads the instances that ended (`cases.rs`), adds
+//! the events that only the candidate consumes (`events.rs`), and compares them in memory
+//! (`counts.rs`).
 
 pub mod cases;
 pub mod counts;

@@ -19,7 +19,8 @@ use crate::access::AccessRegistry;
 use crate::config::{ClusterMode, Config};
 use crate::{component_config, layout, registry, replication};
 
-/// Stores of an offline data directory, opened to read them. No other process can open them meanwhile.
+/// Stores of an offline data directory, opened to read them. No other process can open them
+/// meanwhile.
 pub struct ReadOnlyStores(Vec<(Writer, Reader)>);
 
 impl ReadOnlyStores {
@@ -43,8 +44,8 @@ impl ReadOnlyStores {
     }
 }
 
-/// Opens the permanent stores in the data directory of this node. In a cluster, stores are opened when
-/// their shard is acquired; with replication they are restored from their logs.
+/// Opens the permanent stores in the data directory of this node. In a cluster, stores are opened
+/// when their shard is acquired; with replication they are restored from their logs.
 ///
 /// # Errors
 /// Fails if a store is not available; the text states the reason.
@@ -52,7 +53,8 @@ async fn local(config: &Config, local: &LocalStorage) -> anyhow::Result<Vec<(Wri
     if !has_all(config) || config.replicated() {
         return Ok(Vec::new());
     }
-    let (opened, local) = (config.clone(), local.clone());
+    let opened = config.clone();
+    let local = local.clone();
     let open = move || {
         let open = |shard| open_local(&opened, shard, &local);
         (0..opened.shards)
@@ -74,13 +76,11 @@ pub(crate) fn open_local(
     shard: u16,
     local: &LocalStorage,
 ) -> anyhow::Result<(Writer, Reader)> {
-    let (dir, name) = (
-        layout::shard_dir(&config.data_dir, shard),
-        layout::shard_name(shard),
-    );
+    let dir = layout::shard_dir(&config.data_dir, shard);
+    let name = layout::shard_name(shard);
     let mut options = component_config::store(config);
-    (options.expected, options.accept_data_loss) =
-        (local.positions.get(&name), local.accept_data_loss);
+    options.expected = local.positions.get(&name);
+    options.accept_data_loss = local.accept_data_loss;
     let opened = match &local.disk {
         Some(disk) => orlog_store::open_with_disk(&dir, options, Arc::clone(disk)),
         None => orlog_store::open(&dir, options),
@@ -262,8 +262,8 @@ pub(crate) struct PositionRecorder {
 }
 
 impl PositionRecorder {
-    /// Interval between two updates. A loss of later data alone is detected by the other evidence only: the
-    /// tables, the checkpoints and the cursors.
+    /// Interval between two updates. A loss of later data alone is detected by the other evidence
+    /// only: the tables, the checkpoints and the cursors.
     const INTERVAL: Duration = Duration::from_secs(2);
 
     /// Stores the positions periodically until the node stops.

@@ -1,5 +1,5 @@
-//! Telemetry of the process: log records on standard error, as text or JSON, and log records and spans
-//! for a collector.
+//! Telemetry of the process: log records on standard error, as text or JSON, and log records and
+//! spans for a collector.
 
 mod fields;
 mod json_log;
@@ -81,8 +81,8 @@ impl TelemetryHandle {
                 logs.stop();
             }
         };
-        // It waits for the collector, and the runtime must continue to transfer the data. An error would be a
-        // panic there.
+        // It waits for the collector, and the runtime must continue to transfer the data. An error
+        // would be a panic there.
         tokio::task::spawn_blocking(stop).await.ok();
     }
 }
@@ -93,7 +93,8 @@ impl TelemetryHandle {
 /// # Errors
 /// Fails if the filter or the collector address is invalid, or if a logger is already installed.
 pub fn start(config: &Config) -> anyhow::Result<TelemetryHandle> {
-    let (log, telemetry) = (&config.log, &config.telemetry);
+    let log = &config.log;
+    let telemetry = &config.telemetry;
     let filter =
         levels::parse(&log.filter).map_err(|error| anyhow::anyhow!("log.filter: {error}"))?;
     let (filter, handle) = reload::Layer::new(filter);

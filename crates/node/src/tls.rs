@@ -1,6 +1,8 @@
-//! TLS of the HTTP API: the certificates of the node, read from files and replaced while the node runs.
+//! TLS of the HTTP API: the certificates of the node, read from files and replaced while the node
+//! runs.
 //!
-//! Certificates that cannot be used never replace usable ones. A connection keeps the certificates of its handshake.
+//! Certificates that cannot be used never replace usable ones. A connection keeps the certificates
+//! of its handshake.
 
 pub mod pods;
 
@@ -112,7 +114,8 @@ impl NodeTls {
         if !config.http.tls.is_enabled() {
             return Ok(None);
         }
-        let (http, cluster) = (config.http.tls.clone(), config.cluster.tls.clone());
+        let http = config.http.tls.clone();
+        let cluster = config.cluster.tls.clone();
         let source = Source {
             http,
             cluster,
@@ -146,7 +149,8 @@ impl NodeTls {
         let is_new = std::mem::replace(&mut state.failure, failure.clone()) != failure;
         match replaced {
             Ok(Some((certificates, files))) => {
-                (state.certificates, state.files) = (certificates, files);
+                state.certificates = certificates;
+                state.files = files;
                 Reload::Replaced
             }
             Err(_) if is_new => Reload::Rejected(failure),
@@ -202,7 +206,8 @@ impl Source {
             expected: "private key",
         };
         let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(missing)?;
-        let (mut clients, mut pods) = (Vec::new(), Vec::new());
+        let mut clients = Vec::new();
+        let mut pods = Vec::new();
         if let Some(ca) = &files.client_ca {
             clients = certificates("http.tls.client_ca", http.client_ca.as_ref(), ca)?;
         }

@@ -84,15 +84,11 @@ impl Transport {
     ) -> anyhow::Result<Self> {
         match config.bus.kind {
             BusKind::Embedded => {
-                let (dir, mut options) = (
-                    config.data_dir.join(layout::BUS),
-                    component_config::bus(config),
-                );
-                (
-                    options.expected,
-                    options.checkpoints,
-                    options.accept_data_loss,
-                ) = (log.durable, log.checkpoints, log.accept_data_loss);
+                let dir = config.data_dir.join(layout::BUS);
+                let mut options = component_config::bus(config);
+                options.expected = log.durable;
+                options.checkpoints = log.checkpoints;
+                options.accept_data_loss = log.accept_data_loss;
                 let opened =
                     tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
                 let opened = opened.context("the bus did not open")?;
@@ -103,8 +99,8 @@ impl Transport {
                 let connection = with_startup_retry(|| connect(config)).await?;
                 with_startup_retry(|| check_streams(&connection, config, clock.now())).await?;
                 let mut streams = Vec::new();
-                // A node without sagas consumes no stream; one open stream is enough to detect whether the servers are
-                // reachable.
+                // A node without sagas consumes no stream; one open stream is enough to detect
+                // whether the servers are reachable.
                 let read = if config.role.runs_sagas() {
                     &SOURCES[..]
                 } else {
@@ -137,7 +133,8 @@ impl Transport {
     pub(crate) fn bus(&self) -> Arc<dyn Bus> {
         match self {
             Transport::Embedded(bus) => Arc::clone(bus) as Arc<dyn Bus>,
-            // A publish selects the stream by subject; the state of this stream is the relevant one for sagas.
+            // A publish selects the stream by subject; the state of this stream is the relevant one
+            // for sagas.
             Transport::Nats(nats) => {
                 let events = nats.read.iter().find(|(name, _)| *name == WORKFLOW_EVENTS);
                 let (_, stream) = events.expect("every role opens it");
@@ -164,7 +161,8 @@ impl Transport {
         }
     }
 
-    /// Returns the event sources of the shards. The authority decides about the events of a shared bus.
+    /// Returns the event sources of the shards. The authority decides about the events of a shared
+    /// bus.
     pub fn sources(&self, authority: &Arc<SignedEvents>) -> Vec<EventSource> {
         match self {
             Transport::Embedded(bus) => {
@@ -238,7 +236,8 @@ impl Transport {
             Transport::Nats(nats) => {
                 for (name, stream) in &nats.read {
                     if let Err(error) = stream.save_cursors().await {
-                        tracing::warn!(stream = name, %error, "consumer position update failed; reported position is stale");
+                        tracing::warn!(stream = name, %error, "consumer position update failed; \
+                            reported position is stale");
                     }
                 }
                 Ok(())

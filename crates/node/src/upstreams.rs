@@ -1,12 +1,12 @@
 //! Upstreams of a node: from the configuration, from files, and from code.
 //!
-//! A file `payments.toml` in the directory `upstreams_dir` describes the upstream `payments`. The files, and
-//! `[upstreams]` and `[gateway]` of the configuration, are read at the start and on reload; one invalid file
-//! rejects the reload.
+//! A file `payments.toml` in the directory `upstreams_dir` describes the upstream `payments`. The
+//! files, and `[upstreams]` and `[gateway]` of the configuration, are read at the start and on
+//! reload; one invalid file rejects the reload.
 //!
 //! The role of the node selects its upstreams. A node that runs sagas only has the gateway, the
-//! upstreams whose commands are dispatched to other processes, and a remote upstream for all effects
-//! without a file. A node that executes effects only has all others.
+//! upstreams whose commands are dispatched to other processes, and a remote upstream for all
+//! effects without a file. A node that executes effects only has all others.
 
 mod nats_gateway;
 
@@ -32,7 +32,8 @@ const REMOTE_UPSTREAM: &str = "remote";
 /// Name of the upstream of `orlog dev` for effects without a configured upstream.
 pub const STAND_IN_UPSTREAM: &str = "stand-in";
 
-const UNSIGNED_SCRIPTS: &str = "each client with the permission to publish commands on NATS could run these scripts; set \
+const UNSIGNED_SCRIPTS: &str = "each client with the permission to publish commands on NATS could \
+    run these scripts; set \
                                 nats.signing.keys, or set nats.signing.allow_unsigned_scripts = true";
 
 /// Sources of the upstreams of a node.
@@ -46,14 +47,15 @@ pub struct UpstreamSources {
     rejects_scripts: bool,
 }
 
-/// Creates a provider that dispatches commands to other processes, and redispatches after this duration
-/// without a response.
+/// Creates a provider that dispatches commands to other processes, and redispatches after this
+/// duration without a response.
 pub type QueueProviderFactory = Arc<dyn Fn(Duration) -> Arc<dyn Provider> + Send + Sync>;
 
 /// Remote dependencies of a node that is connected to NATS.
 #[derive(Clone)]
 pub struct RemoteDependencies {
-    /// Creates the provider that dispatches commands to other processes; `None` if none are dispatched.
+    /// Creates the provider that dispatches commands to other processes; `None` if none are
+    /// dispatched.
     pub dispatch: Option<QueueProviderFactory>,
     /// Transport of requests to the gateway.
     pub requests: Arc<dyn RequestClient>,
@@ -83,7 +85,8 @@ impl UpstreamSources {
         }
     }
 
-    /// Adds upstreams of the built-in sagas: the process of a saga executes their effects, in every role that runs sagas.
+    /// Adds upstreams of the built-in sagas: the process of a saga executes their effects, in every
+    /// role that runs sagas.
     #[must_use]
     pub fn with_built_in_sagas(mut self, upstreams: Vec<Upstream>) -> Self {
         self.of_sagas = upstreams;
@@ -230,7 +233,8 @@ impl UpstreamSources {
 
     /// Returns the upstream of a file; `None` if a node of this role does not use it.
     fn file(&self, path: &Path) -> Result<Option<Upstream>, Diagnostic> {
-        let (file, name) = (path.display().to_string(), name_of(path)?);
+        let file = path.display().to_string();
+        let name = name_of(path)?;
         let config = read(path)?;
         let is_used = if config.is_queued() {
             self.role.runs_sagas()
@@ -375,7 +379,8 @@ mod tests {
 
     #[test]
     fn upstream_is_named_after_its_file() {
-        let pay = "base_url = 'http://pay'\ntenants = ['acme']\nmax_concurrency = 3\n[effects.'pay.charge']\npath = '/c'";
+        let pay = "base_url = 'http://pay'\ntenants = ['acme']\nmax_concurrency = \
+            3\n[effects.'pay.charge']\npath = '/c'";
         let (_dir, upstreams) = dir(&[("pay.toml", pay), (".hidden.toml", "x"), ("notes.md", "x")]);
         let upstreams = upstreams.read().unwrap();
         let [upstream] = upstreams.as_slice() else {
@@ -394,36 +399,43 @@ mod tests {
             "effects/pay.toml:2:1: unknown key `concurency`; did you mean `max_concurrency`?"
         });
         check_rejected("pay.toml", "kind = 'smoke'", {
-            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, `smtp`, `script`, `sql`, `worker`, `nats`, `webhook`"
+            "effects/pay.toml:1:8: unknown variant `smoke`, expected one of `http`, `grpc`, \
+             `smtp`, `script`, `sql`, `worker`, `nats`, `webhook`"
         });
         check_rejected("pay.toml", "kind = 'nats'\neffects = ['a.b']", {
-            "effects/pay.toml:0:0: upstream pay: kind = \"nats\" requires NATS; set bus.kind = \"nats\" and add [nats] to the configuration"
+            "effects/pay.toml:0:0: upstream pay: kind = \"nats\" requires NATS; set bus.kind = \
+             \"nats\" and add [nats] to the configuration"
         });
         check_rejected(
             "pay.toml",
             "base_url = 'http://h'\n[breaker]\nopen_duration = 'soon'",
             {
-                "effects/pay.toml:3:17: \"soon\" is not a valid duration: it must consist of numbers with units; examples: 100ms, 2s, 1h30m"
+                "effects/pay.toml:3:17: \"soon\" is not a valid duration: it must consist of \
+                 numbers with units; examples: 100ms, 2s, 1h30m"
             },
         );
         check_rejected("pay.toml", "base_url = 'pay'", {
-            "effects/pay.toml:0:0: invalid base URL \"pay\" of upstream pay: relative URL without a base; example: http://127.0.0.1:8081"
+            "effects/pay.toml:0:0: invalid base URL \"pay\" of upstream pay: relative URL without \
+             a base; example: http://127.0.0.1:8081"
         });
         let sql = |rest: &str| format!("kind = 'sql'\ndatabase = 'postgres'\n{rest}");
         check_rejected("pay.toml", &sql("url = 'postgres://me:canary@host/db'"), {
-            "effects/pay.toml:0:0: upstream pay: a url with a password must be a reference; use env:DATABASE_URL or file:/absolute/path"
+            "effects/pay.toml:0:0: upstream pay: a url with a password must be a reference; use \
+             env:DATABASE_URL or file:/absolute/path"
         });
         check_rejected(
             "pay.toml",
             &sql("url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT $1'"),
             {
-                "effects/pay.toml:0:0: upstream pay, effect a.b: the statement: it contains a placeholder with $; use :name for a parameter"
+                "effects/pay.toml:0:0: upstream pay, effect a.b: the statement: it contains a \
+                 placeholder with $; use :name for a parameter"
             },
         );
         check_rejected(
             "pay.toml",
             &sql("url = 'env:X'\n[effects.'a.b']\nstatement = 'SELECT :a'\nparams = { b = 1 }"),
-            "effects/pay.toml:0:0: upstream pay, effect a.b: unused parameter params.b: no statement contains :b",
+            "effects/pay.toml:0:0: upstream pay, effect a.b: unused parameter params.b: no \
+             statement contains :b",
         );
         check_rejected(
             "pay.toml",
@@ -433,7 +445,8 @@ mod tests {
             "effects/pay.toml:6:19: invalid rows \"few\": expected a number or \"some\"",
         );
         check_rejected("jobs.toml", "kind = 'script'\n[effects.'job.ruby']", {
-            "effects/jobs.toml:0:0: upstream jobs, effect job.ruby: unknown interpreter \"ruby\"; available: bash, node, python, sh; add others under [interpreters.ruby]"
+            "effects/jobs.toml:0:0: upstream jobs, effect job.ruby: unknown interpreter \"ruby\"; \
+             available: bash, node, python, sh; add others under [interpreters.ruby]"
         });
         check_rejected(
             "jobs.toml",
@@ -441,7 +454,8 @@ mod tests {
             "effects/jobs.toml:0:0: upstream jobs: films is not an absolute path",
         );
         check_rejected("Pay Me.toml", "base_url = 'http://h'", {
-            "effects/Pay Me.toml:0:0: invalid upstream name \"Pay Me\": use lowercase letters, digits, - and _ only"
+            "effects/Pay Me.toml:0:0: invalid upstream name \"Pay Me\": use lowercase letters, \
+             digits, - and _ only"
         });
     }
 
@@ -466,7 +480,8 @@ mod tests {
                 .map_or_else(|problems| vec![problems[0].message.clone()], names)
         };
         assert_eq!(names(Role::Effect), ["pay"]);
-        let needs = "upstream media: kind = \"nats\" requires NATS; set bus.kind = \"nats\" and add [nats] to the configuration";
+        let needs = "upstream media: kind = \"nats\" requires NATS; set bus.kind = \"nats\" and \
+            add [nats] to the configuration";
         assert_eq!(names(Role::Saga), [needs]);
         std::fs::remove_file(dir.path().join("media.toml")).unwrap();
         assert_eq!(names(Role::Saga), ["gateway"]);

@@ -1,7 +1,8 @@
 //! Received webhooks: signed requests of other systems, each mapped to one event.
 //!
-//! A request to `POST /v1/webhooks/{name}` has no token: its signature authenticates it. The configuration
-//! `[webhooks.<name>]` has the secrets, the tenant of the events, and the expressions that read the request.
+//! A request to `POST /v1/webhooks/{name}` has no token: its signature authenticates it. The
+//! configuration `[webhooks.<name>]` has the secrets, the tenant of the events, and the expressions
+//! that read the request.
 
 pub mod signature;
 
@@ -82,14 +83,15 @@ impl Webhook {
         })
     }
 
-    /// Logs why a signature was rejected. The response does not contain the reason. Anyone can send such requests, so
-    /// only the first one in sequence is a warning.
+    /// Logs why a signature was rejected. The response does not contain the reason. Anyone can send
+    /// such requests, so only the first one in sequence is a warning.
     pub fn log_rejection(&self, error: &SignatureError) {
         let webhook = self.name.as_str();
         if self.is_rejecting.swap(true, Ordering::Relaxed) {
             tracing::debug!(webhook, reason = %error, "webhook rejected");
         } else {
-            tracing::warn!(webhook, reason = %error, "webhook rejected; further rejections are logged at debug");
+            tracing::warn!(webhook, reason = %error, "webhook rejected; further rejections are \
+                logged at debug");
         }
     }
 

@@ -86,7 +86,8 @@ impl Actor {
         }
     }
 
-    /// Returns the mail addresses: the `mailto:` URLs of exactly one ASCII address. SMTP would reject others together with all recipients.
+    /// Returns the mail addresses: the `mailto:` URLs of exactly one ASCII address. SMTP would
+    /// reject others together with all recipients.
     pub fn mail_addresses(&self) -> impl Iterator<Item = &str> {
         let schemes = self
             .addresses
@@ -147,7 +148,8 @@ impl Actor {
         .append_to(&mut self.changes);
     }
 
-    /// Removes a key that was added in vain, as [`Keyed::remove_key`]. An invitation that enrolled it can be used again.
+    /// Removes a key that was added in vain, as [`Keyed::remove_key`]. An invitation that enrolled
+    /// it can be used again.
     pub fn withdraw_key(&mut self, id: &str, at: Timestamp) -> bool {
         let used = self
             .invitation
@@ -159,7 +161,8 @@ impl Actor {
         self.remove_key(id, at)
     }
 
-    /// Enrolls a key with the token of the invitation. Returns `false` if this token has enrolled this key already.
+    /// Enrolls a key with the token of the invitation. Returns `false` if this token has enrolled
+    /// this key already.
     ///
     /// # Errors
     /// [`KeyError::Invitation`] and the errors of [`Keyed::add_key`].

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 /// Number of changes that a record contains.
 const MAX_CHANGES: usize = 50;
-/// Size of the texts of these changes, in bytes. A record must fit into a message of NATS, also with full lists: if it did not, no member could
-/// be removed.
+/// Size of the texts of these changes, in bytes. A record must fit into a message of NATS, also
+/// with full lists: if it did not, no member could be removed.
 const MAX_BYTES: usize = 64 << 10;
 
 /// Change of a record.
@@ -23,7 +23,8 @@ pub struct Change {
 }
 
 impl Change {
-    /// Appends the change to a history, and deletes the oldest ones above the limits. The new one stays.
+    /// Appends the change to a history, and deletes the oldest ones above the limits. The new one
+    /// stays.
     pub(super) fn append_to(self, history: &mut Vec<Self>) {
         history.push(self);
         let mut bytes = 0;

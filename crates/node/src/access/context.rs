@@ -46,7 +46,8 @@ impl Context {
         }
     }
 
-    /// Returns the context as it was at a time, by its last changes; the oldest known state if the time is before them.
+    /// Returns the context as it was at a time, by its last changes; the oldest known state if the
+    /// time is before them.
     #[must_use]
     pub fn at(&self, time: Timestamp) -> Cow<'_, Self> {
         let later = self
@@ -118,7 +119,8 @@ impl Context {
             return false;
         }
         self.require_signed_events = required;
-        let (entry, none) = (vec![REQUIRE_SIGNED_EVENTS.to_owned()], Vec::new());
+        let entry = vec![REQUIRE_SIGNED_EVENTS.to_owned()];
+        let none = Vec::new();
         let (added, removed) = if required {
             (entry, none)
         } else {

@@ -113,8 +113,8 @@ impl Directory {
         directory
     }
 
-    /// Adds the keys of an owner. Two requests at the same time can add a key to two owners: then it has none, whichever
-    /// record is read first, until it is revoked in all records but one.
+    /// Adds the keys of an owner. Two requests at the same time can add a key to two owners: then
+    /// it has none, whichever record is read first, until it is revoked in all records but one.
     fn own(&mut self, keys: &[Key], owner: &KeyOwner) {
         for key in keys {
             let is_revoked = key.revoked_at.is_some();
@@ -133,7 +133,8 @@ impl Directory {
                 (_, true) => {}
                 (true, false) => *known = claim,
                 (false, false) => {
-                    tracing::error!(key = key.id, ?owner, other = ?known.owner, "a key belongs to several actors or peers; \
+                    tracing::error!(key = key.id, ?owner, other = ?known.owner, "a key belongs to \
+                        several actors or peers; \
                         it is not accepted until it is revoked at all but one of them");
                     known.owner = None;
                 }
@@ -170,7 +171,10 @@ fn parsed<T: DeserializeOwned>(
         return Arc::clone(last);
     }
     let value = serde_json::from_str(&record.value)
-        .inspect_err(|error| tracing::error!(key, %error, "a record of the registry cannot be read; it has no members"))
+        .inspect_err(|error| {
+            tracing::error!(key, %error, "a record of the registry cannot be \
+            read; it has no members")
+        })
         .ok();
     Arc::new(Stored {
         revision: record.revision,

@@ -12,7 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Maximum number of keys that are valid now or later.
 const MAX_KEYS: usize = 50;
-/// Maximum number of keys that have ended; the oldest ones are removed. They verify events that the bus stored before their end.
+/// Maximum number of keys that have ended; the oldest ones are removed. They verify events that the
+/// bus stored before their end.
 const MAX_ENDED_KEYS: usize = 200;
 /// Prefix of the text of a public key.
 const PREFIX: &str = "ed25519:";
@@ -54,7 +55,8 @@ pub enum KeyError {
     },
     /// There are too many keys.
     #[error(
-        "at most {MAX_KEYS} keys that are valid now or later; revoke one, or wait until a replaced one has ended"
+        "at most {MAX_KEYS} keys that are valid now or later; revoke one, or wait until a replaced \
+         one has ended"
     )]
     TooMany,
     /// The token of an invitation is wrong, expired or used.
@@ -70,7 +72,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Reads a public key as base64, in the standard or the URL-safe alphabet, with or without the prefix `ed25519:`.
+/// Reads a public key as base64, in the standard or the URL-safe alphabet, with or without the
+/// prefix `ed25519:`.
 ///
 /// # Errors
 /// If the text is not base64 of 32 bytes.
@@ -186,7 +189,8 @@ impl KeyRing {
         self.0.len() < before
     }
 
-    /// Ends the validity of a key that another one replaces. A key that ends earlier is not extended.
+    /// Ends the validity of a key that another one replaces. A key that ends earlier is not
+    /// extended.
     ///
     /// # Errors
     /// [`KeyError::Missing`].

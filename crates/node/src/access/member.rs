@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::auth::{Caller, is_user_name};
 
-/// Entry in a list of a context, as text: `actor:<id>`, `context:<context>@<node>`, `group:<name>` or `user:<name>`.
+/// Entry in a list of a context, as text: `actor:<id>`, `context:<context>@<node>`, `group:<name>`
+/// or `user:<name>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Member {
     /// Actor, identified by the signatures of its requests.
@@ -26,7 +27,8 @@ pub enum Member {
 pub enum MemberError {
     /// The text has no known prefix.
     #[error(
-        "{0:?} is no member; write actor:<id>, context:<context>@<node>, group:<name> or user:<name>"
+        "{0:?} is no member; write actor:<id>, context:<context>@<node>, group:<name> or \
+         user:<name>"
     )]
     Prefix(String),
     /// The name of a user or group is empty, too long, or contains control characters.
@@ -41,7 +43,8 @@ pub enum MemberError {
 }
 
 impl Member {
-    /// Returns whether a caller is this member. A user is no actor and no peer, also if they have the same name.
+    /// Returns whether a caller is this member. A user is no actor and no peer, also if they have
+    /// the same name.
     #[must_use]
     pub fn matches(&self, caller: &Caller) -> bool {
         match self {

@@ -19,7 +19,8 @@ struct User {
     consumers: Vec<ConsumerSpec>,
 }
 
-/// Returns the authorization of a NATS server: the accounts of the node, and one user for each list of each context.
+/// Returns the authorization of a NATS server: the accounts of the node, and one user for each list
+/// of each context.
 #[must_use]
 pub fn authorization(node: &NodeName, contexts: &[TenantId], effects: &[EffectName]) -> String {
     let accounts = NODE_ACCOUNTS.replace(SUBJECT, &node_subject(node));
@@ -31,11 +32,14 @@ pub fn authorization(node: &NodeName, contexts: &[TenantId], effects: &[EffectNa
 impl User {
     /// Returns the user as an entry of the server configuration.
     fn entry(&self, tenant: &TenantId) -> String {
-        let (name, list, variable) = (encode_token(tenant.as_str()), self.list, variable(tenant));
+        let name = encode_token(tenant.as_str());
+        let list = self.list;
+        let variable = variable(tenant);
         let own = self.consumers.iter().flat_map(requests);
         let publish: Vec<_> = self.publish.iter().cloned().chain(own).collect();
         format!(
-            "    {{ user: \"{name}-{list}\", password: ${variable}_{list}, permissions: {{\n      publish: {publish:?}\n      \
+            "    {{ user: \"{name}-{list}\", password: ${variable}_{list}, permissions: \
+             {{\n      publish: {publish:?}\n      \
              subscribe: [\"_INBOX_{name}-{list}.>\"]\n    }} }}\n"
         )
     }

@@ -69,8 +69,8 @@ impl Peer {
         true
     }
 
-    /// Replaces the valid keys by those that the peer states. A missing key ends after `KEY_OVERLAP`, because the peer may
-    /// still sign with it. Returns `false` if nothing changes.
+    /// Replaces the valid keys by those that the peer states. A missing key ends after
+    /// `KEY_OVERLAP`, because the peer may still sign with it. Returns `false` if nothing changes.
     ///
     /// # Errors
     /// [`KeyError::Exists`] if a stated key is revoked or has ended, [`KeyError::TooMany`].
@@ -80,7 +80,8 @@ impl Peer {
         at: Timestamp,
         by: Option<String>,
     ) -> Result<bool, KeyError> {
-        let (mut added, mut removed) = (Vec::new(), Vec::new());
+        let mut added = Vec::new();
+        let mut removed = Vec::new();
         for public_key in stated {
             let key = Key::new(*public_key, at);
             if !self

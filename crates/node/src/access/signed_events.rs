@@ -1,8 +1,10 @@
-//! Signed events: verification of events by the keys and the lists of a context, as they were when the bus stored the event.
+//! Signed events: verification of events by the keys and the lists of a context, as they were when
+//! the bus stored the event.
 //!
-//! The decision is a function of the message, the time at which the bus stored it, and the history in the registry. It is the
-//! same on every pod, after a restart and in a replay. An event that a node published has the signature of the nodes
-//! ([`orlog_bus::signature`]); without a signing key of the nodes, no event counts as theirs.
+//! The decision is a function of the message, the time at which the bus stored it, and the history
+//! in the registry. It is the same on every pod, after a restart and in a replay. An event that a
+//! node published has the signature of the nodes ([`orlog_bus::signature`]); without a signing key
+//! of the nodes, no event counts as theirs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +24,8 @@ use crate::config::Config;
 
 /// Time for which a rejected event waits for the current registry.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time without a refresh after a registry did not respond, so that forged events do not delay a shard.
+/// Time without a refresh after a registry did not respond, so that forged events do not delay a
+/// shard.
 const REFRESH_PAUSE: Duration = Duration::from_secs(30);
 
 /// Verification of signed events.
@@ -41,15 +44,18 @@ pub struct SignedEvents {
 pub enum EventRejection {
     /// The event has no signature.
     #[error(
-        "the context requires signed events, and this event has none; sign it with the key of a member who may publish"
+        "the context requires signed events, and this event has none; sign it with the key of a \
+         member who may publish"
     )]
     Unsigned,
     /// The signature cannot be read.
     #[error(transparent)]
     Unreadable(#[from] EventSignatureError),
-    /// The node does not know the key, or the key did not sign the event. The publisher learns no difference.
+    /// The node does not know the key, or the key did not sign the event. The publisher learns no
+    /// difference.
     #[error(
-        "the signature is not by a known key: the node does not know the key {0}, or the event was changed after it was \
+        "the signature is not by a known key: the node does not know the key {0}, or the event was \
+         changed after it was \
          signed; add the key to the actor, and sign the subject, the attributes and the data as they are sent"
     )]
     NotAuthentic(KeyId),
@@ -66,7 +72,8 @@ pub enum EventRejection {
     NotPermitted(String),
     /// A node published the event too long ago.
     #[error(
-        "a node published the event {0} before the bus stored it, so that it can be a repetition that is no longer detected; \
+        "a node published the event {0} before the bus stored it, so that it can be a repetition \
+         that is no longer detected; \
          publish it again"
     )]
     Late(String),
@@ -78,10 +85,8 @@ impl SignedEvents {
         access: Arc<AccessRegistry>,
         configured: Arc<ConfiguredKeys>,
     ) -> Self {
-        let (window, dedupe_window) = (
-            config.auth.signatures.time_window(),
-            config.store.dedupe_window,
-        );
+        let window = config.auth.signatures.time_window();
+        let dedupe_window = config.store.dedupe_window;
         Self {
             access,
             configured,
@@ -102,8 +107,8 @@ impl SignedEvents {
         self.access.requires_signed_events(tenant, at)
     }
 
-    /// Verifies the signature of an event at the time at which the bus stored it. Returns the signer, who is the user of the
-    /// event.
+    /// Verifies the signature of an event at the time at which the bus stored it. Returns the
+    /// signer, who is the user of the event.
     ///
     /// # Errors
     /// The reason why the event is not accepted.
@@ -165,8 +170,8 @@ impl SignedEvents {
         self.configured.find(&id).or_else(|| self.access.find(&id))
     }
 
-    /// Checks the age of an event that a node published. Within the deduplication window of the stores, a repetition is a
-    /// duplicate.
+    /// Checks the age of an event that a node published. Within the deduplication window of the
+    /// stores, a repetition is a duplicate.
     fn check_age(
         &self,
         published_at: Timestamp,
@@ -299,7 +304,8 @@ mod tests {
     }
 
     impl Fixture {
-        /// Returns the context of acme, in which robo may publish; `change` changes its later history.
+        /// Returns the context of acme, in which robo may publish; `change` changes its later
+        /// history.
         async fn new(change: impl FnOnce(&mut Context, &mut Actor)) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let registry = JournalRegistry::open(&dir.path().join("registry"), None).unwrap();
@@ -425,7 +431,8 @@ mod tests {
             ..fixture.signed(START)
         };
         assert!(fixture.reason(unsigned.clone(), START).contains("has none"));
-        // Before the requirement, and in a tenant without a record, the user is not that of a signature.
+        // Before the requirement, and in a tenant without a record, the user is not that of a
+        // signature.
         assert_eq!(
             fixture.check(&VouchingBus(None), unsigned.clone(), START - 1),
             Ok(None)
@@ -555,7 +562,8 @@ mod tests {
                 1 => changed.payload = text.clone().into(),
                 header => changed.headers[header - 2].1 = text.as_str().into(),
             }
-            // Another tenant does not require signatures: to publish to its subjects needs another permission.
+            // Another tenant does not require signatures: to publish to its subjects needs another
+            // permission.
             let tenant = orlog_bus::subject::tenant_of(&changed.subject);
             if tenant.is_ok_and(|tenant| tenant == acme()) {
                 let checked = fixture.check(&VouchingBus(None), changed, START);

@@ -33,7 +33,8 @@ pub struct AccessRegistry {
     parsed: RwLock<(Arc<RegistryView>, Arc<Directory>)>,
 }
 
-/// Error: this node could not follow the registry for too long, so that it does not know the members of a context.
+/// Error: this node could not follow the registry for too long, so that it does not know the
+/// members of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this node cannot reach the registry of contexts and actors; try again, or use another node"
@@ -51,7 +52,8 @@ pub enum WriteError {
     Registry(#[from] orlog_bus::Error),
 }
 
-/// Keys of the actors and peers of the registry, which have no rights but those that the contexts grant.
+/// Keys of the actors and peers of the registry, which have no rights but those that the contexts
+/// grant.
 impl SignerKeys for AccessRegistry {
     fn find(&self, key_id: &str) -> Option<SignerKey> {
         let directory = self.directory();
@@ -116,8 +118,9 @@ impl AccessRegistry {
         self.local.as_deref()
     }
 
-    /// Gives a caller its roles in the context of a tenant. Without a record, nothing changes. A caller who is in no list
-    /// loses its access to the tenant, except an administrator of the node.
+    /// Gives a caller its roles in the context of a tenant. Without a record, nothing changes. A
+    /// caller who is in no list loses its access to the tenant, except an administrator of the
+    /// node.
     ///
     /// # Errors
     /// If the caller is a member, but the lists are outdated.
@@ -142,8 +145,8 @@ impl AccessRegistry {
         Ok(())
     }
 
-    /// Returns whether the context of a tenant required signed events at a time. Of a record that a later release wrote, only
-    /// this requirement is read, as it is now.
+    /// Returns whether the context of a tenant required signed events at a time. Of a record that a
+    /// later release wrote, only this requirement is read, as it is now.
     #[must_use]
     pub fn requires_signed_events(&self, tenant: &TenantId, at: Timestamp) -> bool {
         let directory = self.directory();
@@ -165,7 +168,8 @@ impl AccessRegistry {
         record.is_some_and(|record: serde_json::Value| record["require_signed_events"] == true)
     }
 
-    /// Gives a caller the roles that it had in the context of a tenant at a time, as [`Self::enter`] does now.
+    /// Gives a caller the roles that it had in the context of a tenant at a time, as
+    /// [`Self::enter`] does now.
     pub fn enter_at(&self, caller: &mut Caller, tenant: &TenantId, at: Timestamp) {
         if caller.tenants == TenantScope::All && caller.roles.allow(Right::Admin) {
             return;
@@ -189,7 +193,8 @@ impl AccessRegistry {
         self.registry.refresh().await
     }
 
-    /// Returns the tenants whose contexts do not grant a right to a caller with access to all tenants.
+    /// Returns the tenants whose contexts do not grant a right to a caller with access to all
+    /// tenants.
     #[must_use]
     pub fn closed_to(&self, caller: &Caller, needed: Right) -> BTreeSet<TenantId> {
         let is_closed = |tenant: &TenantId| {
@@ -206,13 +211,14 @@ impl AccessRegistry {
             .collect()
     }
 
-    /// Returns whether the lists of the context of a tenant accept messages of another context: a job needs a place in the executors,
-    /// other messages one in any list. A tenant without a record accepts them if `without_record`. A rejection applies to all changes that
-    /// were durable at the time of the call.
+    /// Returns whether the lists of the context of a tenant accept messages of another context: a
+    /// job needs a place in the executors, other messages one in any list. A tenant without a
+    /// record accepts them if `without_record`. A rejection applies to all changes that were
+    /// durable at the time of the call.
     ///
     /// # Errors
-    /// If the sender is a member, but the lists are outdated, or if it is none and this node cannot read the last changes. The latter does not
-    /// depend on the existence of the context.
+    /// If the sender is a member, but the lists are outdated, or if it is none and this node cannot
+    /// read the last changes. The latter does not depend on the existence of the context.
     pub async fn accepts_messages(
         &self,
         tenant: &TenantId,
@@ -235,7 +241,8 @@ impl AccessRegistry {
             .unwrap_or(without_record))
     }
 
-    /// Returns whether the known lists of a tenant accept messages of another context. `None`: the tenant has no record.
+    /// Returns whether the known lists of a tenant accept messages of another context. `None`: the
+    /// tenant has no record.
     ///
     /// # Errors
     /// If the sender is a member, but the lists are outdated.
@@ -296,7 +303,8 @@ impl AccessRegistry {
         }
     }
 
-    /// Writes the record of a context, or removes it, if it has the revision `seen` (0: there is no record).
+    /// Writes the record of a context, or removes it, if it has the revision `seen` (0: there is no
+    /// record).
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -334,7 +342,8 @@ impl AccessRegistry {
         })
     }
 
-    /// Writes the record of a peer, or removes it, if it has the revision `seen` (0: there is no record).
+    /// Writes the record of a peer, or removes it, if it has the revision `seen` (0: there is no
+    /// record).
     ///
     /// # Errors
     /// See [`WriteError`].

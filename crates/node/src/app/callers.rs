@@ -10,7 +10,8 @@ use crate::auth::{Authenticator, SessionToken, SignedRequests, SignerKeys};
 use crate::config::Config;
 use crate::peers::{NodeIdentity, PeerClient, Peers};
 
-/// Authentication of the requests and signed events of a node, and the client for its requests to peers.
+/// Authentication of the requests and signed events of a node, and the client for its requests to
+/// peers.
 pub(super) struct Callers {
     pub(super) authenticator: Authenticator,
     pub(super) signed_events: Arc<SignedEvents>,
@@ -21,7 +22,8 @@ impl Callers {
     /// Creates them; the registry has keys of actors and peers, too, and the node has its own.
     ///
     /// # Errors
-    /// If a secret or a key file cannot be used, or if the nonces of signed requests are not available.
+    /// If a secret or a key file cannot be used, or if the nonces of signed requests are not
+    /// available.
     pub(super) async fn open(
         config: &Config,
         connection: Option<&Connection>,

@@ -1,5 +1,5 @@
-//! Observers of attempts: counters, attempt buffer, the overridden observer and the span exporter. Also
-//! their metrics.
+//! Observers of attempts: counters, attempt buffer, the overridden observer and the span exporter.
+//! Also their metrics.
 
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ pub(crate) fn build_observers(
     }
 }
 
-/// Metrics that are registered before the node starts, and the counters that the node itself updates.
+/// Metrics that are registered before the node starts, and the counters that the node itself
+/// updates.
 pub(crate) struct InitialMetrics {
     pub(crate) registry: MetricsRegistry,
     pub(crate) collected: Counter,
@@ -63,7 +64,8 @@ impl InitialMetrics {
         counted: &AttemptMetrics,
         telemetry: &TelemetryHandle,
     ) -> Self {
-        let (mut registry, collected) = (MetricsRegistry::default(), Counter::default());
+        let mut registry = MetricsRegistry::default();
+        let collected = Counter::default();
         let purges = PurgeCounters::register(&mut registry);
         runtime.metrics().register(&mut registry);
         counted.register(&mut registry);

@@ -29,7 +29,8 @@ pub struct AppOverrides {
     pub effect_observer: Option<Arc<dyn EffectObserver>>,
     /// Disk of the journals of the stores.
     pub disk: Option<Arc<dyn Device>>,
-    /// Whether stores and logs that lost durable data are opened without it. Default: they are rejected.
+    /// Whether stores and logs that lost durable data are opened without it. Default: they are
+    /// rejected.
     pub accept_data_loss: bool,
     /// Token that requests need if the configuration requires no authentication.
     pub session: Option<SessionToken>,
@@ -42,7 +43,8 @@ pub struct AppOverrides {
 }
 
 impl AppOverrides {
-    /// Returns the overrides for [`crate::App::start_with`] that deploy these workflows; several versions of one may be among them.
+    /// Returns the overrides for [`crate::App::start_with`] that deploy these workflows; several
+    /// versions of one may be among them.
     ///
     /// # Errors
     /// All problems of the workflows, each with its remedy.

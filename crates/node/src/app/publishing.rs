@@ -12,8 +12,8 @@ impl App {
     /// Publishes events; returns when they are durable.
     ///
     /// # Errors
-    /// [`orlog_bus::Error::Unavailable`] while the node drains, [`orlog_bus::Error::Full`] while a store
-    /// has no free space, and other errors of the bus.
+    /// [`orlog_bus::Error::Unavailable`] while the node drains, [`orlog_bus::Error::Full`] while a
+    /// store has no free space, and other errors of the bus.
     pub async fn publish(&self, events: Vec<Event>) -> Result<Vec<PublishAck>, orlog_bus::Error> {
         self.publish_messages(events.iter().map(|event| self.message_of(event)).collect())
             .await

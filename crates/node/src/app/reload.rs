@@ -15,8 +15,9 @@ use crate::webhooks::Webhooks;
 
 impl App {
     /// Reads changed certificates and the configuration, then deploys the definitions directory
-    /// ([`crate::definitions::deploy::Deployments::reload`]). On an error, only certificates change. Upstreams, webhooks, peers and
-    /// the keys of actors and peers change together, also if the caller disconnects.
+    /// ([`crate::definitions::deploy::Deployments::reload`]). On an error, only certificates
+    /// change. Upstreams, webhooks, peers and the keys of actors and peers change together, also if
+    /// the caller disconnects.
     ///
     /// # Errors
     /// See [`DeployError`].
@@ -39,11 +40,9 @@ impl App {
         };
         let webhooks = Webhooks::new(&config).map_err(invalid)?;
         let signer_keys = ConfiguredKeys::new(&config).map_err(invalid)?;
-        let (upstreams, active, source) = (
-            config.upstreams(),
-            Arc::clone(&self.webhooks),
-            Arc::clone(source),
-        );
+        let upstreams = config.upstreams();
+        let active = Arc::clone(&self.webhooks);
+        let source = Arc::clone(source);
         let active_keys = Arc::clone(self.authenticator.signed().configured());
         let peers = Arc::clone(&self.peers);
         let tenants = Arc::clone(&self.tenants);
@@ -102,8 +101,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("secret"), "a shared secret").unwrap();
         let next = format!(
-            "[webhooks.shop]\nscheme = \"token\"\nsecrets = [\"file:{}\"]\nsignature = {{ header = \"x-shop-token\" }}\n\
-             id = \"= body.id\"\ntype = \"OrderPlaced\"\n[upstreams.pay]\nbase_url = \"http://127.0.0.1:9\"\n\
+            "[webhooks.shop]\nscheme = \"token\"\nsecrets = [\"file:{}\"]\nsignature = \
+             {{ header = \"x-shop-token\" }}\n\
+             id = \"= body.id\"\ntype = \"OrderPlaced\"\n[upstreams.pay]\nbase_url = \
+                 \"http://127.0.0.1:9\"\n\
              [upstreams.pay.effects.\"pay.charge\"]\npath = \"/charges\"\n",
             dir.path().join("secret").display()
         );

@@ -159,8 +159,10 @@ impl Services {
             subject: parts.config.audit.nats_subject.clone(),
             retries: Mutex::default(),
         });
-        let (migrations, replays) = (migrations(parts), Arc::new(replays(parts)));
-        let (runtime, clock) = (Arc::clone(&parts.runtime), Arc::clone(&parts.clock));
+        let migrations = migrations(parts);
+        let replays = Arc::new(replays(parts));
+        let runtime = Arc::clone(&parts.runtime);
+        let clock = Arc::clone(&parts.clock);
         let trends = Arc::new(Trends::new(runtime, clock, own.diagnosis.window));
         Self {
             deployments,
@@ -197,7 +199,8 @@ impl Services {
 }
 
 fn line_writer(parts: &Parts, unsaved: Arc<UnsavedLines>) -> LineWriter {
-    let (runtime, max_lines) = (Arc::clone(&parts.runtime), parts.config.jobs.lines);
+    let runtime = Arc::clone(&parts.runtime);
+    let max_lines = parts.config.jobs.lines;
     LineWriter {
         unsaved,
         runtime,

@@ -103,8 +103,9 @@ impl ShardHost for ShardStarter {
 }
 
 impl ShardStarter {
-    /// Activates the definitions of a store if they were deployed later from the same directory, which
-    /// happens when another pod was deployed to while this one was down. Returns false if they are invalid on this node.
+    /// Activates the definitions of a store if they were deployed later from the same directory,
+    /// which happens when another pod was deployed to while this one was down. Returns false if
+    /// they are invalid on this node.
     async fn follow(&self, reader: &Reader) -> bool {
         let Ok(Some(stored)) = reader.deployment() else {
             return true;
@@ -136,7 +137,8 @@ impl ShardStarter {
             }
             Err(error) => {
                 let number = stored.number;
-                tracing::error!(number, %error, "newer deployment is invalid on this node; keeping the active definitions");
+                tracing::error!(number, %error, "newer deployment is invalid on this node; keeping \
+                    the active definitions");
                 false
             }
         }
@@ -156,7 +158,8 @@ impl ShardStarter {
         Ok(())
     }
 
-    /// Returns the changes that store an active deployment: the sources of its definitions, then its record.
+    /// Returns the changes that store an active deployment: the sources of its definitions, then
+    /// its record.
     fn changes_of(&self, deployment: Deployment) -> Vec<Change> {
         let mut changes = Vec::new();
         for definition in self
@@ -194,8 +197,9 @@ impl ShardStarter {
         }
     }
 
-    /// Activates the local definitions in a store, and loads the definitions of its pinned instances. The record of a newer
-    /// deployment that is invalid here stays: pods that can activate it would follow a later record.
+    /// Activates the local definitions in a store, and loads the definitions of its pinned
+    /// instances. The record of a newer deployment that is invalid here stays: pods that can
+    /// activate it would follow a later record.
     fn adopt(&self, writer: &mut Writer, reader: &Reader, is_followed: bool) -> anyhow::Result<()> {
         let now = self.clock.now();
         let definitions = self.definitions.active().to_vec();
@@ -269,7 +273,8 @@ impl ShardStarter {
                 .await?)
             }
             _ => {
-                let (config, local) = (Arc::clone(&self.config), self.local.clone());
+                let config = Arc::clone(&self.config);
+                let local = self.local.clone();
                 let open = move || stores::open_local(&config, shard, &local);
                 Ok(tokio::task::spawn_blocking(open).await??)
             }

@@ -75,7 +75,8 @@ impl Routing {
         }
         // Without a cluster, a shard ends only if another process takes over its log.
         let owned = self.runtime.owned_shards();
-        let reason = "another process has taken over its replicated log; run one node on these logs, or set cluster.mode = \"leases\"";
+        let reason = "another process has taken over its replicated log; run one node on these \
+            logs, or set cluster.mode = \"leases\"";
         let shards = (0..self.config.shards)
             .filter(|shard| !owned.contains(shard))
             .map(|shard| (shard, reason.to_owned()))
@@ -115,7 +116,8 @@ impl Routing {
         component_config::shard_of(self.slots().slot_of(key), self.config.shards)
     }
 
-    /// Returns the slots of each shard, if the instances of a tenant are in several shards; otherwise nothing.
+    /// Returns the slots of each shard, if the instances of a tenant are in several shards;
+    /// otherwise nothing.
     pub fn slots_of_shards(&self, tenant: &TenantId) -> Vec<Range<u16>> {
         let is_spread = self.config.shards > 1 && self.slots().is_key_sharded(tenant);
         if is_spread {
@@ -133,7 +135,8 @@ impl Routing {
             .all(|shard| owned.contains(shard))
     }
 
-    /// Returns the pods that have data of a tenant which this process does not have, and the shards without an owner.
+    /// Returns the pods that have data of a tenant which this process does not have, and the shards
+    /// without an owner.
     pub fn missing_parts(&self, tenant: &TenantId) -> BTreeSet<String> {
         let own_shards = self.runtime.owned_shards();
         let missing = self

@@ -1,7 +1,8 @@
-//! Hash chain of records: each line contains a sequence number and the SHA-256 of the line before it.
+//! Hash chain of records: each line contains a sequence number and the SHA-256 of the line before
+//! it.
 //!
-//! A line that a crash has truncated is no record and has no sequence number. The record after it contains its
-//! hash, so the chain continues.
+//! A line that a crash has truncated is no record and has no sequence number. The record after it
+//! contains its hash, so the chain continues.
 
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -75,7 +76,8 @@ impl ChainHead {
         };
     }
 
-    /// Returns the head of the lines in these bytes: the hash of the last line, and the last sequence number, if any.
+    /// Returns the head of the lines in these bytes: the hash of the last line, and the last
+    /// sequence number, if any.
     pub(super) fn of(bytes: &[u8]) -> (Option<LineHash>, Option<u64>) {
         let mut newest = lines(bytes).rev();
         let Some(last) = newest.next() else {

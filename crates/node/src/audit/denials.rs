@@ -1,6 +1,7 @@
 //! Counters of denied requests: requests that failed authentication or authorization.
 //!
-//! Anyone can send such requests, so they are counted, not recorded one by one. The number of rows is bounded.
+//! Anyone can send such requests, so they are counted, not recorded one by one. The number of rows
+//! is bounded.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -87,7 +88,8 @@ impl Denials {
             first: now,
             last: now,
         });
-        (count.requests, count.last) = (count.requests + 1, now);
+        count.requests = count.requests + 1;
+        count.last = now;
     }
 
     /// Returns the records of the period and starts the next one.

@@ -109,8 +109,8 @@ impl FileSet {
 }
 
 impl AuditFiles {
-    /// Opens the last file. Writes nothing, and succeeds on a full disk: a node that was stopped by a full
-    /// disk must start.
+    /// Opens the last file. Writes nothing, and succeeds on a full disk: a node that was stopped by
+    /// a full disk must start.
     pub(super) fn open(dir: &Path, set: FileSet, limits: FileLimits) -> io::Result<Self> {
         let mut files = Self {
             dir: dir.to_owned(),
@@ -126,7 +126,8 @@ impl AuditFiles {
                     ErrorKind::StorageFull | ErrorKind::QuotaExceeded
                 ) =>
             {
-                tracing::error!(target: TARGET, %error, "audit trail is not writable; records are logged only");
+                tracing::error!(target: TARGET, %error, "audit trail is not writable; records are \
+                    logged only");
                 Ok(files)
             }
             opened => opened.map(drop).map(|()| files),
@@ -151,7 +152,8 @@ impl AuditFiles {
 
     /// Returns the position after the last line of all files.
     fn read_head(&self, numbers: &[u64]) -> io::Result<ChainHead> {
-        let (mut hash, mut sequence) = (None, None);
+        let mut hash = None;
+        let mut sequence = None;
         for number in numbers.iter().rev() {
             let (last, newest) = tail(&self.set.path(&self.dir, *number))?;
             hash = hash.or(last);
@@ -167,8 +169,8 @@ impl AuditFiles {
         })
     }
 
-    /// Appends records, JSON objects, as the next lines of the chain. The records of one file are one write.
-    /// After an error, some of the records may be written.
+    /// Appends records, JSON objects, as the next lines of the chain. The records of one file are
+    /// one write. After an error, some of the records may be written.
     pub(super) fn write<'a>(
         &mut self,
         records: impl IntoIterator<Item = &'a str>,
@@ -213,7 +215,8 @@ impl AuditFiles {
         let total = before + bytes + 1;
         if total > limit {
             let reason = format!(
-                "the audit trail has {before} bytes, and audit.max_size is {limit}: archive and delete the oldest files, lower \
+                "the audit trail has {before} bytes, and audit.max_size is {limit}: archive and \
+                 delete the oldest files, lower \
                  audit.retention, or raise it"
             );
             return Err(io::Error::new(ErrorKind::QuotaExceeded, reason));
@@ -225,7 +228,8 @@ impl AuditFiles {
     fn rotate(&mut self) -> io::Result<()> {
         self.sync()?;
         let last = self.last()?;
-        let (number, head) = (last.number + 1, last.head);
+        let number = last.number + 1;
+        let head = last.head;
         self.last = Some(AuditFile::open(
             &self.dir,
             &self.set.path(&self.dir, number),
@@ -235,8 +239,8 @@ impl AuditFiles {
         Ok(())
     }
 
-    /// Deletes the files whose newest record is older than the retention, and the oldest files above the maximum
-    /// size. The last file remains.
+    /// Deletes the files whose newest record is older than the retention, and the oldest files
+    /// above the maximum size. The last file remains.
     pub(super) fn expire(&mut self, now: Timestamp) {
         self.total_bytes = None;
         if let Err(error) = self.delete_expired(now) {

@@ -1,4 +1,5 @@
-//! Publishes the lines of the audit trail to a NATS subject: each line at least once, in order, with its hash as id.
+//! Publishes the lines of the audit trail to a NATS subject: each line at least once, in order,
+//! with its hash as id.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -77,7 +78,8 @@ impl AuditPublisher {
             self.bus
                 .publish(batch.lines.into_iter().map(message).collect())
                 .await?;
-            let (audit, end) = (Arc::clone(&self.audit), batch.end);
+            let audit = Arc::clone(&self.audit);
+            let end = batch.end;
             let stored = tokio::task::spawn_blocking(move || audit.set_published(end)).await?;
             stored.context("cannot store the position of the published records")?;
         }

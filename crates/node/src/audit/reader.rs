@@ -28,7 +28,8 @@ pub struct AuditFilter<'a> {
     pub cursor: Option<&'a str>,
     /// Maximum number of records.
     pub limit: usize,
-    /// Maximum size of the records, in bytes; a larger record is alone in its page. `None`: no limit.
+    /// Maximum size of the records, in bytes; a larger record is alone in its page. `None`: no
+    /// limit.
     pub bytes: Option<usize>,
     /// Maximum number of scanned records.
     pub scan: usize,
@@ -41,7 +42,8 @@ pub struct AuditPage {
     pub records: Vec<Value>,
     /// Cursor of the next page; `None` after the last one.
     pub next: Option<String>,
-    /// Sequence number of the oldest scanned record that does not contain the hash of the line before it.
+    /// Sequence number of the oldest scanned record that does not contain the hash of the line
+    /// before it.
     pub broken_at: Option<u64>,
 }
 
@@ -57,7 +59,9 @@ pub enum Error {
 }
 
 pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<AuditPage, Error> {
-    let (mut page, mut scanned, mut newer) = (AuditPage::default(), 0, None);
+    let mut page = AuditPage::default();
+    let mut scanned = 0;
+    let mut newer = None;
     let mut bytes_read = 0;
     let below = query.cursor.map(cursor).transpose()?;
     for number in set.numbers(dir)?.into_iter().rev() {

@@ -24,7 +24,8 @@ pub fn shortened(text: &str) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
-    /// The request is authorized and starts. Only with `audit.required`; another record with the same id follows.
+    /// The request is authorized and starts. Only with `audit.required`; another record with the
+    /// same id follows.
     Started,
     /// The request succeeded.
     Succeeded,
@@ -59,12 +60,13 @@ pub struct AuditRecord {
     pub user: Option<String>,
     /// Id of the key that signed the request; `None` without a signature.
     pub key: Option<String>,
-    /// User that the request names (`--user`), in whose name an admin acts; `None` if it names none. Without
-    /// authentication, any name is accepted.
+    /// User that the request names (`--user`), in whose name an admin acts; `None` if it names
+    /// none. Without authentication, any name is accepted.
     pub named_user: Option<String>,
     /// Roles of the user.
     pub role: Option<Roles>,
-    /// Tenant for which the request acts; `None` if it affects the node, or if its tenant is invalid.
+    /// Tenant for which the request acts; `None` if it affects the node, or if its tenant is
+    /// invalid.
     pub tenant: Option<String>,
     /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`; `SIGHUP` for a reload by a signal;
     /// `redrive of an admitted tenant` for redrives of the node.
@@ -81,9 +83,11 @@ pub struct AuditRecord {
     pub request_id: String,
     /// Source address of the connection.
     pub source: Option<IpAddr>,
-    /// Client address that the trusted gateway added (`x-forwarded-for`); `None` without a trusted gateway.
+    /// Client address that the trusted gateway added (`x-forwarded-for`); `None` without a trusted
+    /// gateway.
     pub forwarded_for: Option<IpAddr>,
-    /// Pod that forwarded the request: with a trusted gateway, or if the connection comes from the address of that pod.
+    /// Pod that forwarded the request: with a trusted gateway, or if the connection comes from the
+    /// address of that pod.
     pub forwarded_by: Option<String>,
     /// Name of this node.
     pub node: String,

@@ -1,7 +1,9 @@
-//! Summaries of frequent requests: the requests of workers of one kind in one period are one record.
+//! Summaries of frequent requests: the requests of workers of one kind in one period are one
+//! record.
 //!
-//! A worker sends several requests for each job, and a heartbeat every few seconds. The history of an instance has the result of each
-//! job; the trail has how often which worker acted. The number of kinds is bounded: further requests have records of their own.
+//! A worker sends several requests for each job, and a heartbeat every few seconds. The history of
+//! an instance has the result of each job; the trail has how often which worker acted. The number
+//! of kinds is bounded: further requests have records of their own.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -93,8 +95,8 @@ impl Summaries {
         }
     }
 
-    /// Adds a request. Returns false if it needs a record of its own: its route is not summarized, it has no response, or the period
-    /// has too many kinds.
+    /// Adds a request. Returns false if it needs a record of its own: its route is not summarized,
+    /// it has no response, or the period has too many kinds.
     pub(super) fn add(&self, record: &AuditRecord) -> bool {
         if !WORKER_ROUTES.contains(&record.route.as_str()) || record.status == 0 {
             return false;

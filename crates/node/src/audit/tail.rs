@@ -69,7 +69,8 @@ impl TailBatch {
     fn read_file(&mut self, path: &Path, is_last: bool) -> io::Result<()> {
         let mut file = File::open(path)?;
         if file.metadata()?.len() < self.end.offset {
-            (self.end.offset, self.is_after_gap) = (0, true);
+            self.end.offset = 0;
+            self.is_after_gap = true;
         }
         file.seek(SeekFrom::Start(self.end.offset))?;
         let mut reader = BufReader::new(file);

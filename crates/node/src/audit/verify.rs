@@ -1,7 +1,8 @@
 //! Verification of a trail: no record was changed, inserted or removed.
 //!
-//! The chain has no key. A user who can write the files can replace the end of the trail with another one, or remove
-//! it. The hash of a record that is stored elsewhere detects this: [`ExpectedRecord`].
+//! The chain has no key. A user who can write the files can replace the end of the trail with
+//! another one, or remove it. The hash of a record that is stored elsewhere detects this:
+//! [`ExpectedRecord`].
 
 use std::path::Path;
 use std::{fs, io};
@@ -30,7 +31,10 @@ impl std::str::FromStr for ExpectedRecord {
             })
         });
         parsed.ok_or_else(|| {
-            format!("invalid record {text:?}; expected <sequence>:<hash>, as `orlog audit verify` prints")
+            format!(
+                "invalid record {text:?}; expected <sequence>:<hash>, as `orlog audit verify` \
+                prints"
+            )
         })
     }
 }
@@ -38,7 +42,8 @@ impl std::str::FromStr for ExpectedRecord {
 /// Result of a verification without errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verification {
-    /// Sequence number of the first record; 0 if there is none. Retention deletes the records before it.
+    /// Sequence number of the first record; 0 if there is none. Retention deletes the records
+    /// before it.
     pub first: u64,
     /// Sequence number of the last record.
     pub last: u64,
@@ -83,7 +88,8 @@ struct Verifier<'a> {
     expected: Option<&'a ExpectedRecord>,
 }
 
-/// Verifies the chain of a set of files: no record was changed, inserted or removed between the first and the last one.
+/// Verifies the chain of a set of files: no record was changed, inserted or removed between the
+/// first and the last one.
 ///
 /// # Errors
 /// The first line that does not continue the chain, or a missing expected record.
@@ -146,7 +152,8 @@ impl Verifier<'_> {
                 self.found.last
             ));
         }
-        // Retention has deleted the line before the first one, unless the first record is the start of the chain.
+        // Retention has deleted the line before the first one, unless the first record is the start
+        // of the chain.
         let before = self
             .last_hash
             .or((*sequence == 1).then_some(LineHash::START));
@@ -158,7 +165,8 @@ impl Verifier<'_> {
         if is_first {
             self.found.first = *sequence;
         }
-        (self.found.last, self.found.hash) = (*sequence, hash.to_hex());
+        self.found.last = *sequence;
+        self.found.hash = hash.to_hex();
         self.expected
             .take_if(|record| record.sequence == *sequence && record.hash == self.found.hash);
         Ok(())

@@ -1,7 +1,7 @@
 //! Writer of audit records: one thread that appends them to the files.
 //!
-//! Records of one batch share a write, and an fsync if a request waits for it. Other records are durable within one
-//! second.
+//! Records of one batch share a write, and an fsync if a request waits for it. Other records are
+//! durable within one second.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ const DENIAL_PERIOD: Duration = Duration::from_mins(1);
 const EXPIRY_INTERVAL: Duration = Duration::from_hours(1);
 /// Maximum number of requests to the writer that share a write and an fsync.
 const MAX_BATCH: usize = 1024;
-/// Time between two batches while no request waits for its record, so that not every request wakes the writer.
+/// Time between two batches while no request waits for its record, so that not every request wakes
+/// the writer.
 const BATCH_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Request to the writer.
@@ -70,7 +71,9 @@ impl AuditWriter {
         calls.expire(SystemClock.now());
         denial_files.expire(SystemClock.now());
         let started = Instant::now();
-        let (synced, summarized, expired) = (started, started, started);
+        let synced = started;
+        let summarized = started;
+        let expired = started;
         Self {
             calls,
             denial_files,
@@ -111,7 +114,8 @@ impl AuditWriter {
     }
 
     fn write_batch(&mut self, requests: impl Iterator<Item = WriterRequest>) {
-        let (mut records, mut waiting) = (Vec::new(), Vec::new());
+        let mut records = Vec::new();
+        let mut waiting = Vec::new();
         for request in requests {
             match request {
                 WriterRequest::Write { record, durable } => {
@@ -159,7 +163,8 @@ impl AuditWriter {
         }
     }
 
-    /// Writes the summaries of the requests of workers and of the denied requests since the previous ones.
+    /// Writes the summaries of the requests of workers and of the denied requests since the
+    /// previous ones.
     fn summarize(&mut self) {
         self.summarized = Instant::now();
         self.summarize_calls();
@@ -199,7 +204,8 @@ impl AuditWriter {
         if let Err(error) = written {
             for record in records {
                 self.failures.inc();
-                tracing::error!(target: TARGET, %error, record, "audit write failed; record is logged only");
+                tracing::error!(target: TARGET, %error, record, "audit write failed; record is \
+                    logged only");
             }
         }
         written.is_ok()

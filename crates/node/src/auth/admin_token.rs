@@ -1,7 +1,7 @@
 //! Authentication by the token of the administrator: one random text in a file.
 //!
-//! Without a configured file, the node creates `admin-token` in its data directory. A changed file is read again, so the
-//! token can be replaced without a restart.
+//! Without a configured file, the node creates `admin-token` in its data directory. A changed file
+//! is read again, so the token can be replaced without a restart.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -21,8 +21,8 @@ use crate::private_file;
 const FILE: &str = "admin-token";
 /// User of all requests with the token.
 const USER: &str = "admin";
-/// Access of users that are neither the owner of a file nor in its group. Kubernetes gives the group of a pod access
-/// to its volumes (`fsGroup`).
+/// Access of users that are neither the owner of a file nor in its group. Kubernetes gives the
+/// group of a pod access to its volumes (`fsGroup`).
 const OTHERS: u32 = 0o007;
 
 pub(super) struct AdminToken {
@@ -51,8 +51,8 @@ pub fn check_admin_token(file: &Path) -> anyhow::Result<()> {
 }
 
 impl AdminToken {
-    /// Reads the token. The file in the data directory is created if it is missing or empty; a configured file is not,
-    /// because a missing mount would otherwise go unnoticed.
+    /// Reads the token. The file in the data directory is created if it is missing or empty; a
+    /// configured file is not, because a missing mount would otherwise go unnoticed.
     ///
     /// # Errors
     /// Like [`check_admin_token`], or if the file cannot be created.
@@ -81,7 +81,8 @@ impl AdminToken {
 
     pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
         let Some(provided) = shared_secret::bearer(credentials)? else {
-            let remedy = "this node requires the administrator token: set ORLOG_TOKEN_FILE to its file, or send the \
+            let remedy = "this node requires the administrator token: set ORLOG_TOKEN_FILE to its \
+                file, or send the \
                           header `authorization: Bearer …`";
             return Err(AuthError::Missing(remedy.to_owned()));
         };

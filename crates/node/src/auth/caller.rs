@@ -20,7 +20,8 @@ pub enum TenantScope {
 }
 
 impl TenantScope {
-    /// Creates the scope from tenant names; `*` means all tenants. Invalid tenant names are ignored.
+    /// Creates the scope from tenant names; `*` means all tenants. Invalid tenant names are
+    /// ignored.
     pub(super) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let mut tenants = BTreeSet::new();
         for name in names {
@@ -63,7 +64,8 @@ pub struct ActorRights {
 }
 
 impl ActorRights {
-    /// Creates the rights from names; `*` means all tenants. Unknown roles and invalid tenants grant nothing.
+    /// Creates the rights from names; `*` means all tenants. Unknown roles and invalid tenants
+    /// grant nothing.
     pub(crate) fn new<'a>(
         roles: impl IntoIterator<Item = &'a str>,
         tenants: impl IntoIterator<Item = &'a str>,
@@ -94,7 +96,8 @@ pub struct Caller {
     pub peer: Option<NodeName>,
     /// Key that signed the request; `None` without a signature.
     pub key: Option<KeyId>,
-    /// Receives the user that the request names, for its audit record; `None` if the request is not recorded.
+    /// Receives the user that the request names, for its audit record; `None` if the request is not
+    /// recorded.
     pub named_user: Option<Arc<OnceLock<String>>>,
 }
 
@@ -174,8 +177,9 @@ impl Caller {
         }
     }
 
-    /// Restricts the caller to the context of a tenant, in which its lists grant these roles. They add to the roles that
-    /// the caller has for the tenant. Without granted roles, the caller loses its access to the tenant.
+    /// Restricts the caller to the context of a tenant, in which its lists grant these roles. They
+    /// add to the roles that the caller has for the tenant. Without granted roles, the caller loses
+    /// its access to the tenant.
     pub(crate) fn enter(&mut self, tenant: &TenantId, granted: Roles) {
         let is_member = granted != Roles::default();
         if is_member && !self.tenants.contains(tenant) {
@@ -186,9 +190,9 @@ impl Caller {
         self.tenants = TenantScope::Only(tenants.into_iter().collect());
     }
 
-    /// Returns the user in whose name a request acts. That is the caller; an admin may act for another
-    /// user, as a service does for its users. If authentication is off, it is the named user. The audit record of
-    /// the request contains the first user that it names.
+    /// Returns the user in whose name a request acts. That is the caller; an admin may act for
+    /// another user, as a service does for its users. If authentication is off, it is the named
+    /// user. The audit record of the request contains the first user that it names.
     ///
     /// # Errors
     /// If the request names another user and the caller is not an admin.
@@ -207,8 +211,8 @@ impl Caller {
         }
     }
 
-    /// Returns the roles with which a request claims a task: the stated roles, which must belong to the
-    /// caller, or all roles of the caller. An admin may state the roles of another user.
+    /// Returns the roles with which a request claims a task: the stated roles, which must belong to
+    /// the caller, or all roles of the caller. An admin may state the roles of another user.
     ///
     /// # Errors
     /// If the caller lacks one of the roles.

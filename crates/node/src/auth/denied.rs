@@ -1,6 +1,8 @@
-//! Denied tokens: a file with ids of tokens, keys and subjects that are rejected before they expire.
+//! Denied tokens: a file with ids of tokens, keys and subjects that are rejected before they
+//! expire.
 //!
-//! A changed file applies to the next request. If it becomes unreadable or invalid, the last valid list stays in effect.
+//! A changed file applies to the next request. If it becomes unreadable or invalid, the last valid
+//! list stays in effect.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -69,7 +71,8 @@ impl DeniedFile {
                 }
                 Err(error) => {
                     let error = format_args!("{error:#}");
-                    tracing::error!(%error, "denied tokens not reloaded; the last valid list applies");
+                    tracing::error!(%error, "denied tokens not reloaded; the last valid list \
+                        applies");
                 }
             }
         }

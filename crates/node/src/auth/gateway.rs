@@ -1,5 +1,5 @@
-//! Authentication by the headers of a trusted gateway. The headers are accepted with a valid secret,
-//! from a listed address, or with both if both are configured.
+//! Authentication by the headers of a trusted gateway. The headers are accepted with a valid
+//! secret, from a listed address, or with both if both are configured.
 
 use ipnet::IpNet;
 use orlog_effect::secret::SecretRef;
@@ -58,10 +58,12 @@ impl TrustedGatewayAuth {
             .unwrap_or_default()
             .split(',')
             .map(str::trim);
-        // The caller sets the tenant of a request, so it never determines the tenants of the caller.
+        // The caller sets the tenant of a request, so it never determines the tenants of the
+        // caller.
         let tenants = credentials.header(tenants_header)?.ok_or_else(|| {
             AuthError::Missing(format!(
-                "the header {tenants_header} of the gateway is missing; it must name the tenants of the caller"
+                "the header {tenants_header} of the gateway is missing; it must name the tenants \
+                 of the caller"
             ))
         })?;
         let reach = TenantScope::of(tenants.split(',').map(str::trim));

@@ -1,8 +1,8 @@
-//! Keys that sign tokens: those of the configuration, of a file, and of the issuer, which may rotate
-//! them at any time.
+//! Keys that sign tokens: those of the configuration, of a file, and of the issuer, which may
+//! rotate them at any time.
 //!
-//! Fetched keys stay valid while the issuer does not respond. A token with an unknown key triggers a
-//! fetch, at most once per `min_refresh_interval`, because any client can send such a token.
+//! Fetched keys stay valid while the issuer does not respond. A token with an unknown key triggers
+//! a fetch, at most once per `min_refresh_interval`, because any client can send such a token.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -59,8 +59,8 @@ struct FetchedKeys {
 }
 
 impl KeySet {
-    /// Loads the keys of the configuration. An invalid file is an error, an issuer that does not respond is
-    /// not.
+    /// Loads the keys of the configuration. An invalid file is an error, an issuer that does not
+    /// respond is not.
     pub(super) async fn new(config: &JwtConfig) -> anyhow::Result<Arc<Self>> {
         let fixed = config.keys.iter().enumerate().map(|(index, key)| {
             let key = serde_json::to_value(key).ok().and_then(usable);

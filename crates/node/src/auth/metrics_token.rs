@@ -1,4 +1,5 @@
-//! Token of the monitoring: it grants the right to read the metrics, in every mode of authentication.
+//! Token of the monitoring: it grants the right to read the metrics, in every mode of
+//! authentication.
 
 use anyhow::Context as _;
 use orlog_effect::secret::SecretRef;
@@ -29,7 +30,8 @@ impl MetricsToken {
         })
     }
 
-    /// Returns the caller if the request has the token. If the token cannot be read, other credentials still apply.
+    /// Returns the caller if the request has the token. If the token cannot be read, other
+    /// credentials still apply.
     pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Option<Caller> {
         let provided = shared_secret::bearer(credentials).ok()??;
         let known = self.reads.check(self.secret.resolve()).ok()?;

@@ -1,8 +1,9 @@
 //! Nonces of one node, in files: a nonce is accepted once, also after `kill -9`.
 //!
-//! A file contains the hashes of the accepted nonces. It is written without fsync, so a crash of the machine can lose
-//! nonces. The file `boot` therefore names the boot of the machine in which the node runs: if it has changed without a
-//! clean stop, or if the file is missing, signatures that may have been accepted before are rejected.
+//! A file contains the hashes of the accepted nonces. It is written without fsync, so a crash of
+//! the machine can lose nonces. The file `boot` therefore names the boot of the machine in which
+//! the node runs: if it has changed without a clean stop, or if the file is missing, signatures
+//! that may have been accepted before are rejected.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -24,7 +25,8 @@ const BOOT: &str = "boot";
 const CLEAN: &str = "stopped";
 /// Id of the current boot of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Extension of the files with nonces. Their names are their times of creation, in milliseconds since 1970.
+/// Extension of the files with nonces. Their names are their times of creation, in milliseconds
+/// since 1970.
 const EXTENSION: &str = "log";
 
 /// Maximum number of nonces of a generation: 32 MB on disk, and about 70 MB in memory.
@@ -33,7 +35,8 @@ const MAX_NONCES: usize = 2_000_000;
 /// Hash of a nonce and its key.
 pub(super) type NonceHash = [u8; 16];
 
-/// Accepted nonces. Two generations, each as long as a nonce can be repeated: the older one is deleted as a whole.
+/// Accepted nonces. Two generations, each as long as a nonce can be repeated: the older one is
+/// deleted as a whole.
 pub(super) struct NonceLog {
     dir: PathBuf,
     retention: Duration,
@@ -82,7 +85,8 @@ impl NonceLog {
         if let Err(error) = private_file::replace(&boot_file, boot.as_bytes()) {
             // A node must start on a full disk. Without the file, the next process rejects earlier
             // signatures.
-            tracing::error!(%error, "boot of the nonces not stored; the next start rejects earlier signatures");
+            tracing::error!(%error, "boot of the nonces not stored; the next start rejects earlier \
+                signatures");
             fs::remove_file(&boot_file)
                 .or_else(|error| match error.kind() {
                     io::ErrorKind::NotFound => Ok(()),
@@ -109,12 +113,14 @@ impl NonceLog {
         })
     }
 
-    /// Returns the time before which signatures may have been accepted by an earlier process, in seconds since 1970.
+    /// Returns the time before which signatures may have been accepted by an earlier process, in
+    /// seconds since 1970.
     pub(super) fn accepted_from(&self) -> i64 {
         self.accepted_from
     }
 
-    /// Accepts a nonce; `false` if it was accepted before. The write is one of 16 bytes to the page cache.
+    /// Accepts a nonce; `false` if it was accepted before. The write is one of 16 bytes to the page
+    /// cache.
     ///
     /// # Errors
     /// If the nonce cannot be stored. It is then not accepted.
@@ -149,7 +155,8 @@ impl NonceLog {
         Ok(true)
     }
 
-    /// Makes all nonces durable: the next process accepts signatures that were created before its start.
+    /// Makes all nonces durable: the next process accepts signatures that were created before its
+    /// start.
     ///
     /// # Errors
     /// If the files cannot be synced.
@@ -196,7 +203,8 @@ impl Generations {
             fs::remove_file(file).ok();
         }
         self.previous = std::mem::take(&mut self.current);
-        (self.file, self.started) = (None, now);
+        self.file = None;
+        self.started = now;
     }
 }
 

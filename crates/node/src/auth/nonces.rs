@@ -1,8 +1,10 @@
-//! Nonces of signed requests: each is accepted once, in files of the node, or in a stream that the pods share.
+//! Nonces of signed requests: each is accepted once, in files of the node, or in a stream that the
+//! pods share.
 //!
-//! In a cluster, a pod forwards requests to the owner of a shard. The signature does not cover the forwarded request,
-//! whose target can differ, and its nonce is used. The pod that verified the signature therefore creates a grant: a secret
-//! that names the key and the forwarded request, and that the owner takes once.
+//! In a cluster, a pod forwards requests to the owner of a shard. The signature does not cover the
+//! forwarded request, whose target can differ, and its nonce is used. The pod that verified the
+//! signature therefore creates a grant: a secret that names the key and the forwarded request, and
+//! that the owner takes once.
 
 use std::sync::Arc;
 
@@ -50,10 +52,8 @@ impl Nonces {
         if let Some(connection) = connection {
             return Ok(Self::Shared(Box::new(NonceStream::open(connection).await?)));
         }
-        let (dir, window) = (
-            config.data_dir.join(DIR),
-            config.auth.signatures.time_window(),
-        );
+        let dir = config.data_dir.join(DIR);
+        let window = config.auth.signatures.time_window();
         let clock = Arc::clone(clock);
         let open = tokio::task::spawn_blocking(move || NonceLog::open(&dir, window, clock));
         Ok(Self::Local(Box::new(open.await??)))
@@ -68,7 +68,8 @@ impl Nonces {
         }
     }
 
-    /// Returns the time before which the nonces of accepted signatures may be lost, in seconds since 1970.
+    /// Returns the time before which the nonces of accepted signatures may be lost, in seconds
+    /// since 1970.
     pub(super) fn accepted_from(&self) -> i64 {
         match self {
             Nonces::Local(log) => log.accepted_from(),

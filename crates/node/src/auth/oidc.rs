@@ -1,7 +1,8 @@
 //! Log-in of users by OpenID Connect: the authorization code flow with PKCE (RFC 6749, RFC 7636).
 //!
-//! The browser keeps the values of a log-in in a cookie until the provider sends it back, so that unfinished log-ins use
-//! no memory of the node. The node exchanges the code, verifies the ID token, and starts a session.
+//! The browser keeps the values of a log-in in a cookie until the provider sends it back, so that
+//! unfinished log-ins use no memory of the node. The node exchanges the code, verifies the ID
+//! token, and starts a session.
 
 use std::sync::Arc;
 
@@ -148,7 +149,8 @@ impl Oidc {
         })
     }
 
-    /// Completes a log-in: verifies that this browser started it, exchanges the code, and verifies the ID token.
+    /// Completes a log-in: verifies that this browser started it, exchanges the code, and verifies
+    /// the ID token.
     ///
     /// # Errors
     /// If one of the values is invalid, or if the provider is unavailable.
@@ -263,7 +265,8 @@ impl Oidc {
         Ok(found)
     }
 
-    /// Returns the caller of a request with a session; `None` if it has no session cookie, or other credentials.
+    /// Returns the caller of a request with a session; `None` if it has no session cookie, or other
+    /// credentials.
     pub(super) fn caller(
         &self,
         credentials: &RequestCredentials<'_>,

@@ -1,4 +1,5 @@
-//! Authentication by the token of a session: a random text that a development node writes to a file of its user.
+//! Authentication by the token of a session: a random text that a development node writes to a file
+//! of its user.
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -32,7 +33,8 @@ impl SessionToken {
 
     pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
         let Some(provided) = shared_secret::bearer(credentials)? else {
-            let remedy = "this development node requires its token: open the link that `orlog dev` prints, or set \
+            let remedy = "this development node requires its token: open the link that `orlog dev` \
+                prints, or set \
                           ORLOG_TOKEN_FILE to the file that it names";
             return Err(AuthError::Missing(remedy.to_owned()));
         };

@@ -16,7 +16,8 @@ pub(super) const MIN_TOKEN_BYTES: usize = 32;
 pub(super) fn check_token(text: &str) -> anyhow::Result<()> {
     ensure!(
         text.len() >= MIN_TOKEN_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic()),
-        "no token of at least {MIN_TOKEN_BYTES} printable ASCII characters; create one with `openssl rand -hex 32`"
+        "no token of at least {MIN_TOKEN_BYTES} printable ASCII characters; create one with \
+         `openssl rand -hex 32`"
     );
     Ok(())
 }
@@ -37,8 +38,8 @@ pub(super) fn bearer<'a>(
     Ok(bearer.map(|(_, token)| token.trim()))
 }
 
-/// Failures of what authentication depends on: a secret, or the stored nonces. Callers receive a neutral message; the log
-/// has the reason of the first failure in sequence.
+/// Failures of what authentication depends on: a secret, or the stored nonces. Callers receive a
+/// neutral message; the log has the reason of the first failure in sequence.
 #[derive(Default)]
 pub(super) struct FailureLog {
     are_failing: AtomicBool,
@@ -49,7 +50,8 @@ impl FailureLog {
         let was_failing = self.are_failing.swap(result.is_err(), Ordering::Relaxed);
         result.map_err(|error| {
             if !was_failing {
-                tracing::error!(error = %format_args!("{error:#}"), "callers cannot be authenticated");
+                tracing::error!(error = %format_args!("{error:#}"), "callers cannot be \
+                    authenticated");
             }
             AuthError::Unavailable(UNAVAILABLE.to_owned())
         })

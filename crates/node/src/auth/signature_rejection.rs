@@ -10,7 +10,8 @@ use orlog_signature::{KeyId, ReadError, TimeError};
 pub enum SignatureRejection {
     /// The signature cannot be read, or covers too little.
     Unreadable(ReadError),
-    /// The node does not know the key, or the key did not sign the request. The caller learns no difference.
+    /// The node does not know the key, or the key did not sign the request. The caller learns no
+    /// difference.
     NotAuthentic(KeyId),
     /// The key is revoked or not valid now.
     InvalidKey(KeyId, String),
@@ -63,27 +64,40 @@ impl fmt::Display for SignatureRejection {
             SignatureRejection::Unreadable(error) => write!(f, "{error}"),
             SignatureRejection::NotAuthentic(key) => write!(
                 f,
-                "the signature is not by a known key: the node does not know the key {key}, or the request was changed \
+                "the signature is not by a known key: the node does not know the key {key}, or the \
+                 request was changed \
                  after it was signed. Add the key to the actor; a proxy must keep the host, the path and the signed headers"
             ),
             SignatureRejection::InvalidKey(key, reason) => {
-                write!(f, "the key {key} cannot be used: {reason}; sign with another key of the actor")
+                write!(
+                    f,
+                    "the key {key} cannot be used: {reason}; sign with another key of the \
+                    actor"
+                )
             }
-            SignatureRejection::Time(error, now) => write!(f, "the signature is outside its time window: {error}; time of the node: {now}"),
+            SignatureRejection::Time(error, now) => write!(
+                f,
+                "the signature is outside its time \
+                window: {error}; time of the node: {now}"
+            ),
             SignatureRejection::BeforeStart(now) => write!(
                 f,
-                "the signature is older than the start of the node, which cannot exclude that it accepted it before; sign \
+                "the signature is older than the start of the node, which cannot exclude that it \
+                 accepted it before; sign \
                  the request again, and check the clock of the client; time of the node: {now}"
             ),
             SignatureRejection::Replayed => f.write_str(
-                "the nonce was used before; the node accepts a signature once. Sign the request again to repeat it",
+                "the nonce was used before; the node accepts a signature once. Sign the request \
+                 again to repeat it",
             ),
-            SignatureRejection::Digest => {
-                f.write_str("the body does not have the signed digest; it was changed after it was signed")
-            }
+            SignatureRejection::Digest => f.write_str(
+                "the body does not have the signed digest; it was changed after it was \
+                    signed",
+            ),
             SignatureRejection::Node(reason) => f.write_str(reason),
             SignatureRejection::Grant => f.write_str(
-                "the forwarded request has no valid grant of the pod that received it; send the request again",
+                "the forwarded request has no valid grant of the pod that received it; send the \
+                 request again",
             ),
         }
     }

@@ -1,7 +1,8 @@
-//! Authentication by the key of an actor or a peer: the request has an HTTP Message Signature (RFC 9421).
+//! Authentication by the key of an actor or a peer: the request has an HTTP Message Signature (RFC
+//! 9421).
 //!
-//! A signature is accepted once, within its time window, if it is by a known key that is valid now. It authenticates
-//! the body by its digest, which the API compares while it reads the body.
+//! A signature is accepted once, within its time window, if it is by a known key that is valid now.
+//! It authenticates the body by its digest, which the API compares while it reads the body.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ use super::signature_rejection::SignatureRejection;
 use super::signer_keys::{ConfiguredKeys, Signer, SignerKey, SignerKeys};
 use crate::config::Config;
 
-/// Public key of test 1 in RFC 8032, in place of an unknown key: the response takes the same time as for a wrong signature.
+/// Public key of test 1 in RFC 8032, in place of an unknown key: the response takes the same time
+/// as for a wrong signature.
 pub const UNKNOWN_KEY: [u8; 32] = [
     0xd7, 0x5a, 0x98, 0x01, 0x82, 0xb1, 0x0a, 0xb7, 0xd5, 0x4b, 0xfe, 0xd3, 0xc9, 0x64, 0x07, 0x3a,
     0x0e, 0xe1, 0x72, 0xf3, 0xda, 0xa6, 0x23, 0x25, 0xaf, 0x02, 0x1a, 0x68, 0xf7, 0x07, 0x51, 0x1a,
@@ -55,7 +57,8 @@ pub struct SignedRequests {
 }
 
 impl SignedRequests {
-    /// Opens the nonces and reads the actors and peers of a configuration, which precede those of the registry.
+    /// Opens the nonces and reads the actors and peers of a configuration, which precede those of
+    /// the registry.
     ///
     /// # Errors
     /// If an actor is invalid, or if the nonces are not available.
@@ -99,8 +102,8 @@ impl SignedRequests {
         AuthError::Signature(rejection)
     }
 
-    /// Verifies the signature of a request; `None` if it has none of this profile. The request is authenticated when
-    /// [`SignedRequests::accept`] has accepted the signature.
+    /// Verifies the signature of a request; `None` if it has none of this profile. The request is
+    /// authenticated when [`SignedRequests::accept`] has accepted the signature.
     ///
     /// # Errors
     /// If the signature is not valid.
@@ -125,7 +128,8 @@ impl SignedRequests {
         }))
     }
 
-    /// Accepts a verified signature once. Each accepted signature stores its nonce, so that the quota of its caller applies before.
+    /// Accepts a verified signature once. Each accepted signature stores its nonce, so that the
+    /// quota of its caller applies before.
     ///
     /// # Errors
     /// If the signature was accepted before, or cannot be accepted at the moment.
@@ -196,7 +200,8 @@ impl SignedRequests {
     /// Makes the nonces durable before the node stops.
     pub(crate) fn close(&self) {
         if let Err(error) = self.nonces.close() {
-            tracing::warn!(%error, "nonces of signed requests not synced; after a reboot, older signatures are rejected");
+            tracing::warn!(%error, "nonces of signed requests not synced; after a reboot, older \
+                signatures are rejected");
         }
     }
 
@@ -237,7 +242,8 @@ impl SignedRequests {
             .saturating_sub(now.as_millis().div_euclid(1000));
         if wait > 0 {
             let detail = format!(
-                "the machine of the node has crashed, and the node cannot exclude that it accepted the signature before; \
+                "the machine of the node has crashed, and the node cannot exclude that it accepted \
+                 the signature before; \
                  sign the request again in {wait}s"
             );
             return AuthError::Unavailable(detail);

@@ -14,7 +14,8 @@ use crate::config::{ActorKeyConfig, Config};
 
 /// Source of the keys of actors and peers.
 pub(crate) trait SignerKeys: Send + Sync {
-    /// Returns the key with this id, also if it is revoked. Called for each signed request; must not block.
+    /// Returns the key with this id, also if it is revoked. Called for each signed request; must
+    /// not block.
     fn find(&self, key_id: &str) -> Option<SignerKey>;
 }
 
@@ -65,7 +66,8 @@ impl SignerKey {
         }
     }
 
-    /// Returns why the key is not valid now; `None` if it is. A revoked key is not, by whichever clock it was revoked.
+    /// Returns why the key is not valid now; `None` if it is. A revoked key is not, by whichever
+    /// clock it was revoked.
     pub(super) fn invalidity(&self, now: Timestamp) -> Option<String> {
         let is_revoked = self.revoked_at.is_some();
         is_revoked

@@ -71,7 +71,8 @@ impl JwtAuth {
         Ok(self.verified(&claims, kid)?.caller)
     }
 
-    /// Verifies the ID token of a log-in: its client and its nonce, and everything that applies to other tokens.
+    /// Verifies the ID token of a log-in: its client and its nonce, and everything that applies to
+    /// other tokens.
     pub(super) async fn id_token(
         &self,
         token: &str,
@@ -166,7 +167,8 @@ impl JwtAuth {
         }
     }
 
-    /// Checks the type of the token: a token for another purpose (logout, proof of possession) is not accepted.
+    /// Checks the type of the token: a token for another purpose (logout, proof of possession) is
+    /// not accepted.
     fn check_type(&self, kind: Option<&str>) -> Result<(), AuthError> {
         let Some(kind) = kind else { return Ok(()) };
         let short = kind

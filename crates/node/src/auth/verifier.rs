@@ -31,8 +31,8 @@ struct SignatureVerifier {
     reason = "the library requires this signature"
 )]
 fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>> {
-    // A key is valid for its own algorithm family only. Otherwise a public key can serve as a shared
-    // secret.
+    // A key is valid for its own algorithm family only. Otherwise a public key can serve as a
+    // shared secret.
     let fits = matches!(
         algorithm,
         Algorithm::EdDSA | Algorithm::ES256 | Algorithm::RS256

@@ -9,7 +9,8 @@ use crate::layout::InterruptedRestore;
 pub enum BackupFailure {
     /// The stores are replicated to NATS.
     #[error(
-        "shards are replicated to NATS (store.replication); back up NATS instead, see docs/backup.md"
+        "shards are replicated to NATS (store.replication); back up NATS instead, see \
+         docs/backup.md"
     )]
     Replicated,
     /// The node owns no shards.
@@ -17,7 +18,8 @@ pub enum BackupFailure {
     NoShards,
     /// A shard of the node is not running.
     #[error(
-        "shard {0} is not running, and a backup requires every shard; retry when the node is healthy"
+        "shard {0} is not running, and a backup requires every shard; retry when the node is \
+         healthy"
     )]
     Missing(u16),
     /// The stores cannot be copied.

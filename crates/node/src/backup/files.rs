@@ -39,8 +39,8 @@ pub(super) fn io_error(path: &Path) -> impl Fn(io::Error) -> BackupFailure {
     }
 }
 
-/// Creates the directory with access for this user only, or accepts an existing empty one. The root of
-/// a file system is rarely empty.
+/// Creates the directory with access for this user only, or accepts an existing empty one. The root
+/// of a file system is rarely empty.
 ///
 /// # Errors
 /// [`BackupFailure::NotEmpty`], [`BackupFailure::Io`].
@@ -80,7 +80,8 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), BackupFailure> {
 
 /// Returns the files below a directory, sorted by path.
 pub(super) fn below(dir: &Path) -> Result<Vec<PathBuf>, BackupFailure> {
-    let (mut files, mut dirs) = (Vec::new(), vec![dir.to_owned()]);
+    let mut files = Vec::new();
+    let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir).map_err(io_error(&dir))? {
             let entry = entry.map_err(io_error(&dir))?;
@@ -123,7 +124,8 @@ pub(super) fn checksums(dir: &Path) -> Result<Vec<FileChecksum>, BackupFailure> 
 fn trim(path: &Path) -> io::Result<u64> {
     let file = File::options().read(true).write(true).open(path)?;
     let length = file.metadata()?.len();
-    let (zeros, mut piece) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+    let zeros = vec![0; CHUNK_BYTES];
+    let mut piece = vec![0; CHUNK_BYTES];
     let mut end = length;
     while end > 0 {
         let start = end.saturating_sub(CHUNK_BYTES as u64);
@@ -148,7 +150,9 @@ fn trim(path: &Path) -> io::Result<u64> {
 /// Returns the size and the checksum of a file.
 pub(super) fn checksum(path: &Path) -> Result<FileChecksum, BackupFailure> {
     let mut file = File::open(path).map_err(io_error(path))?;
-    let (mut digest, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
+    let mut digest = Sha256::new();
+    let mut bytes = 0;
+    let mut piece = vec![0; CHUNK_BYTES];
     loop {
         let read = file.read(&mut piece).map_err(io_error(path))?;
         if read == 0 {

@@ -118,10 +118,8 @@ impl Manifest {
             ))
         };
         let sums = fs::read_to_string(from.join(SUMS)).map_err(|_| missing(SUMS))?;
-        let (path, text) = (
-            from.join(MANIFEST),
-            fs::read(from.join(MANIFEST)).map_err(|_| missing(MANIFEST))?,
-        );
+        let path = from.join(MANIFEST);
+        let text = fs::read(from.join(MANIFEST)).map_err(|_| missing(MANIFEST))?;
         let own = checksum(&path)?.sha256;
         let stated = sums
             .lines()

@@ -12,11 +12,12 @@ use crate::config::Config;
 use crate::stores::ReadOnlyStores;
 use crate::{component_config, layout};
 
-/// Builds the tables of a shard again: from its journal, or from a backup and the journal after it. Blocks.
+/// Builds the tables of a shard again: from its journal, or from a backup and the journal after it.
+/// Blocks.
 ///
 /// # Errors
-/// Fails if `data` is not a data directory or is in use, the shard is replicated, the journal or the
-/// backup does not suffice, and with [`backup::BackupFailure`]. Nothing is changed then.
+/// Fails if `data` is not a data directory or is in use, the shard is replicated, the journal or
+/// the backup does not suffice, and with [`backup::BackupFailure`]. Nothing is changed then.
 pub fn rebuild(data: &Path, shard: u16, from: Option<&Path>) -> anyhow::Result<RebuiltTables> {
     let config = layout::stored_config(data)?;
     if shard >= config.shards {
@@ -37,7 +38,8 @@ pub fn rebuild(data: &Path, shard: u16, from: Option<&Path>) -> anyhow::Result<R
         None => match window {
             Some(dedupe_window) => Ok(RebuildBase::NewStore { dedupe_window }),
             None => bail!(
-                "layout.toml does not contain the dedupe window of shard {shard}, because an earlier release wrote it; \
+                "layout.toml does not contain the dedupe window of shard {shard}, because an \
+                 earlier release wrote it; \
                  use a backup (--backup)"
             ),
         },
@@ -46,7 +48,10 @@ pub fn rebuild(data: &Path, shard: u16, from: Option<&Path>) -> anyhow::Result<R
     let rebuilt = orlog_store::rebuild_tables(&dir, DurablePosition::from(&stored), &options, base);
     rebuilt.map_err(|error: anyhow::Error| match error.downcast::<Error>() {
         Ok(lost @ Error::Lost { .. }) => {
-            anyhow!("OR0061: {lost}; a rebuild requires the journal: restore the missing files or a backup")
+            anyhow!(
+                "OR0061: {lost}; a rebuild requires the journal: restore the missing files or \
+                a backup"
+            )
         }
         Ok(damage @ Error::DamagedJournal { .. }) => {
             layout::explain_damage(damage, layout::DAMAGED_JOURNAL_REMEDY)
@@ -59,7 +64,8 @@ pub fn rebuild(data: &Path, shard: u16, from: Option<&Path>) -> anyhow::Result<R
 fn no_position(dir: &Path) -> String {
     let dir = dir.display();
     format!(
-        "layout.toml has no durable position of {dir}; if the shard is replicated (store.replication), its directory is \
+        "layout.toml has no durable position of {dir}; if the shard is replicated \
+         (store.replication), its directory is \
          a copy of its log on NATS: remove the directory and start the node. Otherwise, restore a backup"
     )
 }
@@ -67,7 +73,8 @@ fn no_position(dir: &Path) -> String {
 /// Copies an offline data directory to the directory `to`, which must be new or empty. Blocks.
 ///
 /// # Errors
-/// Fails if the source is not a data directory, is in use or is damaged, and with [`crate::backup::BackupFailure`].
+/// Fails if the source is not a data directory, is in use or is damaged, and with
+/// [`crate::backup::BackupFailure`].
 pub fn backup_offline(data: &Path, to: &Path) -> anyhow::Result<Manifest> {
     let stores = ReadOnlyStores::open(data)?;
     let division = layout::stored_config(data)?.shards;

@@ -185,7 +185,8 @@ impl Backups {
             return false;
         };
         if let Err(error) = std::fs::remove_dir_all(&handle.dir) {
-            tracing::warn!(dir = %handle.dir.display(), %error, "backup removal failed; retrying at the next start");
+            tracing::warn!(dir = %handle.dir.display(), %error, "backup removal failed; retrying \
+                at the next start");
         }
         true
     }

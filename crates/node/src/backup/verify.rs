@@ -13,8 +13,8 @@ use crate::layout::{InterruptedRestore, RESTORING};
 /// Reads every file of a backup and compares it with its checksum. Blocks.
 ///
 /// # Errors
-/// [`BackupFailure::NoBackup`]; [`BackupFailure::Damaged`] names every file that is changed, missing or
-/// unexpected.
+/// [`BackupFailure::NoBackup`]; [`BackupFailure::Damaged`] names every file that is changed,
+/// missing or unexpected.
 pub fn verify(from: &Path) -> Result<Manifest, BackupFailure> {
     let manifest = Manifest::read(from)?;
     let mut errors = Vec::new();
@@ -78,13 +78,14 @@ pub fn verify_fetched(to: &Path) -> Result<Manifest, BackupFailure> {
     Ok(manifest)
 }
 
-/// Restores a valid backup into a data directory. If `to` is not an empty directory, it is not changed.
-/// On error, `to` is restored to its previous state. Blocks.
+/// Restores a valid backup into a data directory. If `to` is not an empty directory, it is not
+/// changed. On error, `to` is restored to its previous state. Blocks.
 ///
 /// # Errors
 /// Those of [`verify`]; [`BackupFailure::NotEmpty`], [`BackupFailure::Interrupted`].
 pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
-    let (was_there, part) = (to.exists(), to.join(RESTORING));
+    let was_there = to.exists();
+    let part = to.join(RESTORING);
     if part.exists() {
         return Err(InterruptedRestore(to.to_owned()).into());
     }
@@ -93,7 +94,8 @@ pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
     }
     let manifest = verify(from)?;
     new_dir(&part)?;
-    // Inside the directory, not beside it: the directory may be a mount point, and renames cannot cross it.
+    // Inside the directory, not beside it: the directory may be a mount point, and renames cannot
+    // cross it.
     let mut moved = Vec::new();
     let files = manifest.files.iter().map(|file| (file, file.path.as_str()));
     let made = fill(files, from, &part).and_then(|()| move_out(&part, to, &mut moved));
@@ -108,8 +110,8 @@ pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
     Ok(manifest)
 }
 
-/// Copies the store of one shard from a valid backup into the directory `to`, which must be new or empty.
-/// Blocks.
+/// Copies the store of one shard from a valid backup into the directory `to`, which must be new or
+/// empty. Blocks.
 ///
 /// # Errors
 /// Those of [`verify`]; [`BackupFailure::NoBackup`] if the backup does not contain the shard.
@@ -132,15 +134,16 @@ pub fn copy_shard(from: &Path, shard: u16, to: &Path) -> Result<Manifest, Backup
     Ok(manifest)
 }
 
-/// Copies files to these paths and verifies the checksums again, because a second read can return other
-/// data.
+/// Copies files to these paths and verifies the checksums again, because a second read can return
+/// other data.
 fn fill<'a>(
     files: impl Iterator<Item = (&'a FileChecksum, &'a str)>,
     from: &Path,
     to: &Path,
 ) -> Result<(), BackupFailure> {
     for (file, path) in files {
-        let (source, target) = (from.join(&file.path), to.join(path));
+        let source = from.join(&file.path);
+        let target = to.join(path);
         if let Some(dir) = target.parent() {
             fs::create_dir_all(dir).map_err(io_error(dir))?;
         }

@@ -165,7 +165,8 @@ impl ShardController {
                 }
                 _ = self.orders.changed() => beat.reset_immediately(),
                 _ = beat.tick(), if self.heartbeats.is_empty() => self.announce(),
-                Some(moved) = self.moves.join_next() => self.moved(moved.expect("a move does not panic")),
+                Some(moved) = self.moves.join_next() => self.moved(moved.expect("a move does not \
+                    panic")),
                 Some(shard) = host.next_lost_shard() => drop(self.owned.remove(&shard)),
                 _ = view.changed() => {}
             }
@@ -186,11 +187,9 @@ impl ShardController {
 
     /// Sends a heartbeat.
     fn announce(&mut self) {
-        let (membership, me, timeout) = (
-            Arc::clone(&self.membership),
-            self.me.clone(),
-            self.ttl() / 2,
-        );
+        let membership = Arc::clone(&self.membership);
+        let me = self.me.clone();
+        let timeout = self.ttl() / 2;
         self.heartbeats.spawn(async move {
             let started_at = Instant::now();
             let result = match tokio::time::timeout(timeout, membership.announce(&me)).await {
@@ -201,8 +200,8 @@ impl ShardController {
         });
     }
 
-    /// Renews the lease after a successful heartbeat. Returns `false` if another process uses this node
-    /// name.
+    /// Renews the lease after a successful heartbeat. Returns `false` if another process uses this
+    /// node name.
     fn announced(&mut self, Heartbeat { started_at, result }: Heartbeat) -> Result<bool, ()> {
         match result {
             Ok(true) => {
@@ -317,7 +316,8 @@ impl ShardController {
             Expiry::SecondOfSeries { delay } => tracing::warn!(
                 ?shards,
                 ?delay,
-                "pod lease expires repeatedly; other pods acquire the shards. Check the CPU time of \
+                "pod lease expires repeatedly; other pods acquire the shards. Check the CPU time \
+                 of \
                  the pod and its connection to NATS"
             ),
             Expiry::Later { delay } => {
@@ -365,7 +365,8 @@ impl ShardController {
             }
             PlacementStep::Acquire(shard, seen) => {
                 if self.moving.insert(shard) {
-                    let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
+                    let host = Arc::clone(&self.host);
+                    let membership = Arc::clone(&self.membership);
                     let log_epoch = self.log_epochs.get(&shard).copied().unwrap_or_default();
                     let (sender, stopped) = watch::channel(false);
                     self.stops.insert(shard, sender);
@@ -390,7 +391,8 @@ impl ShardController {
             {
                 stop.send_replace(true);
             }
-            let (host, membership) = (Arc::clone(&self.host), Arc::clone(&self.membership));
+            let host = Arc::clone(&self.host);
+            let membership = Arc::clone(&self.membership);
             self.moves
                 .spawn(release(host, membership, shard, grace, lease));
         }

@@ -17,11 +17,13 @@ pub(crate) trait ShardHost: Send + Sync + 'static {
     /// Returns the configuration of the node.
     fn config(&self) -> &Config;
 
-    /// Takes over the store of a shard under this epoch and starts the shard. When `stopped` becomes true,
-    /// a start in progress fails, and the running shard gets no more responses from its replicated log.
+    /// Takes over the store of a shard under this epoch and starts the shard. When `stopped`
+    /// becomes true, a start in progress fails, and the running shard gets no more responses from
+    /// its replicated log.
     ///
     /// # Errors
-    /// Fails if another pod has a later lease, the store is not available, or the shard does not start.
+    /// Fails if another pod has a later lease, the store is not available, or the shard does not
+    /// start.
     async fn run_shard(
         &self,
         shard: u16,
@@ -29,11 +31,12 @@ pub(crate) trait ShardHost: Send + Sync + 'static {
         stopped: watch::Receiver<bool>,
     ) -> anyhow::Result<()>;
 
-    /// Returns the lease of this pod, which the controller begins and extends. After its end, no attempt of
-    /// an effect may start.
+    /// Returns the lease of this pod, which the controller begins and extends. After its end, no
+    /// attempt of an effect may start.
     fn lease(&self) -> LeaseEnd;
 
-    /// Stops a shard after up to `grace` for its in-flight work; returns `None` if it does not run here.
+    /// Stops a shard after up to `grace` for its in-flight work; returns `None` if it does not run
+    /// here.
     async fn stop_shard(&self, shard: u16, grace: Duration) -> Option<ReleasedShard>;
 
     /// Waits for the next shard that another process has acquired, and returns its number.

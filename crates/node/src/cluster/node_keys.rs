@@ -1,4 +1,5 @@
-//! Check that all pods of a cluster have the same key of the node: for its peers, they are one node.
+//! Check that all pods of a cluster have the same key of the node: for its peers, they are one
+//! node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 use orlog_bus::membership::{ClusterView, Pod};
 use tokio::sync::watch;
 
-/// Returns the live pods whose keys differ. During a rotation, pods have one key in common; a pod without keys has no identity.
+/// Returns the live pods whose keys differ. During a rotation, pods have one key in common; a pod
+/// without keys has no identity.
 pub(super) fn different<'a>(
     own: &'a [String],
     view: &'a ClusterView,
@@ -29,7 +31,8 @@ pub(super) async fn report(me: Pod, mut view: watch::Receiver<Arc<ClusterView>>)
                     pod = pod.name,
                     key = pod.node_keys[0],
                     own_key = me.node_keys[0],
-                    "a pod of this node has another node key, so that peers reject the requests of one of them; set the \
+                    "a pod of this node has another node key, so that peers reject the requests of \
+                     one of them; set the \
                      same identity.key_file on all pods, and restart those with the wrong key"
                 );
             }

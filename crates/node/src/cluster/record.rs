@@ -73,12 +73,14 @@ impl ClusterRecord {
         let writer = &self.written_by;
         let remedy = if *is_immutable {
             format!(
-                "restore {key} = {recorded}: it determines where instances are stored, and cannot be \
+                "restore {key} = {recorded}: it determines where instances are stored, and cannot \
+                 be \
                  changed"
             )
         } else {
             format!(
-                "set {key} = {recorded}; or, to change it, stop all pods (alive: {}) and start them \
+                "set {key} = {recorded}; or, to change it, stop all pods (alive: {}) and start \
+                 them \
                  with the new value",
                 others.join(", ")
             )

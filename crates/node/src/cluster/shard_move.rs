@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::host::ShardHost;
 
-/// Interval of the log records about a move that takes long. A start has no timeout of its own: each of
-/// its waits has one, and a snapshot may be large.
+/// Interval of the log records about a move that takes long. A start has no timeout of its own:
+/// each of its waits has one, and a snapshot may be large.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Timeout of a request to the membership.
@@ -138,7 +138,8 @@ async fn announce_release(
 
 /// Waits for a part of a move, and logs while it takes long.
 async fn report_long<T>(shard: u16, action: &'static str, work: impl Future<Output = T>) -> T {
-    let (started_at, mut work) = (Instant::now(), std::pin::pin!(work));
+    let started_at = Instant::now();
+    let mut work = std::pin::pin!(work);
     loop {
         if let Ok(result) = tokio::time::timeout(REPORT_INTERVAL, &mut work).await {
             return result;

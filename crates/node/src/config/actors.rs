@@ -1,4 +1,5 @@
-//! Configuration of `[auth.signatures]` and `[auth.actors.<id>]`: signed requests and the keys that sign them.
+//! Configuration of `[auth.signatures]` and `[auth.actors.<id>]`: signed requests and the keys that
+//! sign them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -98,7 +99,8 @@ impl KeyTable {
 impl Serialize for ActorKeyConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = |time: &Option<Timestamp>| time.as_ref().map(ToString::to_string);
-        let (not_before, not_after) = (text(&self.not_before), text(&self.not_after));
+        let not_before = text(&self.not_before);
+        let not_after = text(&self.not_after);
         KeyTable {
             public: self.public.to_string(),
             not_before,
@@ -165,7 +167,8 @@ impl SignaturesConfig {
 }
 
 impl ActorKeyConfig {
-    /// Validates a key at a place of the configuration. `known` contains the keys of the actors and peers before it.
+    /// Validates a key at a place of the configuration. `known` contains the keys of the actors and
+    /// peers before it.
     pub(super) fn validate(
         &self,
         place: &str,
@@ -223,7 +226,8 @@ mod tests {
     #[test]
     fn key_is_a_text_or_a_table_and_survives_a_round_trip() {
         let text = format!(
-            "keys = [\"{KEY}\", {{ public = \"{KEY}\", not_before = \"2026-01-01T00:00:00Z\", revoked = true }}]\n\
+            "keys = [\"{KEY}\", {{ public = \
+             \"{KEY}\", not_before = \"2026-01-01T00:00:00Z\", revoked = true }}]\n\
              roles = [\"operator\"]\ntenants = [\"acme\"]\n"
         );
         let actor = read(&text).unwrap();

@@ -1,4 +1,5 @@
-//! Configuration of `[audit]`: the audit trail of API calls. `config/default.toml` describes the keys.
+//! Configuration of `[audit]`: the audit trail of API calls. `config/default.toml` describes the
+//! keys.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Configuration of `[auth]`: authentication of API callers. `config/default.toml` describes the keys.
+//! Configuration of `[auth]`: authentication of API callers. `config/default.toml` describes the
+//! keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -159,7 +160,10 @@ impl TrustedGatewayConfig {
                 .parse()
                 .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
             network.map_err(|_| {
-                format!("invalid address or network {text:?}; expected for example 10.0.0.7 or 10.0.0.0/8")
+                format!(
+                    "invalid address or network {text:?}; expected for example 10.0.0.7 or \
+                    10.0.0.0/8"
+                )
             })
         };
         self.sources.iter().map(network).collect()
@@ -189,13 +193,15 @@ impl AuthConfig {
         match self.mode {
             AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
                 let message = format_args!(
-                    "{listen} is reachable without authentication; set auth.mode = \"token\", \"jwt\" or \"gateway\", listen on \
+                    "{listen} is reachable without authentication; set auth.mode = \"token\", \
+                     \"jwt\" or \"gateway\", listen on \
                      127.0.0.1, or set auth.allow_unauthenticated = true inside a trusted network"
                 );
                 found.report("auth.mode", message);
             }
             AuthMode::Token if many_pods && self.token.file.is_none() => {
-                let message = "pods forward requests to each other, so all of them need the same token; set a file";
+                let message = "pods forward requests to each other, so all of them need the same \
+                    token; set a file";
                 found.report("auth.token.file", message);
             }
             AuthMode::Off | AuthMode::Token => {}
@@ -225,7 +231,8 @@ impl JwtConfig {
         found.require(
             self.jwks_url.is_empty() || is_protected(&self.jwks_url),
             "auth.jwt.jwks_url",
-            "the URL does not start with https://, so a changed response could add keys; set an https URL or \
+            "the URL does not start with https://, so a changed response could add keys; set an \
+             https URL or \
              jwks_file. A loopback address may use http",
         );
         let message = "the issuer is missing; set the expected iss claim of tokens";
@@ -233,16 +240,20 @@ impl JwtConfig {
         found.require(
             !self.audience.is_empty(),
             "auth.jwt.audience",
-            "the audience is missing; set the expected aud claim, otherwise tokens of other services are accepted",
+            "the audience is missing; set the expected aud claim, otherwise tokens of other \
+             services are accepted",
         );
         found.require(
             self.leeway <= MAX_LEEWAY,
             "auth.jwt.leeway",
-            "the leeway is longer than 5m, so expired tokens would stay valid; synchronize the clocks",
+            "the leeway is longer than 5m, so expired tokens would stay valid; synchronize the \
+             clocks",
         );
         let message = "no token type is accepted; set for example [\"JWT\"]";
         found.require(!self.types.is_empty(), "auth.jwt.types", message);
-        let (tenant, role, groups) = (&self.tenant_claim, &self.role_claim, &self.groups_claim);
+        let tenant = &self.tenant_claim;
+        let role = &self.role_claim;
+        let groups = &self.groups_claim;
         for (key, claim) in [
             ("tenant_claim", tenant),
             ("role_claim", role),
@@ -298,7 +309,8 @@ impl TrustedGatewayConfig {
         found.require(
             !many_pods || self.secret.is_some(),
             "auth.gateway.secret",
-            "pods forward requests to each other from addresses other than the gateway's; set a secret to \
+            "pods forward requests to each other from addresses other than the gateway's; set a \
+             secret to \
              authenticate them",
         );
     }

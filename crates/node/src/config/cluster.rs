@@ -95,7 +95,8 @@ impl ClusterConfig {
         );
         let count = self.pod_count;
         let message = format_args!(
-            "with `static`, the node name must end in a number below {count}, as in orlog-0; it is {node:?}"
+            "with `static`, the node name must end in a number below {count}, as in orlog-0; it is \
+             {node:?}"
         );
         let is_pod = ordinal(node).is_some_and(|ordinal| ordinal < count);
         found.require(
@@ -141,7 +142,8 @@ impl ClusterConfig {
             (false, true) => found.report("cluster.tls.ca", "requires http.tls.certificate"),
             (false, false) if !self.allow_plaintext && !is_loopback_url(&url) => {
                 let message = format_args!(
-                    "pods would forward requests, with the credentials of their callers, over HTTP ({url}); set [http.tls] \
+                    "pods would forward requests, with the credentials of their callers, over HTTP \
+                     ({url}); set [http.tls] \
                      and [cluster.tls], or set cluster.allow_plaintext = true inside an encrypted pod network"
                 );
                 found.report("cluster.allow_plaintext", message);

@@ -124,7 +124,8 @@ fn explain(message: &str) -> String {
         .is_some_and(|value| !value.is_table())
     {
         return format!(
-            "unknown key `{found}` in this table; it belongs to no table: move it before the first [table]"
+            "unknown key `{found}` in this table; it belongs to no table: move it before the first \
+             [table]"
         );
     }
     let has_suffix = |name: &str| name.rsplit('_').next() == Some(found);

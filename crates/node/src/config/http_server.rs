@@ -117,7 +117,8 @@ pub struct CallerQuotaConfig {
 impl HttpServerConfig {
     /// Validates the keys of this table.
     pub(super) fn validate(&self, found: &mut Violations) {
-        let (page, scan) = (self.max_page_size, self.scan_limit);
+        let page = self.max_page_size;
+        let scan = self.scan_limit;
         let message = format_args!("must be between 1 and http.scan_limit: {page}, {scan}");
         found.require(page > 0 && scan >= page, "http.max_page_size", message);
         let largest = self.max_batch_size.max(self.max_body_size);
@@ -202,7 +203,8 @@ impl TryFrom<String> for HostPattern {
             return Ok(Self(text.to_ascii_lowercase()));
         }
         Err(format!(
-            "invalid host {text:?}; expected a name without scheme and port, such as \"orlog.example.com\" or \"*.example.com\""
+            "invalid host {text:?}; expected a name without scheme and port, such as \
+             \"orlog.example.com\" or \"*.example.com\""
         ))
     }
 }

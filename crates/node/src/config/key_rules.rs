@@ -121,7 +121,8 @@ pub const KEY_RULES: &[KeyRule] = &[
     rule(
         Converging,
         Restart,
-        "a setting of streams on NATS: the node that started last sets it, unless messages would be \
+        "a setting of streams on NATS: the node that started last sets it, unless messages would \
+         be \
          lost; `orlog streams diff` prints differences",
         &[
             "nats.replicas",

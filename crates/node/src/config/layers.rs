@@ -46,9 +46,9 @@ impl Setting {
         }
     }
 
-    /// Creates a setting from an environment variable. Returns `None` if the variable is not part of the
-    /// configuration: it belongs to another program, to the command line, or to a Kubernetes service named
-    /// `orlog`.
+    /// Creates a setting from an environment variable. Returns `None` if the variable is not part
+    /// of the configuration: it belongs to another program, to the command line, or to a Kubernetes
+    /// service named `orlog`.
     fn variable(name: &str, text: &str) -> Option<Self> {
         let key = name.strip_prefix(PREFIX)?;
         let is_service = key == "PORT"
@@ -166,14 +166,15 @@ impl Layers {
         })
     }
 
-    /// Returns all errors, by layer and key. Rules that involve several keys are validated only if each key
-    /// is valid.
+    /// Returns all errors, by layer and key. Rules that involve several keys are validated only if
+    /// each key is valid.
     #[must_use]
     pub fn errors(&self) -> Vec<Error> {
         let mut found = Vec::new();
         if let Some((file, text)) = &self.file {
             let error_of = |(path, value): (Vec<String>, Value)| {
-                let (key, origin) = (path.join("."), file.display());
+                let key = path.join(".");
+                let origin = file.display();
                 let error = Setting {
                     origin: String::new(),
                     path,
@@ -246,8 +247,8 @@ fn default_of(path: &[String]) -> Option<&'static Value> {
         .try_fold(defaults::TABLE.get(first)?, |value, key| value.get(key))
 }
 
-/// Converts the text of a variable to the type of the key. If that fails, or the key has no default,
-/// parses it as TOML, else keeps it as text.
+/// Converts the text of a variable to the type of the key. If that fails, or the key has no
+/// default, parses it as TOML, else keeps it as text.
 fn typed(default: Option<&Value>, text: &str) -> Value {
     let list = || {
         text.split(',')

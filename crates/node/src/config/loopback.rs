@@ -8,7 +8,8 @@ pub fn is_loopback_url(url: &str) -> bool {
     reqwest::Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(is_loopback_host))
 }
 
-/// Returns whether other machines cannot change the response to a request: https, or http to this machine.
+/// Returns whether other machines cannot change the response to a request: https, or http to this
+/// machine.
 #[must_use]
 pub fn is_protected(url: &str) -> bool {
     reqwest::Url::parse(url).is_ok_and(|parsed| match parsed.scheme() {

@@ -1,5 +1,5 @@
-//! Configuration of `[nats]`: servers, credentials and stream limits. `config/default.toml` describes
-//! the keys.
+//! Configuration of `[nats]`: servers, credentials and stream limits. `config/default.toml`
+//! describes the keys.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -73,7 +73,8 @@ pub struct NatsTlsConfig {
     pub key: Option<PathBuf>,
 }
 
-/// Configuration of `[nats.signing]`: signatures of effect commands, effect results and workflow commands.
+/// Configuration of `[nats.signing]`: signatures of effect commands, effect results and workflow
+/// commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SigningConfig {
@@ -98,15 +99,15 @@ pub struct StreamLimits {
 }
 
 impl NatsConfig {
-    /// Returns whether a server without TLS is rejected: without an explicit permission, on each address that is not
-    /// loopback.
+    /// Returns whether a server without TLS is rejected: without an explicit permission, on each
+    /// address that is not loopback.
     #[must_use]
     pub fn requires_tls(&self) -> bool {
         self.tls.required || !self.tls.allow_plaintext && !self.is_local()
     }
 
-    /// Returns whether a node that executes effects of other nodes may execute scripts: if their commands are signed, if
-    /// all servers are on loopback, or with an explicit permission.
+    /// Returns whether a node that executes effects of other nodes may execute scripts: if their
+    /// commands are signed, if all servers are on loopback, or with an explicit permission.
     #[must_use]
     pub fn permits_scripts(&self) -> bool {
         let SigningConfig {
@@ -117,7 +118,8 @@ impl NatsConfig {
         (*required && !keys.is_empty()) || *allow_unsigned_scripts || self.is_local()
     }
 
-    /// Returns whether all servers are on loopback. A server without a scheme has the scheme `nats`.
+    /// Returns whether all servers are on loopback. A server without a scheme has the scheme
+    /// `nats`.
     #[must_use]
     pub fn is_local(&self) -> bool {
         let is_local = |server: &String| {

@@ -12,22 +12,26 @@ use super::loopback::is_protected;
 
 /// Scheme of an address over NATS.
 const NATS: &str = "nats:";
-/// Start of the subjects of nodes. An address has no other subject: a request to it is sent with the permissions of the node.
+/// Start of the subjects of nodes. An address has no other subject: a request to it is sent with
+/// the permissions of the node.
 const NODE_SUBJECTS: &str = "orlog.node.";
 /// Reason why a node without NATS cannot have a peer with such an address.
-pub const NATS_REQUIRED: &str = "an address over NATS requires bus.kind = \"nats\"; set it, or use the https address of the node";
+pub const NATS_REQUIRED: &str = "an address over NATS requires bus.kind = \"nats\"; set it, or use \
+    the https address of the node";
 /// Maximum length of an address.
 const MAX_BYTES: usize = 512;
 
-/// Origin of a URL: https, or http on this machine. It has no path, because signatures cover the path that the node receives.
-/// Or `nats:` and the subject of the node on the NATS servers of this one.
+/// Origin of a URL: https, or http on this machine. It has no path, because signatures cover the
+/// path that the node receives. Or `nats:` and the subject of the node on the NATS servers of this
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress(String);
 
 /// Error of a text that is no address of a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no address of a node; write https://<host>[:<port>], http://… for this machine, or nats:{NODE_SUBJECTS}<name>"
+    "{0:?} is no address of a node; write https://<host>[:<port>], http://… for this machine, or \
+     nats:{NODE_SUBJECTS}<name>"
 )]
 pub struct NodeAddressError(String);
 

@@ -1,4 +1,5 @@
-//! Configuration of `[auth.oidc]`: log-in of users of the web UI. `config/default.toml` describes the keys.
+//! Configuration of `[auth.oidc]`: log-in of users of the web UI. `config/default.toml` describes
+//! the keys.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use super::violations::Violations;
 /// Path of the route to which the provider sends the browser back.
 const CALLBACK: &str = "/auth/callback";
 
-/// Configuration of `[auth.oidc]`: the client of the OpenID provider, and the sessions of its users.
+/// Configuration of `[auth.oidc]`: the client of the OpenID provider, and the sessions of its
+/// users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OidcConfig {
@@ -56,19 +58,22 @@ impl OidcConfig {
         found.require(
             !many_pods,
             "auth.oidc.client_id",
-            "sessions belong to one node, and pods forward requests to each other; use a gateway in front of the pods",
+            "sessions belong to one node, and pods forward requests to each other; use a gateway \
+             in front of the pods",
         );
         found.require(
             !is_jwt || is_protected(issuer),
             "auth.jwt.issuer",
-            "the log-in reads the endpoints of the issuer; set its https URL. A loopback address may use http",
+            "the log-in reads the endpoints of the issuer; set its https URL. A loopback address \
+             may use http",
         );
         let is_callback =
             reqwest::Url::parse(&self.redirect_url).is_ok_and(|url| url.path() == CALLBACK);
         found.require(
             is_callback && is_protected(&self.redirect_url),
             "auth.oidc.redirect_url",
-            "set the https URL of /auth/callback as browsers reach this node. A loopback address may use http",
+            "set the https URL of /auth/callback as browsers reach this node. A loopback address \
+             may use http",
         );
         found.require(
             self.scopes.iter().any(|scope| scope == "openid"),

@@ -1,4 +1,5 @@
-//! Configuration of `[identity]` and `[peers.<name>]`: the identity of the node, and other nodes that it trusts.
+//! Configuration of `[identity]` and `[peers.<name>]`: the identity of the node, and other nodes
+//! that it trusts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -52,7 +53,8 @@ impl IdentityConfig {
             .address
             .as_ref()
             .is_none_or(|address| address.subject().is_none());
-        let message = "the subject of a node depends on the NATS account of its peer; peers state it (orlog peer add)";
+        let message = "the subject of a node depends on the NATS account of its peer; peers state \
+            it (orlog peer add)";
         found.require(is_published, "identity.address", message);
     }
 }

@@ -58,7 +58,8 @@ impl ConfigSource {
                     "{key} has changed in the configuration; restart the node to apply it"
                 )),
                 ChangeMethod::StopAllPods => warnings.push(format!(
-                    "{key} has changed in the configuration; all pods must have the same value: stop all of them, then start them"
+                    "{key} has changed in the configuration; all pods must have the same value: \
+                     stop all of them, then start them"
                 )),
                 ChangeMethod::Impossible => {
                     let reason = rule.note;
@@ -81,7 +82,8 @@ impl ConfigSource {
         applied.limits.clone()
     }
 
-    /// Records that the reloaded keys of a configuration apply. The others still differ from those of the process.
+    /// Records that the reloaded keys of a configuration apply. The others still differ from those
+    /// of the process.
     pub(crate) fn applied(&self, next: Config) {
         let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
         let Config {
@@ -121,7 +123,8 @@ fn changed_keys(before: &Config, after: &Config) -> Vec<String> {
             .map(|table| leaves(&table))
             .unwrap_or_default()
     };
-    let (before, after) = (values(before), values(after));
+    let before = values(before);
+    let after = values(after);
     let differs = |of: &[(Vec<String>, toml::Value)],
                    (path, value): &(Vec<String>, toml::Value)| {
         of.iter()
@@ -160,7 +163,8 @@ mod tests {
     fn keys_that_a_reload_does_not_apply_are_listed_until_a_restart() {
         let source = read(
             "",
-            "[limits]\nmax_group_commit = 7\nmax_state_size = \"2MiB\"\n[cluster]\nname = \"b\"\n[tenants]\nmode = \"allowlist\"\n\
+            "[limits]\nmax_group_commit = 7\nmax_state_size = \"2MiB\"\n[cluster]\nname = \
+             \"b\"\n[tenants]\nmode = \"allowlist\"\n\
              [upstreams.pay]\nbase_url = \"http://h\"",
         );
         for _ in 0..2 {
@@ -168,8 +172,10 @@ mod tests {
             assert_eq!(
                 next.warnings,
                 [
-                    "cluster.name has changed in the configuration; all pods must have the same value: stop all of them, then start them",
-                    "limits.max_group_commit has changed in the configuration; restart the node to apply it",
+                    "cluster.name has changed in the configuration; all pods must have the same \
+                     value: stop all of them, then start them",
+                    "limits.max_group_commit has changed in the configuration; restart the node to \
+                     apply it",
                 ]
             );
             source.applied(next.config);
@@ -183,7 +189,8 @@ mod tests {
         let source = read("", "shards = 3\n[tenants]\nkey_sharded = [\"big\"]");
         let errors = source.read().err().unwrap();
         let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
-        let reason = "cannot be changed, because it determines in which shard an instance is stored; restore its value";
+        let reason = "cannot be changed, because it determines in which shard an instance is \
+            stored; restore its value";
         assert_eq!(
             messages,
             [
@@ -196,12 +203,17 @@ mod tests {
     #[test]
     fn every_key_with_the_change_reload_is_applied() {
         let before = config("");
-        let example = "mode = \"allowlist\"\nallowed = [\"acme\"]\n[limits]\nmax_live_instances = 7\nidle_timeout = \"7s\"\n\
-             max_state_size = \"7MiB\"\nmax_attempts_per_input = 7\nmax_transition_cost = 7\nmax_context_definitions = 7\nmax_context_source_size = \"7MiB\"\n\
-             [upstreams.pay]\nbase_url = \"http://h\"\n[gateway]\nbase_url = \"http://h\"\n[auth.actors.ada]\n\
+        let example = "mode = \"allowlist\"\nallowed = [\"acme\"]\n[limits]\nmax_live_instances = \
+            7\nidle_timeout = \"7s\"\n\
+             max_state_size = \"7MiB\"\nmax_attempts_per_input = 7\nmax_transition_cost = \
+                 7\nmax_context_definitions = 7\nmax_context_source_size = \"7MiB\"\n\
+             [upstreams.pay]\nbase_url = \"http://h\"\n[gateway]\nbase_url = \
+                 \"http://h\"\n[auth.actors.ada]\n\
              keys = [\"ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo\"]\n[peers.\"b.example.com\"]\n\
-             address = \"https://b.example.com\"\nkeys = [\"ed25519:PUAXw-hDiVqStwqnTRt-vJyYLM8uxJaMwM1V8Sr0Zgw\"]\n\
-             [webhooks.shop]\nscheme = \"token\"\nsecrets = [\"env:SECRET\"]\nsignature = { header = \"x-token\" }\n\
+             address = \"https://b.example.com\"\nkeys = \
+                 [\"ed25519:PUAXw-hDiVqStwqnTRt-vJyYLM8uxJaMwM1V8Sr0Zgw\"]\n\
+             [webhooks.shop]\nscheme = \"token\"\nsecrets = [\"env:SECRET\"]\nsignature = \
+                 { header = \"x-token\" }\n\
              id = \"= body.id\"\ntype = \"Placed\"\n";
         let after = config(&format!("[tenants]\n{example}"));
         let changed = changed_keys(&before, &after);

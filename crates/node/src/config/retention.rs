@@ -1,5 +1,5 @@
-//! Configuration of `[retention]`: retention of ended instances and dead letters. `config/default.toml`
-//! describes the keys.
+//! Configuration of `[retention]`: retention of ended instances and dead letters.
+//! `config/default.toml` describes the keys.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,8 +88,8 @@ pub struct TenantRetention {
 }
 
 impl RetentionConfig {
-    /// Returns the retention of an ended instance. If tenant and saga both have a period, the longer one
-    /// applies.
+    /// Returns the retention of an ended instance. If tenant and saga both have a period, the
+    /// longer one applies.
     #[must_use]
     pub fn for_instance(&self, tenant: &TenantId, saga: &SagaName) -> RetentionPeriod {
         let by_tenant = self.tenants.get(tenant).and_then(|tenant| tenant.instances);
@@ -122,7 +122,8 @@ impl RetentionConfig {
             .chain(tenants);
         for (table, window) in all.filter_map(|(table, window)| Some((table, window?.limit()?))) {
             let message = format_args!(
-                "{window:?} is shorter than store.dedupe_window, {remembered:?}: a duplicate event would start the \
+                "{window:?} is shorter than store.dedupe_window, {remembered:?}: a duplicate event \
+                 would start the \
                  instance again"
             );
             found.require(
@@ -151,7 +152,8 @@ mod tests {
     #[test]
     fn longest_matching_retention_applies() {
         let retention = read(
-            "[sagas.beat]\ninstances = \"48h\"\n[sagas.tax]\ninstances = \"\"\n[tenants.acme]\ninstances = \"72h\"\n\
+            "[sagas.beat]\ninstances = \"48h\"\n[sagas.tax]\ninstances = \
+             \"\"\n[tenants.acme]\ninstances = \"72h\"\n\
              dead_letters = \"24h\"\n",
         );
         let check = |tenant: &str, saga: &str, expected| {

@@ -40,7 +40,8 @@ impl TenantsConfig {
     }
 }
 
-/// Configuration of `[tenant_storage]`: maximum sizes of the stored rows of one tenant on this node, in bytes.
+/// Configuration of `[tenant_storage]`: maximum sizes of the stored rows of one tenant on this
+/// node, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantStorageConfig {
@@ -117,8 +118,8 @@ impl Durability {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplicationMode {
-    /// Replicates to the shard log on NATS if the bus is NATS and several nodes can own the shard; else
-    /// none.
+    /// Replicates to the shard log on NATS if the bus is NATS and several nodes can own the shard;
+    /// else none.
     #[default]
     Auto,
     /// No replication: a shard is bound to its directory.
@@ -161,7 +162,8 @@ pub struct StoreConfig {
     /// Maximum size of the tables of one shard, in bytes.
     #[serde(with = "units::text")]
     pub max_size: u64,
-    /// File pages in memory of the process above which a flush releases the pages of the tables, in bytes.
+    /// File pages in memory of the process above which a flush releases the pages of the tables, in
+    /// bytes.
     #[serde(with = "units::text")]
     pub resident_size: u64,
     /// Memtable size in bytes that triggers a flush.

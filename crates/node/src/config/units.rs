@@ -1,5 +1,5 @@
-//! Values that the configuration writes as text: durations (`30s`), sizes in bytes (`64MiB`), paths, references to
-//! secrets, names of effects, and names and addresses of nodes.
+//! Values that the configuration writes as text: durations (`30s`), sizes in bytes (`64MiB`),
+//! paths, references to secrets, names of effects, and names and addresses of nodes.
 //!
 //! `#[serde(with = "units::text")]` reads one value, `#[serde(with = "units::optional")]` an optional one:
 //! the empty text is `None`. `#[serde(with = "units::duration_or_zero")]` reads a duration that can be `0s`.
@@ -27,7 +27,8 @@ impl TextValue for Duration {
             .filter(|duration| !duration.is_zero());
         parsed.ok_or_else(|| {
             format!(
-                "invalid duration {text:?}; expected a positive duration such as \"500ms\", \"30s\", \"1h30m\""
+                "invalid duration {text:?}; expected a positive duration such as \"500ms\", \
+                 \"30s\", \"1h30m\""
             )
         })
     }
@@ -41,7 +42,10 @@ impl TextValue for Duration {
 impl TextValue for u64 {
     fn read(text: &str) -> Result<Self, String> {
         read_size(text).ok_or_else(|| {
-            format!("invalid size {text:?}; expected a positive size such as \"64MiB\", \"1GB\", \"512B\"")
+            format!(
+                "invalid size {text:?}; expected a positive size such as \"64MiB\", \"1GB\", \
+                \"512B\""
+            )
         })
     }
 

@@ -18,7 +18,8 @@ impl Config {
     }
 
     fn validate_sagas(&self, found: &mut Violations) {
-        let (shards, slots) = (self.shards, orlog_model::SLOTS);
+        let shards = self.shards;
+        let slots = orlog_model::SLOTS;
         let message = format_args!("{shards} is not between 1 and {slots}");
         found.require((1..=slots).contains(&shards), "shards", message);
         let on_nats = self.bus.kind == BusKind::Nats;
@@ -96,7 +97,8 @@ impl Config {
         self.audit.validate(self.role.runs_sagas(), on_nats, found);
         self.cluster.validate(&self.node_name(), on_nats, found);
         if self.cluster.mode == ClusterMode::Leases && !self.replicated() {
-            let message = "shards that move between pods require replication to NATS: \"auto\" or \"jetstream\"";
+            let message = "shards that move between pods require replication to NATS: \"auto\" or \
+                \"jetstream\"";
             found.report("store.replication", message);
         } else if many_pods
             && self.listen.ip().is_unspecified()

@@ -140,7 +140,8 @@ impl WebhookScheme {
 }
 
 impl WebhookSignatureConfig {
-    /// Returns the signed text before the body. `{timestamp}` stands for the value of the timestamp header.
+    /// Returns the signed text before the body. `{timestamp}` stands for the value of the timestamp
+    /// header.
     ///
     /// # Errors
     /// If the payload does not end with the body, or has no timestamp although a header has one.
@@ -161,7 +162,8 @@ impl WebhookSignatureConfig {
         match (prefix.contains(TIMESTAMP), self.timestamp_header.is_some()) {
             (true, false) => Err(format!("{payload:?} requires timestamp_header")),
             (false, true) => Err(format!(
-                "{payload:?} has no {TIMESTAMP}, so anyone could change the timestamp; add it, or remove timestamp_header"
+                "{payload:?} has no {TIMESTAMP}, so anyone could change the timestamp; add it, or \
+                 remove timestamp_header"
             )),
             (true, true) | (false, false) => Ok(prefix),
         }
@@ -235,10 +237,8 @@ impl WebhookConfig {
             (&self.correlation, "correlation"),
             (&self.subject, "subject"),
         ];
-        let (kind, id) = (
-            compile(&self.kind.as_str().into(), "type"),
-            compile(&id.into(), "id"),
-        );
+        let kind = compile(&self.kind.as_str().into(), "type");
+        let id = compile(&id.into(), "id");
         let data = compile(&self.data, "data");
         let [correlation, subject] = optional.map(|(template, path)| {
             template
@@ -275,16 +275,22 @@ impl WebhookConfig {
         );
         let signature = format!("{key}.signature");
         match (&self.signature, self.scheme.is_preset()) {
-            (Some(_), true) => found.report(&signature, "the scheme determines the signature; remove it"),
+            (Some(_), true) => found.report(
+                &signature,
+                "the scheme determines the signature; \
+                remove it",
+            ),
             (None, false) => found.report(
                 &signature,
-                "the scheme requires the header of the signature; example: { header = \"x-signature\" }",
+                "the scheme requires the header of the signature; example: \
+                 { header = \"x-signature\" }",
             ),
             (Some(config), false) => config.validate(self.scheme, &signature, found),
             (None, true) => {}
         }
         let has_id = self.id.is_some() || self.scheme.delivery_id().is_some();
-        let message = "requests of the scheme have no delivery id; set an expression that is equal for all attempts";
+        let message = "requests of the scheme have no delivery id; set an expression that is equal \
+            for all attempts";
         found.require(has_id, format_args!("{key}.id"), message);
         for error in self.templates().err().into_iter().flatten() {
             found.report(format_args!("{key}.{}", error.path), &error);
@@ -317,8 +323,10 @@ mod tests {
     fn valid_webhooks_are_accepted() {
         for text in [
             "scheme = \"stripe\"\nsecrets = [\"env:A\"]\ntype = \"= 'stripe.' + body.type\"",
-            "scheme = \"github\"\nsecrets = [\"env:A\", \"env:B\"]\ntype = \"Pushed\"\ndata = { of = \"= body.ref\" }",
-            "scheme = \"standard-webhooks\"\nsecrets = [\"env:A\"]\ntype = \"= body.type\"\ncorrelation = \"= body.id\"",
+            "scheme = \"github\"\nsecrets = [\"env:A\", \"env:B\"]\ntype = \"Pushed\"\ndata = \
+             { of = \"= body.ref\" }",
+            "scheme = \"standard-webhooks\"\nsecrets = [\"env:A\"]\ntype = \"= \
+             body.type\"\ncorrelation = \"= body.id\"",
             "scheme = \"hmac-sha256\"\nsecrets = [\"env:A\"]\ntype = \"A\"\nid = \"= body.id\"\n\
              [signature]\nheader = \"x-slack-signature\"\nprefix = \"v0=\"\n\
              timestamp_header = \"x-slack-request-timestamp\"\npayload = \"v0:{timestamp}:{body}\"",
@@ -363,7 +371,8 @@ mod tests {
         check(
             &format!("{stripe}type = \"= bdy.type\""),
             "webhooks.shop.type",
-            "line 1, column 2 of the expression: unknown name `bdy`; available: `body` and `headers`",
+            "line 1, column 2 of the expression: unknown name `bdy`; available: `body` and \
+             `headers`",
         );
         check(
             &format!("{stripe}type = \"A\"\ndata = {{ lines = [\"= body.\"] }}"),

@@ -50,7 +50,8 @@ impl ActiveDefinitions {
         }
     }
 
-    /// Returns the definitions that new instances of a tenant use if `own` are those of its context, sorted by name.
+    /// Returns the definitions that new instances of a tenant use if `own` are those of its
+    /// context, sorted by name.
     pub(super) fn usable_with(&self, own: &[LoadedDefinition]) -> Vec<LoadedDefinition> {
         let is_replaced =
             |shared: &LoadedDefinition| own.iter().any(|own| own.saga() == shared.saga());
@@ -72,8 +73,8 @@ impl ActiveDefinitions {
             .any(|active| active.program.definition_ref().hash == *hash)
     }
 
-    /// Returns the owners that have retired a stored definition. Without a record of any owner, it is shared: earlier releases
-    /// had no contexts.
+    /// Returns the owners that have retired a stored definition. Without a record of any owner, it
+    /// is shared: earlier releases had no contexts.
     pub(super) fn retired_by(&self, hash: &[u8; 16]) -> Vec<Option<TenantId>> {
         let has = |owned: &OwnedDefinitions| {
             owned

@@ -22,13 +22,14 @@ pub struct Providers<'a> {
 }
 
 impl Providers<'_> {
-    /// Returns an executor for work with this name; of a context, the one that executes the work of its tenant, if the definitions of
-    /// the context may use it.
+    /// Returns an executor for work with this name; of a context, the one that executes the work of
+    /// its tenant, if the definitions of the context may use it.
     pub(super) fn executor(&self, kind: WorkKind, name: &str) -> Option<Arc<EffectExecutor>> {
         let Some(context) = self.context else {
             return self.catalog.executor_for_name(kind, name);
         };
-        let (tenant, to) = (context.clone(), name.into());
+        let tenant = context.clone();
+        let to = name.into();
         let destination = Destination {
             kind,
             tenant,
@@ -103,7 +104,8 @@ fn missing_work(definition: &LoadedDefinition, providers: &Providers<'_>) -> Vec
         missing_gateway(aggregate_type, command, providers)
     });
     let diagnostic = |(message, suggestion)| {
-        let (file, suggestion) = (file_of(definition), Some(suggestion));
+        let file = file_of(definition);
+        let suggestion = Some(suggestion);
         Diagnostic {
             file,
             line: 0,
@@ -164,7 +166,8 @@ fn missing_gateway(
         ),
         Some(context) => (
             format!(
-                "the command {command} cannot be sent: no gateway sends commands for definitions of the context {context}"
+                "the command {command} cannot be sent: no gateway sends commands for definitions \
+                 of the context {context}"
             ),
             permission_needed(context, "[gateway]"),
         ),
@@ -185,17 +188,20 @@ fn missing_executor(effect: &str, providers: &Providers<'_>) -> Option<(String, 
         None => (
             format!("no upstream executes the effect {effect}"),
             similar.unwrap_or_else(|| format!(
-                "add [upstreams.<name>.effects.{effect:?}] with its path to the configuration, or run `orlog dev`: its stand-in executes the effect"
+                "add [upstreams.<name>.effects.{effect:?}] with its path to the configuration, or \
+                 run `orlog dev`: its stand-in executes the effect"
             )),
         ),
         Some(context) => (
-            format!("no upstream executes the effect {effect} for definitions of the context {context}"),
+            format!("no upstream executes the effect {effect} for definitions of the context \
+                {context}"),
             similar.unwrap_or_else(|| permission_needed(context, "its upstream")),
         ),
     })
 }
 
-/// Returns whether the stand-in of `orlog dev` executes an effect, because no configured upstream does.
+/// Returns whether the stand-in of `orlog dev` executes an effect, because no configured upstream
+/// does.
 pub fn has_stand_in(effect: &EffectName, catalog: &Catalog) -> bool {
     let executor = catalog.executor_for_name(WorkKind::Effect, effect.as_str());
     executor.is_some_and(|executor| {

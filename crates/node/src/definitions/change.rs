@@ -1,5 +1,5 @@
-//! What all changes of the definitions share: their locks, their errors, and the definitions and pinned instances of
-//! the stores.
+//! What all changes of the definitions share: their locks, their errors, and the definitions and
+//! pinned instances of the stores.
 
 use orlog_actors::{ControlError, Runtime};
 use orlog_model::{DefinitionRef, Deployment, TenantId};
@@ -12,9 +12,9 @@ use super::{DefinitionErrors, LoadedDefinition};
 pub struct DefinitionLocks {
     /// Serializes deployments, garbage collections, migrations, replays and redrives.
     pub(crate) deploying: tokio::sync::Mutex<()>,
-    /// Number of takeovers since the start. Held while definitions are stored in the shards and activated,
-    /// and while a shard adopts them. Unlike `deploying` it is held for a short time, so that a takeover can
-    /// wait for it.
+    /// Number of takeovers since the start. Held while definitions are stored in the shards and
+    /// activated, and while a shard adopts them. Unlike `deploying` it is held for a short time, so
+    /// that a takeover can wait for it.
     pub(crate) activating: tokio::sync::Mutex<u64>,
 }
 
@@ -29,7 +29,8 @@ pub enum DeployError {
     Limit(String),
     /// No directory exists to reload; the files must be sent.
     #[error(
-        "this node has no definitions directory and no upstreams directory; send definitions with `orlog deploy DIR`"
+        "this node has no definitions directory and no upstreams directory; send definitions with \
+         `orlog deploy DIR`"
     )]
     NoDir,
     /// A shard is restarting; retry.
@@ -94,7 +95,8 @@ pub(crate) struct ContextLimits {
 }
 
 impl ContextLimits {
-    /// Checks the limits of a context. Retired definitions count while instances are pinned to them.
+    /// Checks the limits of a context. Retired definitions count while instances are pinned to
+    /// them.
     ///
     /// # Errors
     /// [`DeployError::Limit`], with the remedy.
@@ -116,10 +118,12 @@ impl ContextLimits {
         let pinned = pinned
             .filter(|one| pins.by_hash.contains_key(&one.program.hash))
             .count();
-        let (count, limit) = (active.len() + pinned, self.definitions);
+        let count = active.len() + pinned;
+        let limit = self.definitions;
         if count > limit {
             return Err(DeployError::Limit(format!(
-                "the context {context} would have {count} definitions, {pinned} of them retired with instances, and \
+                "the context {context} would have {count} definitions, {pinned} of them retired \
+                 with instances, and \
                  limits.max_context_definitions is {limit}; deploy fewer files, or migrate or end the instances of retired ones"
             )));
         }
@@ -131,7 +135,8 @@ impl ContextLimits {
         let limit = self.source_bytes;
         if bytes as u64 > limit {
             return Err(DeployError::Limit(format!(
-                "the definitions of the context {context} would have {bytes} bytes, and limits.max_context_source_size is \
+                "the definitions of the context {context} would have {bytes} bytes, and \
+                 limits.max_context_source_size is \
                  {limit} bytes; deploy fewer or smaller files"
             )));
         }
@@ -139,7 +144,8 @@ impl ContextLimits {
     }
 }
 
-/// Returns whether a record activates the same definitions from the same files as the previous record.
+/// Returns whether a record activates the same definitions from the same files as the previous
+/// record.
 pub(crate) fn is_noop(current: Option<&Deployment>, record: &Deployment) -> bool {
     current.is_some_and(|old| {
         old.definitions_digest == record.definitions_digest

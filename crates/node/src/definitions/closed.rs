@@ -38,7 +38,8 @@ impl VisibleDefinitions {
     }
 
     fn new(closed: BTreeSet<TenantId>, programs: &[OwnedProgram]) -> Self {
-        let (mut versions, mut sagas) = (BTreeMap::new(), BTreeMap::new());
+        let mut versions = BTreeMap::new();
+        let mut sagas = BTreeMap::new();
         for OwnedProgram { context, program } in programs {
             let is_visible = context
                 .as_ref()

@@ -1,8 +1,8 @@
 //! Deployment: validates all files, stores their sources, then activates them with one record.
 //!
 //! The record of the first shard decides. A crash before it is durable leaves the old definitions
-//! active; a crash after it activates the new ones. The other shards follow immediately or at the next
-//! start.
+//! active; a crash after it activates the new ones. The other shards follow immediately or at the
+//! next start.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -41,7 +41,8 @@ pub struct DeployRequest {
     pub dry_run: bool,
     /// Changes that are accepted.
     pub policy: DeployPolicy,
-    /// Number and time of the deployment of another pod that these files repeat. It applies if it is newer than the current one.
+    /// Number and time of the deployment of another pod that these files repeat. It applies if it
+    /// is newer than the current one.
     pub repeats: Option<(u64, Timestamp)>,
 }
 
@@ -54,8 +55,8 @@ pub struct ReloadedConfig {
 }
 
 enum DeployOrigin {
-    /// The directories of definitions and upstreams, or the one that exists, and the configuration if it was read
-    /// again.
+    /// The directories of definitions and upstreams, or the one that exists, and the configuration
+    /// if it was read again.
     Dirs { config: Option<Box<ReloadedConfig>> },
     /// Files of one owner.
     Files {
@@ -130,8 +131,8 @@ pub struct Deployments {
 }
 
 impl Deployments {
-    /// Deploys files, or reports the changes of a dry run. The deployment is atomic and completes even if
-    /// the caller disconnects.
+    /// Deploys files, or reports the changes of a dry run. The deployment is atomic and completes
+    /// even if the caller disconnects.
     ///
     /// # Errors
     /// See [`DeployError`].
@@ -157,8 +158,9 @@ impl Deployments {
         self.deploy_whole(origin, by, policy, dry_run).await
     }
 
-    /// Deploys the definitions directory and activates the upstreams of their files and the configuration (`None`: as
-    /// before), atomically, even if the caller disconnects. Without a definitions directory the active definitions stay.
+    /// Deploys the definitions directory and activates the upstreams of their files and the
+    /// configuration (`None`: as before), atomically, even if the caller disconnects. Without a
+    /// definitions directory the active definitions stay.
     ///
     /// # Errors
     /// See [`DeployError`].
@@ -229,7 +231,8 @@ impl Deployments {
         let prepare = move || {
             let (next, upstreams) = self.next_with_upstreams(&origin)?;
             let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
-            let (context, loaded) = (origin.context(), self.programs.all());
+            let context = origin.context();
+            let loaded = self.programs.all();
             let pins = change::pins(self.runtime.readers(), context)?;
             let usage = UsageContext {
                 context,
@@ -256,7 +259,8 @@ impl Deployments {
             plan.number = deployment
                 .as_ref()
                 .map_or(plan.number, |deployment| deployment.number);
-            let (definitions, context) = (next.into_definitions(), context.cloned());
+            let definitions = next.into_definitions();
+            let context = context.cloned();
             let repeats = matches!(
                 origin,
                 DeployOrigin::Files {
@@ -280,8 +284,9 @@ impl Deployments {
             .unwrap_or(Err(DeployError::ShuttingDown))
     }
 
-    /// Returns the target definitions, and the catalog of the current upstream files if it is to be activated too: on
-    /// a reload, and if shared definitions require an upstream that is not active yet.
+    /// Returns the target definitions, and the catalog of the current upstream files if it is to be
+    /// activated too: on a reload, and if shared definitions require an upstream that is not active
+    /// yet.
     fn next_with_upstreams(
         &self,
         origin: &DeployOrigin,
@@ -320,7 +325,8 @@ impl Deployments {
         origin: &DeployOrigin,
         catalog: &Catalog,
     ) -> Result<TargetDefinitions, DeployError> {
-        let (mut others, context) = (None, origin.context());
+        let mut others = None;
+        let context = origin.context();
         let (files, dir) = match origin {
             DeployOrigin::Files {
                 files,
@@ -442,8 +448,8 @@ impl Deployments {
         Ok(missing)
     }
 
-    /// Executes a prepared deployment. The record comes first because it can fail; upstreams follow before
-    /// an instance can start that needs a new one.
+    /// Executes a prepared deployment. The record comes first because it can fail; upstreams follow
+    /// before an instance can start that needs a new one.
     async fn carry_out(&self, prepared: PreparedDeployment) -> Result<DeploymentPlan, DeployError> {
         let PreparedDeployment {
             context,
@@ -460,7 +466,8 @@ impl Deployments {
             next.number = self.numbers.next(context.as_ref(), seen).await?;
             plan.number = next.number;
         }
-        // A shard that this pod takes over meanwhile adopts the definitions before or after all of this.
+        // A shard that this pod takes over meanwhile adopts the definitions before or after all of
+        // this.
         let _adopting = self.locks.activating.lock().await;
         let current = self.definitions.of(context.as_ref()).deployment;
         if let Some(outdated) = deployment
@@ -510,11 +517,13 @@ impl Deployments {
         for reader in self.runtime.readers() {
             let declared = initial::declare_indexes(&reader, &self.definitions);
             if let Err(error) = declared {
-                tracing::warn!(%error, "indexes not declared in a shard; retrying at its next start");
+                tracing::warn!(%error, "indexes not declared in a shard; retrying at its next \
+                    start");
             }
         }
         self.schedules.apply().await;
-        let (number, warnings) = (plan.number, plan.warnings.len());
+        let number = plan.number;
+        let warnings = plan.warnings.len();
         tracing::info!(
             context = plan.context,
             number,
@@ -526,7 +535,8 @@ impl Deployments {
         Ok(plan)
     }
 
-    /// Stores the record. The record of the first shard decides, even if another shard is restarting.
+    /// Stores the record. The record of the first shard decides, even if another shard is
+    /// restarting.
     async fn decide(&self, deployment: &Deployment) -> Result<(), DeployError> {
         let Err(error) = self
             .runtime
@@ -544,11 +554,13 @@ impl Deployments {
         if decided.as_ref() != Some(deployment) {
             return Err(error.into());
         }
-        tracing::warn!(%error, number = deployment.number, "deployment not stored in a shard; retrying at the next start");
+        tracing::warn!(%error, number = deployment.number, "deployment not stored in a shard; \
+            retrying at the next start");
         Ok(())
     }
 
-    /// Returns the store that decides the active definitions; `None` while other pods own all shards.
+    /// Returns the store that decides the active definitions; `None` while other pods own all
+    /// shards.
     fn first_store(&self) -> Option<Reader> {
         self.runtime.readers().next()
     }

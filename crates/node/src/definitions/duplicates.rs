@@ -16,7 +16,8 @@ pub fn sagas(definitions: &[LoadedDefinition]) -> Vec<Diagnostic> {
         .collect()
 }
 
-/// Returns a diagnostic for each schedule with several files. The schedules are sorted by tenant and name.
+/// Returns a diagnostic for each schedule with several files. The schedules are sorted by tenant
+/// and name.
 pub(super) fn schedules(schedules: &[DeployedSchedule]) -> Vec<Diagnostic> {
     schedules
         .windows(2)

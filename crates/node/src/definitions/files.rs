@@ -1,4 +1,5 @@
-//! Definition files: listed in a directory or sent to the node, read with a size limit, and compiled.
+//! Definition files: listed in a directory or sent to the node, read with a size limit, and
+//! compiled.
 
 use std::fmt;
 use std::io::Read as _;
@@ -61,7 +62,8 @@ pub fn is_deployable(name: &str) -> bool {
     is_definition(name) || is_schedule(name)
 }
 
-/// Returns the files of a directory whose names match, sorted by name, or the error of the directory.
+/// Returns the files of a directory whose names match, sorted by name, or the error of the
+/// directory.
 pub fn list_matching(
     dir: &Path,
     matches: fn(&str) -> bool,
@@ -85,7 +87,8 @@ pub fn list_matching(
 /// # Errors
 /// Every unreadable file.
 pub fn read_dir(dir: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
-    let (mut files, mut problems) = (Vec::new(), Vec::new());
+    let mut files = Vec::new();
+    let mut problems = Vec::new();
     for path in list_matching(dir, is_deployable) {
         match path.and_then(|path| read_file(&path)) {
             Ok(file) => files.push(file),
@@ -112,8 +115,8 @@ pub fn read_file(path: &Path) -> Result<SourceFile, Vec<Diagnostic>> {
     })
 }
 
-/// Reads at most one byte more than the size limit, so that a larger file is rejected without a full
-/// read.
+/// Reads at most one byte more than the size limit, so that a larger file is rejected without a
+/// full read.
 fn read_bounded(file: &Path) -> std::io::Result<Vec<u8>> {
     let limit = orlog_program::MAX_MODULE_BYTES.max(orlog_program::MAX_SOURCE_BYTES) as u64;
     let mut bytes = Vec::new();
@@ -231,7 +234,8 @@ pub struct LoadedDefinition {
     pub program: Arc<dyn Program>,
     /// Compiled form; `None` for a WebAssembly module or a built-in program.
     pub compiled: Option<Arc<CompiledDefinition>>,
-    /// Source text or module; `None` for a built-in program. Loading it again gives the same program.
+    /// Source text or module; `None` for a built-in program. Loading it again gives the same
+    /// program.
     pub source: Option<Arc<[u8]>>,
     /// Source file; `None` for a built-in program.
     pub file: Option<PathBuf>,

@@ -1,8 +1,8 @@
 //! Garbage collection of definitions: drops those that accept no new instances and have no pinned
 //! instances.
 //!
-//! [`orlog_actors::ProgramRegistry`] explains why no definition is dropped that an instance needs or is
-//! about to need.
+//! [`orlog_actors::ProgramRegistry`] explains why no definition is dropped that an instance needs
+//! or is about to need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,8 +48,8 @@ impl Collector {
     /// Drops the unused definitions of all owners, or only those of a context.
     ///
     /// # Errors
-    /// Fails if a shard is not available or a store cannot be read. Definitions dropped until then were
-    /// unused.
+    /// Fails if a shard is not available or a store cannot be read. Definitions dropped until then
+    /// were unused.
     pub async fn collect(
         self: &Arc<Self>,
         context: Option<TenantId>,
@@ -115,7 +115,8 @@ impl Collector {
         }
         if !pins.complete {
             tracing::warn!(
-                "an unreadable instance was deleted, so the counts of instances are not exact until the next start; unused definitions stay"
+                "an unreadable instance was deleted, so the counts of instances are not exact \
+                 until the next start; unused definitions stay"
             );
             return Ok(CollectResult {
                 retained: retired.len(),

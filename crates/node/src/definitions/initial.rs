@@ -27,7 +27,8 @@ pub(crate) struct InitialDefinitions {
     pub(crate) deployment: Option<Deployment>,
 }
 
-/// Determines the active definitions of all owners and stores them in every store, the first store first.
+/// Determines the active definitions of all owners and stores them in every store, the first store
+/// first.
 ///
 /// # Errors
 /// Fails if the shared definitions are invalid, or a store cannot be read or written.
@@ -92,8 +93,8 @@ pub(crate) fn follow_contexts(
     Ok(newer)
 }
 
-/// Loads a definition of a context from its stored source. If this release cannot load it, its inputs become dead letters, and
-/// other tenants are not affected.
+/// Loads a definition of a context from its stored source. If this release cannot load it, its
+/// inputs become dead letters, and other tenants are not affected.
 fn load_owned(
     deployed: &DeployedDefinition,
     readers: &[Reader],
@@ -113,12 +114,22 @@ fn load_owned(
         None => Err(vec![lost(&deployed.file)]),
     };
     let loaded = loaded.unwrap_or_else(|problems| {
-        let reason = problems.first().map(ToString::to_string).unwrap_or_default();
+        let reason = problems
+            .first()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         let DefinitionRef { saga, version, .. } = &deployed.program;
         let name = context.map(TenantId::as_str);
-        tracing::error!(context = name, %saga, version, reason, "definition of a context cannot be loaded");
+        tracing::error!(context = name, %saga, version, reason, "definition of a context cannot be \
+            loaded");
         let program = Arc::new(UnreadableProgram::new(deployed, reason));
-        LoadedDefinition { program, compiled: None, source, file: Some(file), context: None }
+        LoadedDefinition {
+            program,
+            compiled: None,
+            source,
+            file: Some(file),
+            context: None,
+        }
     });
     Ok(LoadedDefinition {
         context: context.cloned(),
@@ -126,7 +137,8 @@ fn load_owned(
     })
 }
 
-/// Stores the definitions of each context in a store, one commit for each, and declares the indexes of all definitions.
+/// Stores the definitions of each context in a store, one commit for each, and declares the indexes
+/// of all definitions.
 pub(crate) fn store_contexts(
     definitions: &DefinitionSet,
     writer: &mut Writer,
@@ -241,7 +253,8 @@ fn check_native<'r>(
 fn changed_program(stored: &DefinitionRef, live: u64, difference: &str) -> Diagnostic {
     let DefinitionRef { saga, version, .. } = stored;
     let message = format!(
-        "version {version} changed, but {live} live instances use its previous content: {difference}"
+        "version {version} changed, but {live} live instances use its previous content: \
+         {difference}"
     );
     let suggestion = format!(
         "set version {}, and deploy the previous content as version {version} too",
@@ -286,7 +299,8 @@ pub(crate) fn from_record(
         ..
     }) = &current
     {
-        tracing::info!(number, %at, by, definitions = files.len(), "definitions of the last deployment are active");
+        tracing::info!(number, %at, by, definitions = files.len(), "definitions of the last \
+            deployment are active");
     }
     let checked = definitions
         .validate(None, &files, catalog)
@@ -340,8 +354,8 @@ pub(crate) fn store_definitions(
     Ok(())
 }
 
-/// Declares the indexed variables of the active definitions of all owners and of the built-in sagas in a store. It builds new indexes
-/// in the background.
+/// Declares the indexed variables of the active definitions of all owners and of the built-in sagas
+/// in a store. It builds new indexes in the background.
 ///
 /// # Errors
 /// Fails if the store cannot be written.

@@ -1,7 +1,9 @@
-//! Migration: moves instances to another definition of their saga as its author defines, page by page.
+//! Migration: moves instances to another definition of their saga as its author defines, page by
+//! page.
 //!
 //! Each instance moves by its own control request, applied and recorded like any other, so other
-//! instances do not wait. An interrupted migration is repeated; instances that have moved are skipped.
+//! instances do not wait. An interrupted migration is repeated; instances that have moved are
+//! skipped.
 
 use std::sync::Arc;
 
@@ -48,12 +50,12 @@ pub struct Migrations {
 }
 
 impl Migrations {
-    /// Moves instances that have not ended to another definition of their saga, or reports the plan of a
-    /// dry run. The page completes even if the caller disconnects.
+    /// Moves instances that have not ended to another definition of their saga, or reports the plan
+    /// of a dry run. The page completes even if the caller disconnects.
     ///
     /// # Errors
-    /// Fails if a shard is not available. Instances that moved until then stay moved; repeat the call to
-    /// continue.
+    /// Fails if a shard is not available. Instances that moved until then stay moved; repeat the
+    /// call to continue.
     pub async fn migrate(
         &self,
         instances: Vec<(InstanceKey, Instance)>,
@@ -91,7 +93,8 @@ impl Migrations {
         instances: Vec<(InstanceKey, Instance)>,
         to: &MigrateRequest,
     ) -> Result<Vec<MigrateResult>, DeployError> {
-        let (runtime, to) = (Arc::clone(&self.runtime), Arc::clone(&to.to));
+        let runtime = Arc::clone(&self.runtime);
+        let to = Arc::clone(&to.to);
         let plan = move || {
             let planned = instances.into_iter().filter_map(|(key, instance)| {
                 let planned = runtime.plan_instance_migration(key, &instance, to.as_ref())?;

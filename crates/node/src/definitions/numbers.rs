@@ -68,7 +68,8 @@ impl DeploymentNumbers {
 
         let raised = async { cluster.open().await?.raise(SHARED, number).await };
         if let Err(error) = raised.await {
-            tracing::warn!(number, %error, "number of the deployment not announced to the cluster; retrying at the next takeover");
+            tracing::warn!(number, %error, "number of the deployment not announced to the cluster; \
+                retrying at the next takeover");
         }
     }
 }

@@ -24,7 +24,8 @@ pub struct DeploymentPlan {
     pub added: Vec<DefinitionSummary>,
     /// Sagas whose definition changes.
     pub changed: Vec<DefinitionChange>,
-    /// Definitions that start no new instances, because no file has their saga. Their instances continue.
+    /// Definitions that start no new instances, because no file has their saga. Their instances
+    /// continue.
     pub retired: Vec<DefinitionSummary>,
     /// Unchanged definitions.
     pub unchanged: Vec<DefinitionSummary>,
@@ -64,7 +65,8 @@ pub struct ScheduleChange {
 }
 
 impl ScheduleChange {
-    /// Returns the changes of a deployment with these schedules; `None`: those of the current one stay.
+    /// Returns the changes of a deployment with these schedules; `None`: those of the current one
+    /// stay.
     pub(super) fn of(current: Option<&Deployment>, new: Option<&[DeployedSchedule]>) -> Vec<Self> {
         let current = || {
             current
@@ -275,7 +277,8 @@ fn version_conflict(
     } else {
         return None;
     };
-    let (file, suggestion) = (file.clone(), Some(suggestion));
+    let file = file.clone();
+    let suggestion = Some(suggestion);
     Some(Diagnostic {
         file,
         line: 0,
@@ -294,8 +297,8 @@ pub(super) struct DeploymentMetadata<'a> {
     pub(super) definitions_digest: Option<[u8; 16]>,
 }
 
-/// Creates the record of a deployment that follows `current`, without its owner. Retired definitions stay in it while
-/// `is_kept` returns true.
+/// Creates the record of a deployment that follows `current`, without its owner. Retired
+/// definitions stay in it while `is_kept` returns true.
 pub(super) fn record(
     current: Option<&Deployment>,
     new: &[LoadedDefinition],
@@ -391,7 +394,8 @@ mod tests {
 
     fn definition(saga: &str, version: u32) -> LoadedDefinition {
         let text = format!(
-            "saga: {saga}\nversion: {version}\nstart: Placed\nsteps:\n  - {{ id: a, do: {{ effect: x.y }} }}\n"
+            "saga: {saga}\nversion: {version}\nstart: Placed\nsteps:\n  - {{ id: a, do: \
+             {{ effect: x.y }} }}\n"
         );
         let file = SourceFile {
             path: format!("{saga}.saga.yaml").into(),

@@ -39,7 +39,8 @@ pub fn warnings_with(
 
 /// Returns the contradictions between definitions of a set that is deployed together.
 ///
-/// Definitions that are all active are accepted: they were deployed by a release that did not check them.
+/// Definitions that are all active are accepted: they were deployed by a release that did not check
+/// them.
 pub fn contradictions(
     definitions: &[LoadedDefinition],
     is_active: impl Fn(&[u8; 16]) -> bool,
@@ -59,7 +60,8 @@ pub fn contradictions(
         .collect()
 }
 
-/// Rejects definitions that contradict each other, unless the current deployment activated all of them.
+/// Rejects definitions that contradict each other, unless the current deployment activated all of
+/// them.
 ///
 /// # Errors
 /// All contradictions.
@@ -70,8 +72,9 @@ pub(super) fn check(
     rejected(contradictions(definitions, |hash| is_active(current, hash)))
 }
 
-/// Rejects definitions of a context that contradict each other or the shared ones, unless the current deployment activated all of
-/// them. The files of shared definitions are not named, because they belong to the node.
+/// Rejects definitions of a context that contradict each other or the shared ones, unless the
+/// current deployment activated all of them. The files of shared definitions are not named, because
+/// they belong to the node.
 ///
 /// # Errors
 /// All contradictions.

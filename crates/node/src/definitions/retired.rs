@@ -24,7 +24,8 @@ impl RetiredPrograms {
         stored: impl Iterator<Item = (&'a DefinitionRef, &'a Vec<u8>, Vec<Option<TenantId>>)>,
     ) -> Vec<OwnedProgram> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut next, mut owned) = (BTreeMap::new(), Vec::new());
+        let mut next = BTreeMap::new();
+        let mut owned = Vec::new();
         for (reference, source, owners) in stored {
             let program = known.get(&reference.hash).cloned();
             let Some(program) = program.or_else(|| RetiredProgram::compile(reference, source))
@@ -59,8 +60,9 @@ impl RetiredProgram {
         Arc::new(Self { program, manifest })
     }
 
-    /// Compiles a stored source. A source that this release cannot compile is logged and skipped: inputs of
-    /// its instances become dead letters, to be redriven with a release that supports the source.
+    /// Compiles a stored source. A source that this release cannot compile is logged and skipped:
+    /// inputs of its instances become dead letters, to be redriven with a release that supports the
+    /// source.
     pub(super) fn compile(reference: &DefinitionRef, source: &[u8]) -> Option<Arc<dyn Program>> {
         let program = match load(source, &format!("{} (kept)", reference.saga)) {
             Ok(program) => program,

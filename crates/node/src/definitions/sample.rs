@@ -43,8 +43,8 @@ pub fn event(definitions: &[LoadedDefinition]) -> String {
     event.to_string().replace('\'', "")
 }
 
-/// Returns the newest accepted version of a start event, and its data: every field that the variables, the business
-/// name and the correlation rule of the definition read.
+/// Returns the newest accepted version of a start event, and its data: every field that the
+/// variables, the business name and the correlation rule of the definition read.
 #[must_use]
 pub fn start_data(compiled: &CompiledDefinition, kind: &EventType) -> (u32, Value) {
     let mut data = json!({});
@@ -79,8 +79,8 @@ fn correlate(data: &mut Value, definition: &Definition, kind: &EventType) {
     }
 }
 
-/// Returns the version and the data of a start event: the fields of its first test, and those that only the definition
-/// names.
+/// Returns the version and the data of a start event: the fields of its first test, and those that
+/// only the definition names.
 fn tested_start_data(definition: &LoadedDefinition, kind: &EventType) -> (u32, Value) {
     let Some(compiled) = &definition.compiled else {
         return (1, json!({}));
@@ -155,8 +155,8 @@ fn put_fields(data: &mut Value, text: &str, usual: &BTreeMap<String, Value>) {
     }
 }
 
-/// Returns the paths after `event.` in the text of expressions; an optional access (`event.?car`) reads a field too. A
-/// method at the end of a path is no field.
+/// Returns the paths after `event.` in the text of expressions; an optional access (`event.?car`)
+/// reads a field too. A method at the end of a path is no field.
 fn fields(text: &str) -> Vec<String> {
     let text = text.replace(".?", ".");
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '.';

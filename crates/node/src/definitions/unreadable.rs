@@ -1,6 +1,7 @@
 //! Active definition of a context that this release cannot load: its inputs become dead letters.
 //!
-//! It replaces the shared definition of the same saga, which must not start instances of the tenant instead.
+//! It replaces the shared definition of the same saga, which must not start instances of the tenant
+//! instead.
 
 use orlog_model::{CorrelationId, DefinitionRef, DeployedDefinition, Event};
 use orlog_program::{
@@ -36,7 +37,8 @@ impl UnreadableProgram {
         let DefinitionRef { saga, version, .. } = &self.reference;
         let reason = &self.reason;
         ProgramError::Evaluation(format!(
-            "{saga} version {version} of the context cannot be loaded: {reason}; deploy it again, then redrive this dead letter"
+            "{saga} version {version} of the context cannot be loaded: {reason}; deploy it again, \
+             then redrive this dead letter"
         ))
     }
 }

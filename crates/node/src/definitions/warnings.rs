@@ -75,13 +75,15 @@ fn reused_version(changed: &DefinitionChange) -> Option<String> {
     } = changed;
     (from_version == version).then(|| {
         format!(
-            "{file}: {saga} version {version} was deployed before with another content; use a new version number to \
+            "{file}: {saga} version {version} was deployed before with another content; use a new \
+             version number to \
              distinguish them"
         )
     })
 }
 
-/// Returns the unavailable requirements of live instances whose definitions are not among the new ones.
+/// Returns the unavailable requirements of live instances whose definitions are not among the new
+/// ones.
 pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
     let is_old = |owned: &OwnedProgram| {
         let hash = owned.program.definition_ref().hash;
@@ -98,11 +100,9 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
         if live == 0 {
             continue;
         }
-        let (saga, version, hash) = (
-            &reference.saga,
-            reference.version,
-            &hex::encode(reference.hash)[..8],
-        );
+        let saga = &reference.saga;
+        let version = reference.version;
+        let hash = &hex::encode(reference.hash)[..8];
         let instances = if live == 1 {
             "1 live instance".to_owned()
         } else {
@@ -110,7 +110,8 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
         };
         warnings.extend(missing(program.as_ref(), context).map(|(requirement, remedy)| {
             format!(
-                "{saga} version {version} ({hash}) has {instances} that may request {requirement}: {remedy}, migrate them with \
+                "{saga} version {version} ({hash}) has {instances} that may request {requirement}: \
+                 {remedy}, migrate them with \
                  `orlog migrate {saga} --from {version}`, or wait until they end"
             )
         }));
@@ -180,13 +181,14 @@ fn childless<'a>(
     missing.map(|saga| {
         let parent = &definition.program.definition_ref().saga;
         format!(
-            "{parent} may start the saga {saga}, which has no definition; deploy one before it is required"
+            "{parent} may start the saga {saga}, which has no definition; deploy one before it is \
+             required"
         )
     })
 }
 
-/// Returns a warning about the effects with a compensation whose upstream cannot report whether it executed an
-/// attempt. Then the compensation of a step that was not executed can be requested.
+/// Returns a warning about the effects with a compensation whose upstream cannot report whether it
+/// executed an attempt. Then the compensation of a step that was not executed can be requested.
 fn unknown_outcomes(definition: &LoadedDefinition, providers: &Providers<'_>) -> Option<String> {
     let steps = &definition.compiled.as_ref()?.definition().steps;
     let compensated = steps
@@ -208,13 +210,15 @@ fn unknown_outcomes(definition: &LoadedDefinition, providers: &Providers<'_>) ->
     (!effects.is_empty()).then(|| {
         let effects = effects.into_iter().map(EffectName::as_str).collect::<Vec<_>>().join(", ");
         format!(
-            "{saga}: the upstreams of {effects} cannot report whether they executed an attempt; if that stays unknown, the \
+            "{saga}: the upstreams of {effects} cannot report whether they executed an attempt; if \
+             that stays unknown, the \
              `undo` of the step is executed, and it must succeed if there is nothing to undo; or set `in_doubt: ask`"
         )
     })
 }
 
-/// Returns a warning for each effect that only the stand-in executes, while a configured upstream has a similar effect.
+/// Returns a warning for each effect that only the stand-in executes, while a configured upstream
+/// has a similar effect.
 fn misspelled_effects<'a>(
     definition: &'a LoadedDefinition,
     providers: &'a Providers<'a>,
@@ -227,7 +231,8 @@ fn misspelled_effects<'a>(
         let advice = providers.similar_effect(effect.as_str())?;
         let saga = &definition.program.definition_ref().saga;
         Some(format!(
-            "{saga}: no configured upstream executes the effect {effect}, so the stand-in executes it; {advice}"
+            "{saga}: no configured upstream executes the effect {effect}, so the stand-in executes \
+             it; {advice}"
         ))
     })
 }

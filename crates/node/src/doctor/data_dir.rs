@@ -22,7 +22,8 @@ const ROOM: &str = "disk";
 const LOW_SPACE_BYTES: u64 = 1 << 30;
 /// Error code of damaged tables.
 pub(super) const DAMAGED_TABLES: &str = "OR0062";
-pub(super) const DAMAGED_TABLES_REMEDY: &str = "keep a copy of the directory; then run `orlog rebuild` or restore a \
+pub(super) const DAMAGED_TABLES_REMEDY: &str = "keep a copy of the directory; then run `orlog \
+    rebuild` or restore a \
      backup; for a replicated shard move its directory `tables` away";
 /// Remedy for an error that is neither a loss nor damage.
 const OTHER_CAUSE: &str = "correct the cause in the message";
@@ -60,7 +61,8 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
     findings
 }
 
-/// Checks that this user can read and write the data directory and the files of its stores and its event log.
+/// Checks that this user can read and write the data directory and the files of its stores and its
+/// event log.
 pub(super) fn check_rights(config: &Config) -> CheckResult {
     let data = config.data_dir.as_path();
     let displayed = data.display();
@@ -99,7 +101,8 @@ pub(super) fn check_rights(config: &Config) -> CheckResult {
                 path.display()
             ),
             format!(
-                "run the node as the owner of the file, or change the owner: chown -R {user} {displayed}"
+                "run the node as the owner of the file, or change the owner: chown -R {user} \
+                 {displayed}"
             ),
         ),
         None if data.exists() => CheckResult::ok(DATA_DIR, format!("{displayed} is writable")),
@@ -129,7 +132,8 @@ fn first_inaccessible(path: &Path) -> Option<(PathBuf, Errno)> {
         .find_map(|entry| first_inaccessible(&entry.path()))
 }
 
-/// Checks whether other users of the machine can read data. Nodes create private files; earlier releases did not.
+/// Checks whether other users of the machine can read data. Nodes create private files; earlier
+/// releases did not.
 fn check_exposure(config: &Config) -> Option<CheckResult> {
     let dirs = [
         Some(&config.data_dir),
@@ -148,7 +152,8 @@ fn check_exposure(config: &Config) -> Option<CheckResult> {
     ))
 }
 
-/// Returns the first file below a path that other users can read; `None` if their access ends at a directory.
+/// Returns the first file below a path that other users can read; `None` if their access ends at a
+/// directory.
 fn readable_by_others(path: &Path) -> Option<PathBuf> {
     let metadata = fs::symlink_metadata(path).ok()?;
     let mode = Mode::from_raw_mode(metadata.mode());
@@ -286,7 +291,8 @@ fn events(dir: &Path, expected: Option<DurablePosition>) -> Option<CheckResult> 
 }
 
 fn lost(check: &str, error: &impl std::fmt::Display) -> CheckResult {
-    let remedy = "restore the missing files or a backup; `orlog rebuild` creates missing tables again; to continue \
+    let remedy = "restore the missing files or a backup; `orlog rebuild` creates missing tables \
+        again; to continue \
                   without the lost data, start once with --accept-data-loss";
     CheckResult::error(check, format!("OR0061: {error}"), remedy)
 }

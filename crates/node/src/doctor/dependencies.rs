@@ -115,7 +115,8 @@ pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
     findings
 }
 
-/// Checks the file with the token of the administrator. A node creates a missing one in its data directory.
+/// Checks the file with the token of the administrator. A node creates a missing one in its data
+/// directory.
 fn check_admin_token(config: &Config) -> Option<CheckResult> {
     let file = auth::admin_token_file(config);
     if config.auth.mode != AuthMode::Token || (config.auth.token.file.is_none() && !file.exists()) {
@@ -147,8 +148,8 @@ fn collect(value: &Value, origin: &str, named: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Checks that the hosts of upstreams respond, and compares clocks. A missing response is not an error
-/// of the node.
+/// Checks that the hosts of upstreams respond, and compares clocks. A missing response is not an
+/// error of the node.
 pub(super) async fn check_hosts(config: &Config) -> Vec<CheckResult> {
     let mut urls = BTreeSet::new();
     if let Ok(table) = Value::try_from(config) {

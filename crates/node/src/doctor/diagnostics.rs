@@ -122,12 +122,14 @@ impl NodeParts<'_> {
             ),
             None if is_stale => {
                 format!(
-                    "{node} cannot read the state of the cluster and acquires no shards until it can"
+                    "{node} cannot read the state of the cluster and acquires no shards until it \
+                     can"
                 )
             }
             None => return None,
         };
-        let remedy = "restore the NATS servers, or the network to them (docs/runbooks/shard-without-owner.md)";
+        let remedy = "restore the NATS servers, or the network to them \
+            (docs/runbooks/shard-without-owner.md)";
         Some(CheckResult::error("cluster", found, remedy))
     }
 
@@ -150,9 +152,11 @@ impl NodeParts<'_> {
             .map(|cluster| cluster.other_node_keys.join(", "))?;
         (!pods.is_empty()).then(|| {
             let found = format!(
-                "these pods have another node key than this pod: {pods}; peers reject the requests of one of them"
+                "these pods have another node key than this pod: {pods}; peers reject the requests \
+                 of one of them"
             );
-            let remedy = "set the same identity.key_file on all pods, and restart those with the wrong key (docs/peers.md)";
+            let remedy = "set the same identity.key_file on all pods, and restart those with the \
+                wrong key (docs/peers.md)";
             CheckResult::error("node key", found, remedy)
         })
     }
@@ -161,7 +165,8 @@ impl NodeParts<'_> {
         let count = self.runtime.metrics().quarantined_instances();
         (count > 0).then(|| {
             let found = format!("the stored data of {count} instances cannot be read");
-            let remedy = "list their inputs with `orlog dlq list`; then replay or drop the instances \
+            let remedy = "list their inputs with `orlog dlq list`; then replay or drop the \
+                instances \
                           (docs/runbooks/quarantined-instance.md)";
             CheckResult::error("quarantine", found, remedy)
         })
@@ -309,7 +314,8 @@ impl NodeParts<'_> {
             .max()?;
         let behind = last.saturating_sub(read);
         let found = format!("{behind} events are not processed");
-        let remedy = "the node receives more than it processes: check upstreams and the disk, or publish less";
+        let remedy = "the node receives more than it processes: check upstreams and the disk, or \
+            publish less";
         (behind > LAG).then(|| CheckResult::warn(check, found, remedy))
     }
 
@@ -332,8 +338,8 @@ impl NodeParts<'_> {
     }
 }
 
-/// Reports the instances of all tenants that are stuck or wait for a result that became a dead letter, with one
-/// example each.
+/// Reports the instances of all tenants that are stuck or wait for a result that became a dead
+/// letter, with one example each.
 fn attention(check: &str, reader: &Reader) -> Vec<CheckResult> {
     let found = reader.attention(COUNTED).unwrap_or_default();
     let more = if found.len() == COUNTED {

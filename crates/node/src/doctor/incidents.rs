@@ -41,7 +41,8 @@ fn clock_jump(trend: &Trend) -> Option<CheckResult> {
     (jump.unsigned_abs() > MAX_CLOCK_JUMP_MS).then(|| {
         let by = seconds(Duration::from_millis(jump.unsigned_abs()));
         let found = format!("the wall clock of this machine was set {direction} by {by}");
-        let remedy = "correct the clock with NTP, and configure NTP to slew: a clock that is set forward fires timers \
+        let remedy = "correct the clock with NTP, and configure NTP to slew: a clock that is set \
+            forward fires timers \
                       early (docs/runbooks/clock-jump.md)";
         CheckResult::error("clock", found, remedy)
     })
@@ -62,7 +63,8 @@ fn failing_versions(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<Chec
             definitions.describe_version(saga, *version),
             seconds(trend.elapsed)
         );
-        let remedy = "if the version is new, deploy the previous one with `orlog deploy --allow-downgrade` \
+        let remedy = "if the version is new, deploy the previous one with `orlog deploy \
+            --allow-downgrade` \
                       (docs/runbooks/bad-deploy.md)";
         CheckResult::error("definitions", found, remedy)
     };
@@ -80,7 +82,8 @@ fn runaway_sagas(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<CheckRe
             "instances of {saga} sent {inputs} start events or facts to {saga} itself within {}",
             seconds(trend.elapsed)
         );
-        let remedy = "deploy a definition that does not start itself, then cancel the remaining instances \
+        let remedy = "deploy a definition that does not start itself, then cancel the remaining \
+            instances \
                       (docs/runbooks/runaway-definition.md)";
         CheckResult::error("definitions", found, remedy)
     };
@@ -103,7 +106,8 @@ fn hot_tenant(trend: &Trend) -> Option<CheckResult> {
             "tenant {tenant:?} causes {} % of the transitions while work waits",
             transitions * 100 / all
         );
-        let remedy = "limit the tenant with `per_tenant` of the upstream and `orlog reload`, or stop its source \
+        let remedy = "limit the tenant with `per_tenant` of the upstream and `orlog reload`, or \
+            stop its source \
                       (docs/runbooks/hot-tenant.md)";
         CheckResult::warn("tenants", found, remedy)
     })
@@ -126,12 +130,17 @@ fn dead_letters(trend: &Trend) -> Option<CheckResult> {
 pub(super) fn slow_disk(check: &str, trend: &Trend, fsyncs: Fsyncs) -> Option<CheckResult> {
     (fsyncs.slow * 100 > fsyncs.all * SLOW_SYNC_PERCENT).then(|| {
         let found = format!(
-            "the disk is slow: {} of {} syncs within {} took longer than 100 ms, and every commit waits for one",
+            "the disk is slow: {} of {} syncs within {} took longer than 100 ms, and every commit \
+             waits for one",
             fsyncs.slow,
             fsyncs.all,
             seconds(trend.elapsed)
         );
-        CheckResult::warn(check, found, "find other users of the disk, or use a faster one")
+        CheckResult::warn(
+            check,
+            found,
+            "find other users of the disk, or use a faster one",
+        )
     })
 }
 

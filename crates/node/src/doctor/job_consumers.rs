@@ -8,7 +8,8 @@ use super::check::CheckResult;
 /// Name of the check.
 const NAME: &str = "effect consumers";
 
-/// Returns a finding for each group of workers that receives no jobs, or whose consumer has other settings.
+/// Returns a finding for each group of workers that receives no jobs, or whose consumer has other
+/// settings.
 pub(super) fn findings(workers: &WorkerPool) -> Vec<CheckResult> {
     let subscriptions = workers.subscriptions();
     let count = subscriptions.len();
@@ -24,7 +25,8 @@ pub(super) fn findings(workers: &WorkerPool) -> Vec<CheckResult> {
             } => CheckResult::warn(
                 NAME,
                 format!("the consumer {consumer} has other settings than this node: {difference}"),
-                "set the same [queue] on all nodes, or run `orlog streams apply` with the configuration of this node",
+                "set the same [queue] on all nodes, or run `orlog streams apply` with the \
+                 configuration of this node",
             ),
             SubscriptionState::Opening(reason) => CheckResult::error(
                 NAME,
@@ -32,12 +34,14 @@ pub(super) fn findings(workers: &WorkerPool) -> Vec<CheckResult> {
                     "jobs of {group} are not received: {}",
                     reason.as_deref().unwrap_or("its consumer is not open yet")
                 ),
-                "see the log for the reason, and check the permissions of the account on NATS (docs/nats.md)",
+                "see the log for the reason, and check the permissions of the account on NATS \
+                 (docs/nats.md)",
             ),
             SubscriptionState::Conflict(reason) => CheckResult::error(
                 NAME,
                 format!("jobs of {group} are not received: {reason}"),
-                "stop the effect nodes, run `orlog streams apply` with their configuration, and start them again \
+                "stop the effect nodes, run `orlog streams apply` with their configuration, and \
+                 start them again \
                  (docs/runbooks/effect-consumers.md)",
             ),
         };

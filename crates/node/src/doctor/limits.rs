@@ -15,7 +15,8 @@ pub(super) fn check_open_files() -> CheckResult {
         Some(limit) if limit < RECOMMENDED => CheckResult::warn(
             CHECK,
             format!(
-                "at most {limit}; the number of API connections is reduced to fit (http.max_connections)"
+                "at most {limit}; the number of API connections is reduced to fit \
+                 (http.max_connections)"
             ),
             format!("raise it to {RECOMMENDED}: LimitNOFILE= in systemd, `ulimit -Hn` in a shell"),
         ),

@@ -8,7 +8,8 @@ use crate::config::Config;
 
 const CHECK: &str = "listen";
 
-/// Checks the listen address. `runs`: a node uses the data directory, and therefore also the address.
+/// Checks the listen address. `runs`: a node uses the data directory, and therefore also the
+/// address.
 pub(super) fn check_listen(config: &Config, runs: bool) -> CheckResult {
     let address = config.listen;
     match TcpListener::bind(address) {
@@ -21,7 +22,8 @@ pub(super) fn check_listen(config: &Config, runs: bool) -> CheckResult {
                 ErrorKind::AddrInUse => {
                     let port = address.port();
                     format!(
-                        "find the process with `ss -ltnp sport = :{port}` and stop it, or set `listen` to another port"
+                        "find the process with `ss -ltnp sport = :{port}` and stop it, or set \
+                         `listen` to another port"
                     )
                 }
                 ErrorKind::AddrNotAvailable => {

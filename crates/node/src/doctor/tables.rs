@@ -1,4 +1,5 @@
-//! Check of the tables of the stores in child processes: a damaged page can end a process with a signal.
+//! Check of the tables of the stores in child processes: a damaged page can end a process with a
+//! signal.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -30,7 +31,8 @@ enum TableCheck {
 /// Checks the stores before a node opens them, within a time limit.
 ///
 /// # Errors
-/// Returns the first file that this user cannot use, or the damage of the first damaged store, with the remedy.
+/// Returns the first file that this user cannot use, or the damage of the first damaged store, with
+/// the remedy.
 pub async fn check_before_start(config: &Config) -> Result<(), String> {
     let rights = data_dir::check_rights(config);
     if config.role.runs_sagas() && rights.status == CheckStatus::Error {
@@ -66,7 +68,8 @@ pub async fn check_before_start(config: &Config) -> Result<(), String> {
                 ));
             }
             TableCheck::DamagedRows(reason) => {
-                tracing::error!(path = %dir.display(), reason, "{CODE}: damaged rows; see `orlog doctor --deep`");
+                tracing::error!(path = %dir.display(), reason, "{CODE}: damaged rows; see `orlog \
+                    doctor --deep`");
             }
             TableCheck::Intact(_) | TableCheck::Incomplete => {}
         }

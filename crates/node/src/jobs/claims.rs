@@ -1,8 +1,9 @@
-//! Durable claims of jobs: stores the claims of workers in the shards of their jobs, shortly after they change.
+//! Durable claims of jobs: stores the claims of workers in the shards of their jobs, shortly after
+//! they change.
 //!
-//! A claim is stored with the first pass after it, at most [`INTERVAL`] later, and a pass commits once for each shard. A
-//! job that ends before the pass is not stored, so short jobs cost nothing. After a restart or a takeover, the job board
-//! continues the claims that are stored (ADR 0089).
+//! A claim is stored with the first pass after it, at most [`INTERVAL`] later, and a pass commits
+//! once for each shard. A job that ends before the pass is not stored, so short jobs cost nothing.
+//! After a restart or a takeover, the job board continues the claims that are stored (ADR 0089).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub(crate) struct ClaimWriter {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) runtime: Arc<Runtime>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Changes that a shard could not store, by job. Held during a pass: the changes of a job follow each other.
+    /// Changes that a shard could not store, by job. Held during a pass: the changes of a job
+    /// follow each other.
     pub(crate) unsaved: Mutex<BTreeMap<Uuid, JobClaimUpdate>>,
 }
 

@@ -1,8 +1,9 @@
 //! Lines of the jobs of flows: stores them with their flow, shortly after their receipt.
 //!
-//! Lines wait in memory for about [`COALESCE`], so that a job that writes many lines causes few commits. While the shard of a flow is not
-//! available they wait longer; above [`MAX_UNSAVED`] or [`MAX_UNSAVED_BYTES`] the oldest of the flow with the most lines are dropped, so that it takes no space of the
-//! others. Lines that wait are lost if the process is killed.
+//! Lines wait in memory for about [`COALESCE`], so that a job that writes many lines causes few
+//! commits. While the shard of a flow is not available they wait longer; above [`MAX_UNSAVED`] or
+//! [`MAX_UNSAVED_BYTES`] the oldest of the flow with the most lines are dropped, so that it takes
+//! no space of the others. Lines that wait are lost if the process is killed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +30,8 @@ const MAX_UNSAVED_BYTES: usize = 64 << 20;
 /// Maximum number of concurrent appends, each to another flow.
 const MAX_APPENDS: usize = 64;
 
-/// Lines that are not stored yet. It observes the job logs of all upstreams and forwards everything to the next observer.
+/// Lines that are not stored yet. It observes the job logs of all upstreams and forwards everything
+/// to the next observer.
 pub struct UnsavedLines {
     next: Arc<dyn EffectObserver>,
     state: Mutex<Unsaved>,
@@ -98,7 +100,8 @@ impl Unsaved {
         }
         let bytes = size(lines);
         (flow.lines, flow.bytes) = (flow.lines + lines.len(), flow.bytes + bytes);
-        (self.lines, self.bytes) = (self.lines + lines.len(), self.bytes + bytes);
+        self.lines = self.lines + lines.len();
+        self.bytes = self.bytes + bytes;
         while (self.lines > MAX_UNSAVED || self.bytes > MAX_UNSAVED_BYTES)
             && let Some((largest, _)) = self
                 .flows
@@ -125,7 +128,8 @@ impl Unsaved {
             flow.chunks.pop_front();
         }
         (flow.lines, flow.bytes) = (flow.lines - count, flow.bytes - bytes);
-        (self.lines, self.bytes) = (self.lines - count, self.bytes - bytes);
+        self.lines = self.lines - count;
+        self.bytes = self.bytes - bytes;
         if flow.chunks.is_empty() {
             self.flows.remove(key);
         }
@@ -194,7 +198,8 @@ impl LineWriter {
         background.repeat(self, Duration::ZERO, |writer| async move {
             writer.unsaved.changed.notified().await;
             tokio::time::sleep(COALESCE).await;
-            // In a task of its own: the end of this one would drop an append in progress, which would then be repeated.
+            // In a task of its own: the end of this one would drop an append in progress, which
+            // would then be repeated.
             let saving = Arc::clone(&writer);
             if tokio::spawn(async move { saving.save().await })
                 .await

@@ -1,8 +1,8 @@
-//! Registered runners: processes that execute the jobs of script types. A registration is a statement of the runner that expires; it is
-//! stored in memory, and the runner repeats it.
+//! Registered runners: processes that execute the jobs of script types. A registration is a
+//! statement of the runner that expires; it is stored in memory, and the runner repeats it.
 //!
-//! As long as a registration is valid, its name belongs to the caller that registered it: other callers neither register nor
-//! delete it, nor claim jobs under this name.
+//! As long as a registration is valid, its name belongs to the caller that registered it: other
+//! callers neither register nor delete it, nor claim jobs under this name.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -45,7 +45,8 @@ pub enum RunnerError {
     TooMany,
     /// Another caller has registered the name.
     #[error(
-        "another caller has registered a runner with this name; use another name, or wait until the registration \
+        "another caller has registered a runner with this name; use another name, or wait until \
+         the registration \
          expires"
     )]
     OfOtherCaller,
@@ -116,8 +117,8 @@ impl Runners {
         Ok(())
     }
 
-    /// Returns the registered runner of a tenant whose name follows `after`, and the end of its registration. One at a time: each can
-    /// have some 40 KB.
+    /// Returns the registered runner of a tenant whose name follows `after`, and the end of its
+    /// registration. One at a time: each can have some 40 KB.
     pub fn next(
         &self,
         tenant: &TenantId,
@@ -137,7 +138,8 @@ impl Runners {
             .map(|registration| (registration.runner.clone(), registration.until))
     }
 
-    /// Returns the registration under which a caller claims jobs; `None` if the name is not registered.
+    /// Returns the registration under which a caller claims jobs; `None` if the name is not
+    /// registered.
     ///
     /// # Errors
     /// If it is that of another caller.

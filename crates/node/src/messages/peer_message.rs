@@ -16,7 +16,8 @@ pub enum PeerMessage {
         /// Message.
         #[serde(flatten)]
         delivery: Delivery,
-        /// Whether the user who sent it may also act in the context of the receiver. Only pods of the same node state it.
+        /// Whether the user who sent it may also act in the context of the receiver. Only pods of
+        /// the same node state it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         acts_for_receiver: bool,
     },

@@ -126,7 +126,8 @@ pub struct ShardInfo {
 pub struct ConsumerInfo {
     /// Stream name.
     pub stream: String,
-    /// Name of the subscription; on NATS, the metadata `orlog.cursor.<name>` of the durable consumer has its position.
+    /// Name of the subscription; on NATS, the metadata `orlog.cursor.<name>` of the durable
+    /// consumer has its position.
     pub name: String,
     /// Durable consumer of the pod on the servers; `None` on the embedded bus.
     pub durable: Option<String>,
@@ -145,7 +146,8 @@ pub struct EffectConsumerInfo {
     pub tenant: Option<String>,
     /// Consumer on the servers; `None`: there is none.
     pub consumer: Option<String>,
-    /// Why no jobs are received, or which settings differ from those of this node; `None`: no problem.
+    /// Why no jobs are received, or which settings differ from those of this node; `None`: no
+    /// problem.
     pub problem: Option<String>,
     /// Jobs that no worker has received; `None`: the servers do not respond.
     pub waiting: Option<u64>,
@@ -264,7 +266,8 @@ fn durability(mode: config::Durability, interval: std::time::Duration) -> String
 }
 
 fn saga(program: &dyn Program) -> SagaInfo {
-    let (reference, triggers) = (program.definition_ref(), &program.manifest().subscriptions);
+    let reference = program.definition_ref();
+    let triggers = &program.manifest().subscriptions;
     SagaInfo {
         name: reference.saga.to_string(),
         version: reference.version,
@@ -302,7 +305,8 @@ fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
     let ranges: Vec<_> = component_config::ranges(config.shards).collect();
     let subscriptions = runtime.subscriptions();
     let info = runtime.numbered_readers().map(|(index, reader)| {
-        let (stats, slots) = (reader.stats(), &ranges[usize::from(index)]);
+        let stats = reader.stats();
+        let slots = &ranges[usize::from(index)];
         ShardInfo {
             shard: index,
             first_slot: slots.start,

@@ -1,4 +1,5 @@
-//! Client for requests to peers: signed with the key of this node, over HTTP or NATS, with limits of time and size.
+//! Client for requests to peers: signed with the key of this node, over HTTP or NATS, with limits
+//! of time and size.
 
 use std::sync::Arc;
 
@@ -71,7 +72,8 @@ pub enum PeerError {
     },
     /// The peer accepted the request, but its response is not the expected one.
     #[error(
-        "{address} returned an unexpected response: {reason}; check the address, and the versions of both nodes"
+        "{address} returned an unexpected response: {reason}; check the address, and the versions \
+         of both nodes"
     )]
     Invalid {
         /// Address of the peer.
@@ -121,8 +123,8 @@ impl PeerClient {
         &self.peers
     }
 
-    /// Sends a signed request with a JSON body to a peer, and returns the body of its successful response. The path starts
-    /// with `/`.
+    /// Sends a signed request with a JSON body to a peer, and returns the body of its successful
+    /// response. The path starts with `/`.
     ///
     /// # Errors
     /// [`PeerError`].

@@ -97,7 +97,8 @@ impl Peers {
     }
 }
 
-/// Keys of the actors and peers of the registry, and of this node: its pods send each other requests in its name.
+/// Keys of the actors and peers of the registry, and of this node: its pods send each other
+/// requests in its name.
 impl SignerKeys for Peers {
     fn find(&self, key_id: &str) -> Option<SignerKey> {
         let identity = self.identity.as_ref().ok();
@@ -114,7 +115,8 @@ impl SignerKeys for Peers {
                 revoked_at: None,
             })
         });
-        // A restored registry may contain a peer with the name of this node, which has the rights of this node.
+        // A restored registry may contain a peer with the name of this node, which has the rights
+        // of this node.
         let is_foreign = |found: &SignerKey| {
             identity.is_none_or(|own| found.signer != Signer::Peer(own.name.clone()))
         };

@@ -1,7 +1,8 @@
 //! Document of a node: its name, address and public keys, signed by each of these keys.
 //!
-//! A node publishes its own at [`DOCUMENT_PATH`], for administrators of other nodes who add it as a peer. During a rotation
-//! it contains the next key, too: peers that know the current key accept it.
+//! A node publishes its own at [`DOCUMENT_PATH`], for administrators of other nodes who add it as a
+//! peer. During a rotation it contains the next key, too: peers that know the current key accept
+//! it.
 
 use std::time::Duration;
 
@@ -58,7 +59,8 @@ pub enum DocumentError {
     Signature(KeyId),
     /// The clocks differ.
     #[error(
-        "its time {stated} differs from the time of this node, {now}, by more than 5m; synchronize the clocks of both nodes"
+        "its time {stated} differs from the time of this node, {now}, by more than 5m; synchronize \
+         the clocks of both nodes"
     )]
     Time {
         /// Time in the document.
@@ -76,7 +78,8 @@ impl NodeDocument {
             .iter()
             .map(ToString::to_string)
             .collect();
-        let (name, address) = (identity.name.clone(), identity.address.clone());
+        let name = identity.name.clone();
+        let address = identity.address.clone();
         let mut document = Self {
             name,
             address,
@@ -92,7 +95,8 @@ impl NodeDocument {
         document
     }
 
-    /// Reads a document and verifies its signatures and its time. Returns it with its keys, which each have signed it.
+    /// Reads a document and verifies its signatures and its time. Returns it with its keys, which
+    /// each have signed it.
     ///
     /// # Errors
     /// [`DocumentError`].
@@ -126,8 +130,8 @@ impl NodeDocument {
         Ok((document, keys))
     }
 
-    /// Returns the address of the node for one who read the document at `from`: the stated one of its API. An address over NATS stays,
-    /// because it depends on the account of the reader.
+    /// Returns the address of the node for one who read the document at `from`: the stated one of
+    /// its API. An address over NATS stays, because it depends on the account of the reader.
     #[must_use]
     pub fn address_from(&self, from: &NodeAddress) -> NodeAddress {
         let is_of_api = |address: &&NodeAddress| address.subject().is_none();

@@ -1,4 +1,5 @@
-//! Requests to other nodes over HTTP: with TLS except on this machine, limits of time, and reused connections.
+//! Requests to other nodes over HTTP: with TLS except on this machine, limits of time, and reused
+//! connections.
 
 use std::path::Path;
 use std::time::Duration;
@@ -80,7 +81,8 @@ impl HttpTransport {
             &self.plaintext
         };
         let response = client.execute(sent).await.map_err(|error| {
-            let (is_connect, reason) = (error.is_connect(), causes(&error.without_url().into()));
+            let is_connect = error.is_connect();
+            let reason = causes(&error.without_url().into());
             if is_connect {
                 SendError::NotSent(reason)
             } else {

@@ -1,7 +1,7 @@
 //! Identity of this node for its peers: a name, and an Ed25519 key that signs its requests.
 //!
-//! A standalone node creates its key at the first start, in its data directory. The pods of a cluster are one node: they read
-//! one key from a configured file, or have no identity.
+//! A standalone node creates its key at the first start, in its data directory. The pods of a
+//! cluster are one node: they read one key from a configured file, or have no identity.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::private_file;
 const FILE: &str = "node-key";
 /// Extension of the file with the key that replaces the current one.
 const NEXT: &str = "next";
-/// Access of users that are neither the owner of a file nor in its group. Kubernetes gives the group of a pod access to
-/// its volumes (`fsGroup`).
+/// Access of users that are neither the owner of a file nor in its group. Kubernetes gives the
+/// group of a pod access to its volumes (`fsGroup`).
 const OTHERS: u32 = 0o007;
 
 /// Identity of this node, if it has one.
@@ -41,13 +41,15 @@ pub struct NodeIdentity {
 pub enum NoIdentity {
     /// Several processes could be this node, and no key is configured.
     #[error(
-        "this node has no identity: its pods, or its replacement on another machine, need the same key; set identity.name and \
+        "this node has no identity: its pods, or its replacement on another machine, need the same \
+         key; set identity.name and \
          identity.key_file"
     )]
     NoKeyFile,
     /// The role has no data directory.
     #[error(
-        "this node has no identity: it executes effects only; ask a node with the role \"saga\" or \"combined\""
+        "this node has no identity: it executes effects only; ask a node with the role \"saga\" or \
+         \"combined\""
     )]
     Role,
     /// The name of the process cannot be the name of a node.
@@ -56,11 +58,12 @@ pub enum NoIdentity {
 }
 
 impl NodeIdentity {
-    /// Reads the key of the node. The file in the data directory is created if it is missing; a configured file is not,
-    /// because a missing mount would otherwise go unnoticed.
+    /// Reads the key of the node. The file in the data directory is created if it is missing; a
+    /// configured file is not, because a missing mount would otherwise go unnoticed.
     ///
     /// # Errors
-    /// OR0120 if a file cannot be read or created, if other users can access it, or if it contains no key.
+    /// OR0120 if a file cannot be read or created, if other users can access it, or if it contains
+    /// no key.
     pub(crate) fn open(config: &Config) -> anyhow::Result<Identity> {
         let file = match key_file(config) {
             Ok(file) => file,

@@ -1,10 +1,13 @@
-//! Requests to other nodes over NATS: the signed requests of HTTP as request and reply on the subject of the node.
+//! Requests to other nodes over NATS: the signed requests of HTTP as request and reply on the
+//! subject of the node.
 //!
-//! Method and path are in one header, the headers of HTTP in headers of the same names, the body is the body. The signature covers the
-//! name of the receiving node in place of a host, because the subject of a node can differ between accounts.
+//! Method and path are in one header, the headers of HTTP in headers of the same names, the body is
+//! the body. The signature covers the name of the receiving node in place of a host, because the
+//! subject of a node can differ between accounts.
 //!
-//! No TLS proves who answers: every client that can subscribe to the subject, and every server between the nodes, can. The node therefore signs
-//! its response together with the whole request, so that it is the response to no other one.
+//! No TLS proves who answers: every client that can subscribe to the subject, and every server
+//! between the nodes, can. The node therefore signs its response together with the whole request,
+//! so that it is the response to no other one.
 
 use std::time::Duration;
 
@@ -38,8 +41,8 @@ pub const HTTP_HEADERS: [HeaderName; 4] = [
     HeaderName::from_static(SIGNATURE),
     HeaderName::from_static(SIGNATURE_INPUT),
 ];
-/// Time in which a node must respond. No client notices that a server between the nodes has lost a request, so it is shorter than that of
-/// HTTP; a repetition has no further effect.
+/// Time in which a node must respond. No client notices that a server between the nodes has lost a
+/// request, so it is shorter than that of HTTP; a repetition has no further effect.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// NATS client for other nodes.
@@ -86,8 +89,8 @@ pub fn sign_response(key: &SigningKey, request: &Message, status: u16, body: &[u
     URL_SAFE_NO_PAD.encode(key.sign_message(&response_message(request, status, body)))
 }
 
-/// Returns the signed bytes of a response. They contain everything of the request, so that a client cannot obtain the response to a request by
-/// sending another one with the same signature.
+/// Returns the signed bytes of a response. They contain everything of the request, so that a client
+/// cannot obtain the response to a request by sending another one with the same signature.
 fn response_message(request: &Message, status: u16, body: &[u8]) -> Vec<u8> {
     let values = |name: &str| {
         let values = request.headers.iter().filter(|(found, _)| found == name);
@@ -148,8 +151,8 @@ fn message(subject: &str, request: &NodeRequest<'_>) -> Result<Message, SignErro
     })
 }
 
-/// Returns the response of a node; that to a signed request is signed by one of the keys. A stream that stores the subject responds, too,
-/// but not as a node.
+/// Returns the response of a node; that to a signed request is signed by one of the keys. A stream
+/// that stores the subject responds, too, but not as a node.
 fn response_of_node(
     response: Response,
     limit: usize,
@@ -175,7 +178,8 @@ fn response_of_node(
         let signature = URL_SAFE_NO_PAD.decode(signature).unwrap_or_default();
         let message = response_message(request, status, &response.payload);
         if !keys.iter().any(|key| key.verifies(&message, &signature)) {
-            let reason = "no valid key of the peer signed it: another client answers on the subject, or the peer has another key (`orlog \
+            let reason = "no valid key of the peer signed it: another client answers on the \
+                subject, or the peer has another key (`orlog \
                           peer refresh`)";
             return Err(SendError::Invalid(reason.to_owned()));
         }
@@ -189,16 +193,19 @@ fn response_of_node(
 fn failure(error: RequestError, (size, max_payload): (usize, usize)) -> SendError {
     match error {
         RequestError::NoResponders(_) => SendError::NotSent(
-            "no node receives requests on this subject: it does not run, its NATS user lacks the permission to subscribe, or no \
+            "no node receives requests on this subject: it does not run, its NATS user lacks the \
+             permission to subscribe, or no \
              import or leaf node leads to it"
                 .to_owned(),
         ),
         RequestError::TooLarge(_) => SendError::NotSent(format!(
-            "the request has {size} bytes, and the NATS server accepts {max_payload}; raise max_payload on all servers between \
+            "the request has {size} bytes, and the NATS server accepts {max_payload}; raise \
+             max_payload on all servers between \
              the nodes"
         )),
         RequestError::TimedOut(_) => SendError::NoResponse(format!(
-            "none within {}s: the node does not run, a server between the nodes is away, or the NATS user of this node lacks the \
+            "none within {}s: the node does not run, a server between the nodes is away, or the \
+             NATS user of this node lacks the \
              permission to publish",
             REQUEST_TIMEOUT.as_secs()
         )),

@@ -77,7 +77,8 @@ impl ReplayCandidate<'_> {
         self.missing_executor(old, new)
     }
 
-    /// Finds an applied input that the bus does not store, or may not store, or that the replay would not apply.
+    /// Finds an applied input that the bus does not store, or may not store, or that the replay
+    /// would not apply.
     fn unrecorded(&self, rebuilt: &RebuiltInstance) -> Option<String> {
         let [first, ..] = self.history else {
             return Some("it has no history".to_owned());
@@ -108,7 +109,8 @@ impl ReplayCandidate<'_> {
                 "{label} at {at} was not on the bus; a replay would revert it"
             ));
         }
-        // The conditions of a signal concern the versions and the waits of the instance before an earlier replay.
+        // The conditions of a signal concern the versions and the waits of the instance before an
+        // earlier replay.
         self.history.iter().find_map(
             |HistoryEntry {
                  input_id,

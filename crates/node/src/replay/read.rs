@@ -95,7 +95,8 @@ fn sort_in(
         found.undecodable += 1;
         return;
     }
-    let (message, at) = (&delivery.message, delivery.published_at);
+    let message = &delivery.message;
+    let at = delivery.published_at;
     let is_own_message = is_result(&message.subject);
     let result = if is_own_message {
         Some(effect_queue::decode_result(message))
@@ -130,7 +131,8 @@ fn inputs_of(
     (source, programs, order): (&EventSource, &ProgramRegistry, &ReplayRequest),
     delivery: &Delivery,
 ) -> Option<Vec<(InstanceKey, Input)>> {
-    let (message, at) = (&delivery.message, delivery.published_at);
+    let message = &delivery.message;
+    let at = delivery.published_at;
     if workflow::is_instance_subject(&message.subject) {
         let key = workflow::instance_of(&message.subject).ok()?;
         let input = match workflow::decode(message, at).ok()? {

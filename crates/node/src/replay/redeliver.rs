@@ -1,8 +1,8 @@
-//! Redelivery: instances receive the inputs of the bus that they have not applied, as if the checkpoint of their saga was
-//! reset.
+//! Redelivery: instances receive the inputs of the bus that they have not applied, as if the
+//! checkpoint of their saga was reset.
 //!
-//! No input is applied twice: an input is delivered only if neither the history of its instance nor the dedupe keys
-//! contain it. If that cannot be determined, the instance is skipped.
+//! No input is applied twice: an input is delivered only if neither the history of its instance nor
+//! the dedupe keys contain it. If that cannot be determined, the instance is skipped.
 
 use std::sync::Arc;
 
@@ -37,7 +37,8 @@ impl Redelivery {
         found: ReplayInputs,
     ) -> Result<Vec<ReplayedInstance>, ReplayError> {
         let planned = {
-            let (redelivery, program) = (self.clone(), Arc::clone(program));
+            let redelivery = self.clone();
+            let program = Arc::clone(program);
             tokio::task::spawn_blocking(move || redelivery.plan(program.as_ref(), found)).await
         };
         let planned = planned.map_err(|_| ReplayError::ShuttingDown)??;
@@ -85,7 +86,8 @@ impl Redelivery {
         Ok(planned)
     }
 
-    /// Delivers the inputs in order. An input that its instance rejects or dead-letters does not stop the others.
+    /// Delivers the inputs in order. An input that its instance rejects or dead-letters does not
+    /// stop the others.
     async fn deliver(&self, planned: PlannedRedelivery) -> Result<ReplayedInstance, ReplayError> {
         let PlannedRedelivery {
             mut replayed,
@@ -172,8 +174,8 @@ impl InstanceRedelivery<'_> {
     }
 }
 
-/// Returns whether the history has every transition of the instance. Without an instance, an earlier one may have been
-/// purged.
+/// Returns whether the history has every transition of the instance. Without an instance, an
+/// earlier one may have been purged.
 fn is_complete(instance: Option<&Instance>, history: &[HistoryEntry]) -> bool {
     instance.is_some() && history.first().is_some_and(|entry| entry.version == 1)
 }

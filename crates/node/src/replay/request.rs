@@ -35,7 +35,8 @@ pub struct ReplayRequest {
 pub enum ReplayMode {
     /// Instances are rebuilt from their inputs and replaced.
     Rebuild(ReplayWorkMode),
-    /// Instances receive the inputs that they have not applied, as if the checkpoint of the saga was reset.
+    /// Instances receive the inputs that they have not applied, as if the checkpoint of the saga
+    /// was reset.
     Redeliver,
 }
 

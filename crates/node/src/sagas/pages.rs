@@ -1,4 +1,5 @@
-//! Pages of built-in sagas: effects in this process. The API executes them, because they read instances as requests do.
+//! Pages of built-in sagas: effects in this process. The API executes them, because they read
+//! instances as requests do.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -27,9 +28,11 @@ pub struct BuiltInPages {
 pub struct Pages(OnceLock<Executor>);
 
 impl BuiltInPages {
-    /// Returns the upstreams. Their names are not names of files, so no configured upstream has them.
+    /// Returns the upstreams. Their names are not names of files, so no configured upstream has
+    /// them.
     pub(crate) fn upstreams(&self) -> Vec<Upstream> {
-        // Few pages at a time leave the threads of reads to requests, and most of the processors to live instances.
+        // Few pages at a time leave the threads of reads to requests, and most of the processors to
+        // live instances.
         let mut all = vec![
             orlog_effect::worker::runners(),
             self.batches
@@ -37,7 +40,8 @@ impl BuiltInPages {
             self.shadows
                 .upstream(orlog_program::shadow::PAGE_EFFECT, page(1)),
         ];
-        // A window of each one: messages that wait for a node do not stop those for the nodes of other upstreams.
+        // A window of each one: messages that wait for a node do not stop those for the nodes of
+        // other upstreams.
         all.extend(
             orlog_program::message::EFFECTS.map(|effect| self.messages.upstream(effect, message())),
         );

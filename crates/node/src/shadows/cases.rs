@@ -1,4 +1,5 @@
-//! Instances of a page: those of the sample that ended, or that have not ended, with their recorded inputs.
+//! Instances of a page: those of the sample that ended, or that have not ended, with their recorded
+//! inputs.
 
 use std::time::Duration;
 
@@ -37,7 +38,8 @@ pub struct Case {
     pub(super) position: Position,
 }
 
-/// Reads the instances that ended after a position, and before `until`. `None` while the index is built.
+/// Reads the instances that ended after a position, and before `until`. `None` while the index is
+/// built.
 ///
 /// # Errors
 /// If the store cannot be read.
@@ -209,7 +211,8 @@ fn ended_at(history: &[HistoryEntry]) -> Option<Timestamp> {
         .map(|entry| entry.at)
 }
 
-/// Returns whether an earlier page contained the instance: it had ended, and had not changed when that page was read.
+/// Returns whether an earlier page contained the instance: it had ended, and had not changed when
+/// that page was read.
 fn was_seen(history: &[HistoryEntry], after: Option<&Position>) -> bool {
     let (Some(after), Some(end)) = (
         after,

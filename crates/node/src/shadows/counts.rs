@@ -1,4 +1,5 @@
-//! Comparison of the instances of a page, and the counts of their differences, redacted as they are displayed.
+//! Comparison of the instances of a page, and the counts of their differences, redacted as they are
+//! displayed.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +52,8 @@ impl Comparator<'_> {
         while let Some(case) = rest.next() {
             self.count(case, events, &mut outcome);
             if started.elapsed() > PAGE_TIME && rest.len() > 0 {
-                (outcome.position, outcome.has_more) = (Some(case.position.clone()), true);
+                outcome.position = Some(case.position.clone());
+                outcome.has_more = true;
                 break;
             }
         }
@@ -92,8 +94,10 @@ impl Comparator<'_> {
             .by_instance
             .get(&case.key)
             .map_or(&[][..], Vec::as_slice);
-        let (key, instance) = (&case.key, &case.instance);
-        let (live, candidate) = (self.live, self.candidate);
+        let key = &case.key;
+        let instance = &case.instance;
+        let live = self.live;
+        let candidate = self.candidate;
         let shadow_case = ShadowCase {
             key,
             instance,
@@ -145,7 +149,8 @@ impl Comparator<'_> {
                 shortened(value)
             })
         };
-        let (live, candidate) = (displayed(live), displayed(candidate));
+        let live = displayed(live);
+        let candidate = displayed(candidate);
         let instances: Vec<CorrelationId> = vec![case.key.correlation.clone()];
         outcome.kinds.push(KindOutcome {
             kind,

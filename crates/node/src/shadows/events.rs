@@ -1,4 +1,5 @@
-//! Events that only the candidate consumes: read from the bus, because no live instance received them.
+//! Events that only the candidate consumes: read from the bus, because no live instance received
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,13 +91,15 @@ pub async fn additional_events(
     Ok(found)
 }
 
-/// Returns the event of a message if it has one of the types, and if its context accepts it. A signal has an address and is no event of a type.
+/// Returns the event of a message if it has one of the types, and if its context accepts it. A
+/// signal has an address and is no event of a type.
 #[must_use]
 pub fn event(
     (source, delivery): (&EventSource, &Delivery),
     types: &BTreeSet<EventType>,
 ) -> Option<(Timestamp, Event)> {
-    let (message, at) = (&delivery.message, delivery.published_at);
+    let message = &delivery.message;
+    let at = delivery.published_at;
     if delivery.defect.is_some() || workflow::is_instance_subject(&message.subject) {
         return None;
     }

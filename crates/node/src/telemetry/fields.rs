@@ -1,5 +1,5 @@
-//! Fields of a log record: those of its enclosing spans, outermost first, then its own. All fields are
-//! flat, under the names of docs/logs.md.
+//! Fields of a log record: those of its enclosing spans, outermost first, then its own. All fields
+//! are flat, under the names of docs/logs.md.
 
 use std::fmt::Debug;
 

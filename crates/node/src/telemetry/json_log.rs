@@ -26,7 +26,8 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for JsonLogLayer {
             metadata.target(),
             &{ gather(event, &context) },
         );
-        // The reader of the log may have disconnected, and there is no other place to report the error.
+        // The reader of the log may have disconnected, and there is no other place to report the
+        // error.
         std::io::stderr().lock().write_all(line.as_bytes()).ok();
     }
 }

@@ -11,7 +11,8 @@ use tracing_subscriber::{EnvFilter, Registry};
 
 use crate::clock::SystemClock;
 
-/// Directive before each filter, which can override it: ractor enters a span of level INFO at each poll of an actor.
+/// Directive before each filter, which can override it: ractor enters a span of level INFO at each
+/// poll of an actor.
 const QUIET: &str = "ractor=warn";
 const LEVEL_NAMES: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -63,7 +64,8 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
             .map(|advice| format!("; {advice}"))
             .unwrap_or_default();
         return Err(format!(
-            "{word:?} is not a log level{advice}; levels: {}; for a module, add its level: {word}=debug",
+            "{word:?} is not a log level{advice}; levels: {}; for a module, add its level: \
+             {word}=debug",
             LEVEL_NAMES.join(", ")
         ));
     }
@@ -71,8 +73,8 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
         .map_err(|error| format!("{text:?} is not a filter {example}: {error}"))
 }
 
-/// Returns the first directive that is a word, but not a level: `EnvFilter` reads it as the only module that logs. A
-/// filter with spans is not checked.
+/// Returns the first directive that is a word, but not a level: `EnvFilter` reads it as the only
+/// module that logs. A filter with spans is not checked.
 fn unknown_level(text: &str) -> Option<&str> {
     let mut words = text
         .split(',')
@@ -104,8 +106,8 @@ impl LogLevels {
         self.snapshot(&self.lock())
     }
 
-    /// Activates a filter, for `duration` if it is set: then the configured filter is restored. Call it on
-    /// a tokio runtime.
+    /// Activates a filter, for `duration` if it is set: then the configured filter is restored.
+    /// Call it on a tokio runtime.
     ///
     /// # Errors
     /// Fails if the filter is invalid.

@@ -24,7 +24,8 @@ use super::otlp::{self, BatchSettings, CountingExporter, ExportCounts, ExportSta
 use crate::clock::ClockReading;
 use crate::config::Config;
 
-/// Targets of the export transport. Their records are not exported, because each would create another.
+/// Targets of the export transport. Their records are not exported, because each would create
+/// another.
 const EXCLUDED: [&str; 6] = [
     "hyper",
     "reqwest",
@@ -91,8 +92,8 @@ impl LogExporter {
     }
 }
 
-/// Layer that exports log records. The appender of OpenTelemetry repeats a field of an event and its span, and
-/// does not relate a record to the trace of its instance.
+/// Layer that exports log records. The appender of OpenTelemetry repeats a field of an event and
+/// its span, and does not relate a record to the trace of its instance.
 pub(super) struct OtlpLogLayer {
     logger: SdkLogger,
     state: Arc<ExportState>,
@@ -110,7 +111,8 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for OtlpLogLayer {
         {
             return;
         }
-        let (fields, level) = (gather(event, &context), *metadata.level());
+        let fields = gather(event, &context);
+        let level = *metadata.level();
         let mut record = self.logger.create_log_record();
         record.set_timestamp(ClockReading::now().system);
         record.set_severity_number(severity(level));

@@ -1,5 +1,5 @@
-//! Table of all metrics: names, types, labels and descriptions, read from `docs/telemetry.md`. Metrics that are
-//! not in it cannot be registered.
+//! Table of all metrics: names, types, labels and descriptions, read from `docs/telemetry.md`.
+//! Metrics that are not in it cannot be registered.
 
 use std::sync::LazyLock;
 
@@ -34,7 +34,8 @@ impl MetricKind {
 /// Specification of a metric.
 #[derive(Clone, Debug)]
 pub struct MetricSpec {
-    /// Name of the metric; the series of a histogram have the suffixes `_bucket`, `_sum` and `_count`.
+    /// Name of the metric; the series of a histogram have the suffixes `_bucket`, `_sum` and
+    /// `_count`.
     pub name: &'static str,
     /// Kind of the metric.
     pub kind: MetricKind,

@@ -1,8 +1,9 @@
-//! Export by OTLP over HTTP (protobuf) with the OpenTelemetry SDK: what spans and log records share.
+//! Export by OTLP over HTTP (protobuf) with the OpenTelemetry SDK: what spans and log records
+//! share.
 //!
-//! The SDK queues, batches, encodes, compresses and retries, and reads the `OTEL_*` environment variables.
-//! This module adds the settings of Orlog, the HTTP client of the process, and the counts of sent and dropped
-//! records, which the SDK does not expose.
+//! The SDK queues, batches, encodes, compresses and retries, and reads the `OTEL_*` environment
+//! variables. This module adds the settings of Orlog, the HTTP client of the process, and the
+//! counts of sent and dropped records, which the SDK does not expose.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -34,7 +35,8 @@ pub(super) const TARGET: &str = module_path!();
 const EXPORT_TIMEOUT_MS: u64 = 10_000;
 /// Maximum number of records per batch, unless an environment variable sets another.
 const BATCH: usize = 2048;
-/// Maximum time in milliseconds that a record waits for its batch, unless an environment variable sets another.
+/// Maximum time in milliseconds that a record waits for its batch, unless an environment variable
+/// sets another.
 const DELAY_MS: u64 = 1_000;
 /// Maximum time for the export of the queued records at the stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -124,8 +126,8 @@ pub(super) struct ExportCounts {
     pub(super) dropped: Counter,
 }
 
-/// State of the export of a signal. Bounds its records before they are created: the queue of the SDK is never
-/// full, and an excess record costs no attribute.
+/// State of the export of a signal. Bounds its records before they are created: the queue of the
+/// SDK is never full, and an excess record costs no attribute.
 #[derive(Debug)]
 pub(super) struct ExportState {
     label: &'static str,
@@ -166,7 +168,8 @@ impl ExportState {
         is_admitted
     }
 
-    /// Stops: rejects new records, then calls `shut_down`, which exports the queued ones within a timeout.
+    /// Stops: rejects new records, then calls `shut_down`, which exports the queued ones within a
+    /// timeout.
     pub(super) fn stop(&self, shut_down: impl FnOnce(Duration) -> OTelSdkResult) {
         self.limit.store(0, Ordering::Relaxed);
         if let Err(error) = shut_down(STOP_TIMEOUT) {
@@ -199,7 +202,8 @@ impl ExportState {
 
     fn finish(&self, batch: usize, result: &OTelSdkResult) {
         self.pending.fetch_sub(batch, Ordering::Relaxed);
-        let (label, count) = (self.label, batch as u64);
+        let label = self.label;
+        let count = batch as u64;
         if result.is_ok() {
             let rejected = self.rejected.swap(0, Ordering::Relaxed).min(count);
             self.counts.sent.inc_by(count - rejected);
@@ -257,8 +261,8 @@ impl<E: LogExporter> LogExporter for CountingExporter<E> {
     }
 }
 
-/// Configures an exporter; call it on a tokio runtime. Without an endpoint in the configuration, the SDK uses the
-/// one of the environment.
+/// Configures an exporter; call it on a tokio runtime. Without an endpoint in the configuration,
+/// the SDK uses the one of the environment.
 ///
 /// # Errors
 /// Fails if the endpoint in the configuration is invalid.
@@ -296,8 +300,8 @@ fn check(url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the attributes of the process. Those of `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` have
-/// priority.
+/// Returns the attributes of the process. Those of `OTEL_RESOURCE_ATTRIBUTES` and
+/// `OTEL_SERVICE_NAME` have priority.
 pub(super) fn resource(config: &Config) -> Resource {
     let own = [
         KeyValue::new("service.name", "orlog"),
@@ -323,8 +327,8 @@ pub(super) fn scope() -> InstrumentationScope {
         .build()
 }
 
-/// HTTP client of the exporters. They call it on a thread without a runtime that may outlive the runtime when the
-/// process ends; so the runtime runs the request.
+/// HTTP client of the exporters. They call it on a thread without a runtime that may outlive the
+/// runtime when the process ends; so the runtime runs the request.
 #[derive(Debug)]
 struct RuntimeClient {
     http: reqwest::Client,
@@ -358,7 +362,8 @@ impl HttpClient for RuntimeClient {
 
 async fn send(http: reqwest::Client, request: reqwest::Request) -> anyhow::Result<Response<Bytes>> {
     let mut received = http.execute(request).await?;
-    let (status, headers) = (received.status(), std::mem::take(received.headers_mut()));
+    let status = received.status();
+    let headers = std::mem::take(received.headers_mut());
     let mut response = Response::new(received.bytes().await?);
     *response.status_mut() = status;
     *response.headers_mut() = headers;

@@ -1,5 +1,5 @@
-//! Spans of HTTP requests: `tracing` spans that the layer of `tracing-opentelemetry` exports. Log records of the
-//! request refer to them.
+//! Spans of HTTP requests: `tracing` spans that the layer of `tracing-opentelemetry` exports. Log
+//! records of the request refer to them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ use tracing_subscriber::{Layer, filter};
 use super::span_exporter::SpanExporter;
 use super::span_mapping::{random_span, random_trace};
 
-/// Target of the exported spans. The layers of log records ignore it, so `log.filter` does not disable them.
+/// Target of the exported spans. The layers of log records ignore it, so `log.filter` does not
+/// disable them.
 const TARGET: &str = "orlog::exported_span";
 
 /// Span of a request.
@@ -29,8 +30,8 @@ pub struct RequestSpan {
 }
 
 impl RequestSpan {
-    /// Starts the span: continues the trace of the caller, or starts one if the request changes state. The
-    /// span is disabled if the trace is not sampled.
+    /// Starts the span: continues the trace of the caller, or starts one if the request changes
+    /// state. The span is disabled if the trace is not sampled.
     pub fn start(
         spans: Option<&Arc<SpanExporter>>,
         (method, route, path, scheme): (&str, &str, &str, &str),

@@ -1,9 +1,9 @@
-//! Exports spans: one trace covers an event, transitions, work, attempts and the next transition, across
-//! pods. docs/tracing.md lists their names and attributes.
+//! Exports spans: one trace covers an event, transitions, work, attempts and the next transition,
+//! across pods. docs/tracing.md lists their names and attributes.
 //!
 //! Spans are created after the commit and after the attempt, so they delay neither. Their ids are
-//! assigned earlier, so that outgoing messages can reference them. The tracer of the SDK starts spans under
-//! new ids, so finished spans go directly to its batch processor.
+//! assigned earlier, so that outgoing messages can reference them. The tracer of the SDK starts
+//! spans under new ids, so finished spans go directly to its batch processor.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -161,8 +161,8 @@ impl SpanExporter {
         self.processor.on_end(span);
     }
 
-    /// Returns a tracer that exports spans with this exporter. Its caller decides about sampling, before it
-    /// creates a span.
+    /// Returns a tracer that exports spans with this exporter. Its caller decides about sampling,
+    /// before it creates a span.
     pub(super) fn tracer(self: &Arc<Self>) -> SdkTracer {
         use opentelemetry::trace::TracerProvider as _;
         let provider = SdkTracerProvider::builder()
@@ -205,9 +205,11 @@ impl SpanProcessor for LiveSpans {
 
 /// Converts a trace context.
 fn span_context(trace: &TraceParent) -> SpanContext {
-    let (trace_id, span_id) = (trace.trace_id_bytes(), trace.span_id_bytes());
+    let trace_id = trace.trace_id_bytes();
+    let span_id = trace.span_id_bytes();
     let flags = TraceFlags::default().with_sampled(trace.is_sampled());
-    let (trace_id, span_id) = (TraceId::from_bytes(trace_id), SpanId::from_bytes(span_id));
+    let trace_id = TraceId::from_bytes(trace_id);
+    let span_id = SpanId::from_bytes(span_id);
     SpanContext::new(trace_id, span_id, flags, false, TraceState::NONE)
 }
 

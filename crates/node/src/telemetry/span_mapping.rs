@@ -1,5 +1,5 @@
-//! Mapping of activities to spans: names, kinds and attributes. docs/tracing.md documents the table of
-//! this file.
+//! Mapping of activities to spans: names, kinds and attributes. docs/tracing.md documents the table
+//! of this file.
 
 use std::borrow::Cow;
 use std::iter;
@@ -51,18 +51,18 @@ impl Tracer for SpanExporter {
     }
 
     fn committed(&self, group: &CommitGroupSpan<'_>) {
-        let (commit, now) = (
-            TraceParent::new_root(random_trace(), random_span(), true),
-            ClockReading::now(),
-        );
+        let commit = TraceParent::new_root(random_trace(), random_span(), true);
+        let now = ClockReading::now();
         let CommitGroupSpan {
             traced: followed,
             changes,
             started,
             ended,
         } = *group;
-        let (start, end) = (now.system_at(started), now.system_at(ended));
-        let (kind, name) = (SpanKind::Internal, &["commit"]);
+        let start = now.system_at(started);
+        let end = now.system_at(ended);
+        let kind = SpanKind::Internal;
+        let name = &["commit"];
         self.emit(
             &SpanFrame {
                 own: &commit,
@@ -97,10 +97,8 @@ impl Tracer for SpanExporter {
             reason,
             started,
         } = *ignored;
-        let (own, name) = (
-            parent.with_span(random_span()),
-            [key.saga.as_str(), " ", input],
-        );
+        let own = parent.with_span(random_span());
+        let name = [key.saga.as_str(), " ", input];
         self.emit(
             &SpanFrame::since(started, &own, Some(parent), SpanKind::Internal, &name),
             |span| {
@@ -219,8 +217,8 @@ impl EffectObserver for SpanExporter {
 }
 
 impl SpanExporter {
-    /// Returns the root trace of an event without one. Every process derives the same trace and the same
-    /// sampling decision. An unsampled trace is propagated as unsampled.
+    /// Returns the root trace of an event without one. Every process derives the same trace and the
+    /// same sampling decision. An unsampled trace is propagated as unsampled.
     fn root_of(&self, event: &IngestedEvent<'_>) -> TraceParent {
         let time = event.time.as_millis().to_be_bytes();
         let parts = [event.tenant.as_str(), event.source, event.id.as_str()].map(str::as_bytes);
@@ -249,10 +247,8 @@ impl SpanExporter {
         if let Some(timer) = timer {
             self.fired(timer, parent, &made.key, start);
         }
-        let (kind, name) = (
-            SpanKind::Internal,
-            [made.key.saga.as_str(), " ", commit_kind.label()],
-        );
+        let kind = SpanKind::Internal;
+        let name = [made.key.saga.as_str(), " ", commit_kind.label()];
         let frame = SpanFrame {
             own,
             parent: Some(parent),
@@ -293,8 +289,10 @@ impl SpanExporter {
     /// Records the span of a timer, from its due time to its delivery; the length is the lateness.
     fn fired(&self, timer: &FiredTimer, own: &TraceParent, key: &InstanceKey, end: SystemTime) {
         let FiredTimer { name, due, armed } = timer;
-        let (start, name) = (clock::system_time(*due), ["timer ", name.as_str()]);
-        let (parent, kind) = (Some(armed), SpanKind::Internal);
+        let start = clock::system_time(*due);
+        let name = ["timer ", name.as_str()];
+        let parent = Some(armed);
+        let kind = SpanKind::Internal;
         self.emit(
             &SpanFrame {
                 own,
@@ -344,7 +342,8 @@ fn count(number: usize) -> i64 {
 
 /// Returns a random span id, for spans that need no derivable id.
 pub(super) fn random_span() -> SpanId {
-    // The id need not be unpredictable, and random numbers of the kernel would cost more than the span.
+    // The id need not be unpredictable, and random numbers of the kernel would cost more than the
+    // span.
     SpanId::new(fastrand::u64(..).to_be_bytes())
 }
 

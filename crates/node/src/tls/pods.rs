@@ -1,7 +1,8 @@
-//! TLS between pods: clients that verify the pod that receives a request, and the check of the pod that sent one.
+//! TLS between pods: clients that verify the pod that receives a request, and the check of the pod
+//! that sent one.
 //!
-//! A pod proves its identity with a certificate of the cluster CA that contains an expected name. Requests contain the
-//! credentials of their callers; they are sent only after the verification.
+//! A pod proves its identity with a certificate of the cluster CA that contains an expected name.
+//! Requests contain the credentials of their callers; they are sent only after the verification.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,7 +47,8 @@ pub enum Error {
     Ca(rustls::server::VerifierBuilderError),
     /// The certificate of this node does not identify a pod.
     #[error(
-        "http.tls.certificate: other pods would reject it ({reason}); it needs an issuer in cluster.tls.ca, the name \
+        "http.tls.certificate: other pods would reject it ({reason}); it needs an issuer in \
+         cluster.tls.ca, the name \
          {name:?} (cluster.tls.peer_name), and the usages server and client authentication"
     )]
     OwnCertificate {
@@ -87,7 +89,8 @@ impl PodTrust {
 
     fn check_own(&self, pod: &str) -> Result<(), Error> {
         let name = self.name_of(pod);
-        let (now, server) = (UnixTime::now(), server_name(&name)?);
+        let now = UnixTime::now();
+        let server = server_name(&name)?;
         let (leaf, intermediates) = self
             .chain
             .split_first()

@@ -1,8 +1,8 @@
 //! Gateway over NATS: commands to aggregates as requests on the bus.
 //!
 //! The request is the same envelope as over HTTP. The response header `status` (else
-//! `Nats-Service-Error-Code`, as set by NATS services) has the meaning of an HTTP status. A response
-//! without it means accepted.
+//! `Nats-Service-Error-Code`, as set by NATS services) has the meaning of an HTTP status. A
+//! response without it means accepted.
 
 use std::sync::Arc;
 

@@ -112,7 +112,8 @@ impl Presented {
             return false;
         };
         if scheme == WebhookScheme::Token {
-            // The digests have the same length, so the comparison does not disclose that of the secret.
+            // The digests have the same length, so the comparison does not disclose that of the
+            // secret.
             let digest = |text: &[u8]| hmac_sha256(b"token", &[text]);
             return self
                 .signatures
@@ -155,10 +156,8 @@ fn github(headers: &HeaderMap) -> Result<Presented, SignatureError> {
 }
 
 fn standard_webhooks(headers: &HeaderMap) -> Result<Presented, SignatureError> {
-    let (id, timestamp) = (
-        single(headers, WEBHOOK_ID)?,
-        single(headers, WEBHOOK_TIMESTAMP)?,
-    );
+    let id = single(headers, WEBHOOK_ID)?;
+    let timestamp = single(headers, WEBHOOK_TIMESTAMP)?;
     let signatures = single(headers, WEBHOOK_SIGNATURE)?.split(' ');
     let signatures = signatures.filter_map(|one| STANDARD.decode(one.strip_prefix("v1,")?).ok());
     Ok(Presented {
@@ -207,7 +206,8 @@ fn token(
     })
 }
 
-/// Returns the value of a header that occurs once: a second value could be the one that was not verified.
+/// Returns the value of a header that occurs once: a second value could be the one that was not
+/// verified.
 fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SignatureError> {
     let mut values = headers.get_all(name).iter();
     let value = values

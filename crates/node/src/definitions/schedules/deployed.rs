@@ -1,7 +1,8 @@
 //! Schedules of the deployment: created, replaced and deleted in the shards of this process.
 //!
-//! The deployment record decides. The schedules are compared with it at the start, after a deployment and periodically, because a shard
-//! can move to this process at any time. A schedule that is equal is not changed.
+//! The deployment record decides. The schedules are compared with it at the start, after a
+//! deployment and periodically, because a shard can move to this process at any time. A schedule
+//! that is equal is not changed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +44,8 @@ impl DeployedSchedules {
         });
     }
 
-    /// Applies the record to the shards of this process. A failed change is repeated by the next comparison.
+    /// Applies the record to the shards of this process. A failed change is repeated by the next
+    /// comparison.
     pub(crate) async fn apply(self: &Arc<Self>) {
         let mut last_failure = None;
         for deployed in &self.deployed() {
@@ -51,7 +53,8 @@ impl DeployedSchedules {
                 continue;
             };
             let this = Arc::clone(self);
-            let (at, wanted) = (key.clone(), deployed.clone());
+            let at = key.clone();
+            let wanted = deployed.clone();
             let change = tokio::task::spawn_blocking(move || this.change(&at, &wanted)).await;
             let Ok(Some((kind, data))) = change else {
                 continue;
@@ -74,7 +77,8 @@ impl DeployedSchedules {
         }
     }
 
-    /// Returns the schedules of all deployments. A schedule of a context replaces a shared one of the same name for its tenant.
+    /// Returns the schedules of all deployments. A schedule of a context replaces a shared one of
+    /// the same name for its tenant.
     fn deployed(&self) -> Vec<DeployedSchedule> {
         let mut schedules = BTreeMap::new();
         for (context, owned) in self.definitions.owners() {
@@ -96,7 +100,8 @@ impl DeployedSchedules {
         schedules.into_values().collect()
     }
 
-    /// Returns the signal that makes a schedule equal to its file; `None` if it is equal, or if another process owns its shard.
+    /// Returns the signal that makes a schedule equal to its file; `None` if it is equal, or if
+    /// another process owns its shard.
     fn change(
         &self,
         key: &InstanceKey,

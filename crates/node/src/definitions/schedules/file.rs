@@ -43,8 +43,10 @@ impl ScheduleFile {
         let Some(entries) = root.map() else {
             return Err(vec![root.type_error("a map of fields")]);
         };
-        let (mut spec, mut problems) = (Map::new(), Vec::new());
-        let (mut name, mut tenant) = (None, TenantId::default());
+        let mut spec = Map::new();
+        let mut problems = Vec::new();
+        let mut name = None;
+        let mut tenant = TenantId::default();
         for entry in &entries {
             let Entry {
                 name: field, item, ..
@@ -87,7 +89,8 @@ impl ScheduleFile {
         };
         let spec: ScheduleSpec = serde_json::from_value(Value::Object(spec))
             .map_err(|error| vec![root.diagnostic(error.to_string())])?;
-        let (file, text) = (file.to_owned(), text.to_owned());
+        let file = file.to_owned();
+        let text = text.to_owned();
         let this = Self {
             tenant,
             name,
@@ -136,7 +139,8 @@ impl ScheduleFile {
         let file = Path::new(&self.file)
             .file_name()
             .map(|name| name.to_string_lossy().into_owned());
-        let (file, source) = (file.unwrap_or_default(), self.text.clone());
+        let file = file.unwrap_or_default();
+        let source = self.text.clone();
         DeployedSchedule {
             tenant: self.tenant.clone(),
             name: self.name.clone(),
@@ -187,14 +191,16 @@ mod tests {
         rejected(
             "schedule: nightly\nsaga: bill\ncron: 1 * * * *\nzone: Europe/Berlim\n",
             &[
-                "a.schedule.yaml:4:7: zone: zone \"Europe/Berlim\" is unknown; did you mean `Europe/Berlin`?",
+                "a.schedule.yaml:4:7: zone: zone \"Europe/Berlim\" is unknown; did you mean \
+                 `Europe/Berlin`?",
             ],
         );
         rejected(
             "schedul: nightly\nsaga: bill\nevery: 1h\noverlap: never\n",
             &[
                 "a.schedule.yaml:1:1: schedul: unknown field `schedul`; did you mean `schedule`?",
-                "a.schedule.yaml:4:10: overlap: this must be one of skip, queue, allow, cancel, it is a text",
+                "a.schedule.yaml:4:10: overlap: this must be one of skip, queue, allow, cancel, it \
+                 is a text",
                 "a.schedule.yaml:1:1: the field `schedule` is missing",
             ],
         );
@@ -202,7 +208,8 @@ mod tests {
 
     #[test]
     fn file_has_tenant_name_and_specification() {
-        let text = "schedule: nightly\ntenant: acme\nsaga: bill\ncron: 0 2 * * *\nzone: Europe/Berlin\noverlap: queue\n";
+        let text = "schedule: nightly\ntenant: acme\nsaga: bill\ncron: 0 2 * * *\nzone: \
+            Europe/Berlin\noverlap: queue\n";
         let file = ScheduleFile::parse(text, "dir/a.schedule.yaml").unwrap();
         assert_eq!(
             (
