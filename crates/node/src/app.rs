@@ -163,6 +163,7 @@ impl App {
             transport,
             access,
         } = Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
+
         let Observers {
             tracer,
             attempts,
@@ -170,6 +171,7 @@ impl App {
             lines,
             first,
         } = observers::build_observers(&overrides.telemetry, overrides.effect_observer);
+
         let connection = transport.connection();
         let callers = Callers::open(&config, connection, &clock, &access, overrides.session);
         let callers = Box::pin(callers).await?;
@@ -188,6 +190,7 @@ impl App {
             &first,
         ))
         .await?;
+
         let dir = config
             .definitions_dir
             .clone()
@@ -200,6 +203,7 @@ impl App {
             &mut stores,
             occasion,
         )?);
+
         let dependencies = RuntimeDependencies {
             bus: transport.bus(),
             sources: transport.sources(&callers.signed_events),
@@ -212,6 +216,7 @@ impl App {
             tracer: tracer.clone(),
         };
         let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
+
         let workers = effects::workers(
             &config,
             connection,
@@ -226,6 +231,7 @@ impl App {
             collected,
             purges,
         } = InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
+
         let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
         let tenants = transport
             .admitted_tenants()
@@ -250,6 +256,7 @@ impl App {
             tenants,
             scans: Arc::default(),
         };
+
         let diagnosis = overrides.diagnosis;
         let own = OwnParts {
             upstreams,
@@ -260,6 +267,7 @@ impl App {
             diagnosis,
             lines,
         };
+
         let state = Observed {
             registry,
             started_at,
@@ -278,12 +286,14 @@ impl App {
     async fn join(parts: Parts, own: OwnParts, state: Observed) -> anyhow::Result<Arc<Self>> {
         let services = Services::build(&parts, own);
         services.run_in(&parts.background);
+
         let identity = state.callers.peer_client.peers().identity();
         let node_keys = identity.map(NodeIdentity::key_ids).unwrap_or_default();
         let routing = Routing::join(&parts, node_keys).await?;
         if let Some(deployment) = parts.definitions.deployment() {
             parts.numbers.raise(deployment.number).await;
         }
+
         Ok(Arc::new(Self {
             runtime: parts.runtime,
             bus: parts.bus,
@@ -361,6 +371,7 @@ impl App {
                 None => true,
             }
         };
+
         let sagas = async {
             let end = tokio::time::Instant::now() + deadline;
             if let Some(cluster) = &self.routing.cluster {
@@ -370,6 +381,7 @@ impl App {
         };
         let (sagas, workers) = tokio::join!(sagas, workers);
         let drained = sagas && workers;
+
         self.drain_state.send_replace(true);
         drained
     }
@@ -393,6 +405,7 @@ impl App {
                 None => std::future::pending().await,
             }
         };
+
         tokio::select! {
             () = self.runtime.ended() => {}
             () = workers => {}
@@ -437,22 +450,27 @@ impl App {
         {
             tracing::warn!("lines of jobs are lost: their shards cannot store them");
         }
+
         if tokio::time::timeout(LINES_TIMEOUT, self.services.claims.save())
             .await
             .is_err()
         {
             tracing::warn!("claims of jobs are not stored: their shards cannot store them");
         }
+
         if let Some(workers) = &self.workers {
             workers.stop().await;
         }
+
         if let Some(cluster) = &self.routing.cluster {
             cluster.leave().await;
         }
+
         let stopped = self.runtime.stop().await;
         self.transport.close().await?;
         self.services.positions.store().await;
         self.authenticator.signed().close();
+
         stopped.context("the tables could not be flushed; the journal is complete")
     }
 
@@ -461,6 +479,7 @@ impl App {
     pub fn info(&self, consumers: &[JobConsumer]) -> Info {
         let reloaded = self.config_source.as_ref();
         let limits = reloaded.map_or_else(|| self.config.limits.clone(), |source| source.limits());
+
         info::collect(info::InfoSources {
             config: &self.config,
             limits,

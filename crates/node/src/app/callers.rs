@@ -42,6 +42,7 @@ impl Callers {
         let events = SignedEvents::new(config, Arc::clone(access), Arc::clone(signed.configured()));
         let authenticator = Authenticator::new(config, session, signed).await?;
         let peer_client = PeerClient::new(config, connection, peers, Arc::clone(clock))?;
+
         Ok(Self {
             authenticator,
             signed_events: Arc::new(events),

@@ -41,6 +41,7 @@ pub(crate) fn build_observers(
         Arc::clone(&counted) as Arc<dyn EffectObserver>
     ));
     let first = Arc::clone(&lines) as Arc<dyn EffectObserver>;
+
     Observers {
         tracer,
         attempts,
@@ -67,10 +68,12 @@ impl InitialMetrics {
         let mut registry = MetricsRegistry::default();
         let collected = Counter::default();
         let purges = PurgeCounters::register(&mut registry);
+
         runtime.metrics().register(&mut registry);
         counted.register(&mut registry);
         telemetry.register_metrics(&mut registry);
         registry.register("definitions_collected_total", collected.clone());
+
         Self {
             registry,
             collected,

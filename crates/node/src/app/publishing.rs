@@ -43,11 +43,13 @@ impl App {
             let reason = "this node is draining; use another node, or retry after its restart";
             return Err(orlog_bus::Error::Unavailable(reason.to_owned()));
         }
+
         if !health.has_capacity {
             return Err(orlog_bus::Error::Full(
                 "a store has no free space; free disk space".to_owned(),
             ));
         }
+
         self.bus.publish(messages).await
     }
 }

@@ -27,9 +27,11 @@ impl App {
         policy: DeployPolicy,
     ) -> Result<DeploymentPlan, DeployError> {
         self.services.keys.reload().await;
+
         let Some(source) = &self.config_source else {
             return self.services.deployments.reload(by, policy, None).await;
         };
+
         let alone = source.lock().await;
         let NextConfig { config, warnings } = source.read().map_err(DefinitionErrors)?;
         let invalid = |error: anyhow::Error| {
@@ -42,6 +44,7 @@ impl App {
         let signer_keys = ConfiguredKeys::new(&config).map_err(invalid)?;
         let upstreams = config.upstreams();
         let active = Arc::clone(&self.webhooks);
+
         let source = Arc::clone(source);
         let active_keys = Arc::clone(self.authenticator.signed().configured());
         let peers = Arc::clone(&self.peers);
@@ -50,22 +53,26 @@ impl App {
         let runtime = Arc::clone(&self.runtime);
         let deployments = Arc::clone(&self.services.deployments);
         let limits = component_config::runtime(&config).limits;
+
         limits.check().map_err(|error| invalid(error.into()))?;
         let activate = move || {
             if tenants.replace(config.tenants.clone()) {
                 tenant_redrive.tenants_changed();
             }
             deployments.replace_context_limits(component_config::context_limits(&config));
+
             if let Err(error) = runtime.reload_limits(&limits) {
                 // They were checked before.
                 tracing::error!(%error, "limits not reloaded");
             }
+
             active.replace(webhooks);
             peers.replace(config.peers.clone());
             active_keys.replace(signer_keys);
             source.applied(config);
             drop(alone);
         };
+
         let next = ReloadedConfig {
             upstreams,
             activate: Box::new(activate),
@@ -75,6 +82,7 @@ impl App {
             .deployments
             .reload(by, policy, Some(next))
             .await?;
+
         plan.warnings.extend(warnings);
         Ok(plan)
     }

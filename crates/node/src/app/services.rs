@@ -116,6 +116,7 @@ impl Services {
             background: Arc::clone(&parts.background),
             collected: own.collected,
         });
+
         let schedules = Arc::new(deployed_schedules(parts));
         let deployments = Arc::new(Deployments {
             schedules: Arc::clone(&schedules),
@@ -131,12 +132,14 @@ impl Services {
             context_limits: RwLock::new(component_config::context_limits(&parts.config)),
             numbers: Arc::clone(&parts.numbers),
         });
+
         let retention = Arc::new(Retention {
             config: Arc::clone(&parts.config),
             runtime: Arc::clone(&parts.runtime),
             clock: Arc::clone(&parts.clock),
             purges: own.purges,
         });
+
         let backups = Arc::new(Backups {
             config: Arc::clone(&parts.config),
             runtime: Arc::clone(&parts.runtime),
@@ -147,12 +150,14 @@ impl Services {
             turn: Arc::default(),
             handle: Mutex::default(),
         });
+
         let keys = Arc::new(KeyFiles {
             config: Arc::clone(&parts.config),
             tls: own.tls,
             connection: parts.transport.connection().cloned(),
             signing_failure: Mutex::default(),
         });
+
         let publisher = Arc::new(AuditPublisher {
             audit: Arc::clone(&parts.audit),
             bus: Arc::clone(&parts.bus),
@@ -164,6 +169,7 @@ impl Services {
         let runtime = Arc::clone(&parts.runtime);
         let clock = Arc::clone(&parts.clock);
         let trends = Arc::new(Trends::new(runtime, clock, own.diagnosis.window));
+
         Self {
             deployments,
             schedules,

@@ -57,15 +57,18 @@ impl ShardHost for ShardStarter {
         stopped: watch::Receiver<bool>,
     ) -> anyhow::Result<()> {
         let (mut writer, reader) = self.shard_store(shard, epoch, stopped).await?;
+
         // Prevents a change of the active definitions in between.
         let activating =
             tokio::time::timeout(ACTIVATION_TIMEOUT, self.locks.activating.lock()).await;
         let mut alone =
             activating.context("a deployment has not activated its definitions in time")?;
         *alone += 1;
+
         let is_followed = self.follow(&reader).await;
         self.follow_contexts(&reader).await?;
         self.adopt(&mut writer, &reader, is_followed)?;
+
         if let Some(adopted) = reader.deployment()? {
             self.numbers.raise(adopted.number).await;
         }
@@ -80,6 +83,7 @@ impl ShardHost for ShardStarter {
                 reader,
             })
             .await?;
+
         drop(alone);
         self.scans.add(shard, Duration::ZERO);
         Ok(())
@@ -110,7 +114,9 @@ impl ShardStarter {
         let Ok(Some(stored)) = reader.deployment() else {
             return true;
         };
+
         let ours = self.definitions.deployment();
+
         // A changed directory of this node is newer than all deployments before it.
         let is_of_this_directory = ours
             .as_ref()
@@ -118,6 +124,7 @@ impl ShardStarter {
         if !is_of_this_directory || !stored.is_newer_than(ours.as_deref()) {
             return true;
         }
+
         match initial::from_record(
             &self.definitions,
             &self.catalog,
@@ -130,6 +137,7 @@ impl ShardStarter {
                     by = stored.deployed_by,
                     "newer deployment activated"
                 );
+
                 self.definitions
                     .activate(None, chosen.definitions, chosen.deployment);
                 self.store_in_others(&self.changes_of(stored)).await;
@@ -155,6 +163,7 @@ impl ShardStarter {
             );
             self.store_in_others(&self.changes_of(newer)).await;
         }
+
         Ok(())
     }
 
@@ -172,6 +181,7 @@ impl ShardStarter {
             let source = definition.source.as_ref().map(|source| source.to_vec());
             changes.extend(source.map(|source| Change::PutDefinition { program, source }));
         }
+
         changes.push(Change::Deploy(Box::new(deployment)));
         changes
     }
@@ -215,16 +225,21 @@ impl ShardStarter {
             .filter(|schedule| !schedule.removed)
             .cloned()
             .collect();
+
         let checked = ValidatedDefinitions {
             context: None,
             definitions,
             schedules,
             digest,
         };
-        let is_stored =
-            |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some());
-        let record =
-            DefinitionSet::record(stored.as_ref(), &checked, (now, TAKEOVER_USER), is_stored);
+
+        let record = DefinitionSet::record(
+            stored.as_ref(),
+            &checked,
+            (now, TAKEOVER_USER),
+            |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some()),
+        );
+
         // The number of the deployment on all pods. A number that follows that of the store could
         // be lower than the number of a deployment between them, and the next owner would activate
         // that one again.
@@ -237,6 +252,7 @@ impl ShardStarter {
             },
             _ => record,
         };
+
         let changed = is_followed && !change::is_noop(stored.as_ref(), &record);
         let chosen = initial::InitialDefinitions {
             definitions: checked.definitions,
@@ -244,6 +260,7 @@ impl ShardStarter {
         };
         initial::store_definitions(writer, reader, &chosen, now)?;
         initial::store_contexts(&self.definitions, writer, reader, now)?;
+
         let retained = change::stored_definitions(&self.runtime, Some(reader))?;
         self.programs.replace(self.definitions.programs(&retained));
         Ok(())
@@ -263,6 +280,7 @@ impl ShardStarter {
                     ..component_config::store(&self.config)
                 };
                 let pace = component_config::snapshot_policy(&self.config);
+
                 Ok(replication::open(
                     connection,
                     (shard, Some(epoch), stopped),
@@ -275,8 +293,11 @@ impl ShardStarter {
             _ => {
                 let config = Arc::clone(&self.config);
                 let local = self.local.clone();
-                let open = move || stores::open_local(&config, shard, &local);
-                Ok(tokio::task::spawn_blocking(open).await??)
+
+                Ok(
+                    tokio::task::spawn_blocking(move || stores::open_local(&config, shard, &local))
+                        .await??,
+                )
             }
         }
     }

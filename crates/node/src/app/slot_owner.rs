@@ -42,6 +42,7 @@ impl Routing {
             }
             _ => None,
         };
+
         Ok(Self {
             config: Arc::clone(config),
             runtime: Arc::clone(&parts.runtime),
@@ -73,6 +74,7 @@ impl Routing {
         if !self.config.role.runs_sagas() {
             return ShardObstacles::default();
         }
+
         // Without a cluster, a shard ends only if another process takes over its log.
         let owned = self.runtime.owned_shards();
         let reason = "another process has taken over its replicated log; run one node on these \
@@ -81,6 +83,7 @@ impl Routing {
             .filter(|shard| !owned.contains(shard))
             .map(|shard| (shard, reason.to_owned()))
             .collect();
+
         ShardObstacles {
             lease: None,
             shards,
@@ -143,6 +146,7 @@ impl Routing {
             .shards_of(Some(tenant))
             .into_iter()
             .filter(|shard| !own_shards.contains(shard));
+
         missing
             .map(|shard| {
                 let owner = self
@@ -163,6 +167,7 @@ impl Routing {
         if self.runtime.owned_shards().contains(&shard) {
             return SlotOwner::Local;
         }
+
         let holder = self
             .cluster
             .as_ref()
