@@ -71,11 +71,13 @@ impl ShardObstacles {
         if let Some(reason) = &self.lease {
             return Some(format!("this pod has no lease and runs no shard: {reason}"));
         }
+
         let (shard, reason) = self.shards.first_key_value()?;
         let others = match self.shards.len() - 1 {
             0 => String::new(),
             count => format!(" (and {count} more)"),
         };
+
         Some(format!("shard {shard}{others} does not run: {reason}"))
     }
 }
@@ -113,8 +115,10 @@ impl Cluster {
             Arc::new(leases.context("the leases cannot be opened")?);
         let (orders, ordered) = watch::channel(ControllerCommand::Run);
         let (status_sender, status) = watch::channel(ControllerStatus::default());
+
         let me = me(config, node_keys);
         tokio::spawn(node_keys::report(me.clone(), membership.view()));
+
         let own_keys = me.node_keys.clone();
         let incarnation = me.incarnation;
         let shard_controller =
@@ -123,6 +127,7 @@ impl Cluster {
         let name = config.node_name();
         let shards = config.shards;
         let shard_controller = Mutex::new(Some(shard_controller));
+
         Ok(Self {
             membership,
             name,
@@ -148,11 +153,13 @@ impl Cluster {
     /// Returns the shards whose records name this pod.
     pub(crate) fn leased_shards(&self) -> Vec<u16> {
         let view = self.view();
-        let is_own = |shard: &u16| {
-            view.owner_of(*shard)
-                .is_some_and(|pod| pod.name == self.name)
-        };
-        (0..self.shards).filter(is_own).collect()
+
+        (0..self.shards)
+            .filter(|shard: &u16| {
+                view.owner_of(*shard)
+                    .is_some_and(|pod| pod.name == self.name)
+            })
+            .collect()
     }
 
     /// Returns why this pod does not run the shards that it should run.
@@ -209,6 +216,7 @@ impl Cluster {
                 },
             )
         };
+
         ClusterInfo {
             current: view.current,
             pods: view.pods.values().map(pod).collect(),

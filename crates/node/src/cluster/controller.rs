@@ -147,6 +147,7 @@ impl ShardController {
         let mut view = self.membership.view();
         let mut beat = tokio::time::interval(self.ttl() / 3);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+
         let host = Arc::clone(&self.host);
         loop {
             tokio::select! {
@@ -170,12 +171,15 @@ impl ShardController {
                 Some(shard) = host.next_lost_shard() => drop(self.owned.remove(&shard)),
                 _ = view.changed() => {}
             }
+
             let order = *self.orders.borrow_and_update();
             if order == ControllerCommand::Leave {
                 return self.leave().await;
             }
+
             // A pod that waits does not acquire shards: the other pods must not leave them to it.
             self.me.draining = order == ControllerCommand::HandOver || self.backoff.end().is_some();
+
             let view = Arc::clone(&view.borrow_and_update());
             self.reconcile(&view, order);
         }
@@ -217,10 +221,12 @@ impl ShardController {
                     self.suspend();
                     return Ok(true);
                 }
+
                 self.lease_end = Some(end);
                 if let Some(expiries) = self.backoff.settle(started_at) {
                     tracing::info!(expiries, "pod lease is stable again");
                 }
+
                 Ok(true)
             }
             Ok(false) => Ok(false),
@@ -247,9 +253,15 @@ impl ShardController {
                 self.start(step);
             }
         }
+
         let assigned = placement::assign(view, self.host.config().shards, self.rule);
-        let elsewhere = |shard: &u16| assigned.get(shard).is_some_and(|pod| *pod != self.me.name);
-        let claimable = !self.moving.is_empty() || self.owned.keys().any(elsewhere);
+
+        let claimable = !self.moving.is_empty()
+            || self
+                .owned
+                .keys()
+                .any(|shard: &u16| assigned.get(shard).is_some_and(|pod| *pod != self.me.name));
+
         self.start_failures
             .retain(|shard, _| assigned.get(shard) == Some(&self.me.name));
         self.publish_status(order, claimable);
@@ -268,6 +280,7 @@ impl ShardController {
             lease_failure: self.lease_obstacle(),
             start_failures: self.start_failures.clone(),
         };
+
         self.status.send_if_modified(|status| {
             let is_changed = *status != next;
             if is_changed {
@@ -296,11 +309,14 @@ impl ShardController {
                 .get_or_insert_with(|| format!("no heartbeat has succeeded within {ttl:?}"));
             self.report_expiry();
         }
+
         // The shards do not start, because the pod has no lease.
         self.start_failures.clear();
+
         for stop in self.stops.values() {
             stop.send_replace(true);
         }
+
         let shards: Vec<u16> = self.owned.keys().copied().collect();
         for shard in shards {
             self.stop(shard, Duration::ZERO, None);
@@ -339,6 +355,7 @@ impl ShardController {
             .filter(|(s, e)| lost(s, e))
             .map(|(shard, _)| *shard)
             .collect();
+
         for shard in lost {
             tracing::warn!(shard, "shard acquired by another pod");
             self.stop(shard, Duration::ZERO, None);
@@ -370,6 +387,7 @@ impl ShardController {
                     let log_epoch = self.log_epochs.get(&shard).copied().unwrap_or_default();
                     let (sender, stopped) = watch::channel(false);
                     self.stops.insert(shard, sender);
+
                     let lease = (seen, log_epoch);
                     self.moves.spawn(take(
                         host,
@@ -391,6 +409,7 @@ impl ShardController {
             {
                 stop.send_replace(true);
             }
+
             let host = Arc::clone(&self.host);
             let membership = Arc::clone(&self.membership);
             self.moves
@@ -405,6 +424,7 @@ impl ShardController {
         let shard = *shard;
         self.moving.remove(&shard);
         self.retry.remove(&shard);
+
         match moved {
             MoveResult::Acquired(shard, lease) => {
                 self.owned.insert(shard, lease);
@@ -467,14 +487,17 @@ impl ShardController {
             {
                 stop.send_replace(true);
             }
+
             for (shard, lease) in self.owned.clone() {
                 self.stop(shard, Duration::ZERO, Some(lease));
             }
+
             match self.moves.join_next().await {
                 Some(moved) => self.moved(moved.expect("a move does not panic")),
                 None => break,
             }
         }
+
         if let Err(error) = self.membership.leave(&self.me).await {
             tracing::warn!(%error, "pod departure not announced; other pods will detect it");
         }

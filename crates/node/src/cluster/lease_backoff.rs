@@ -79,6 +79,7 @@ impl LeaseBackoff {
     pub(super) fn expire(&mut self, now: Instant) -> Expiry {
         self.begun = None;
         self.expiries = self.expiries.saturating_add(1);
+
         let Some(repetitions) = self.expiries.checked_sub(2) else {
             return Expiry::Single;
         };
@@ -86,6 +87,7 @@ impl LeaseBackoff {
         let factor = 1_u32.checked_shl(repetitions).unwrap_or(u32::MAX);
         let delay = self.ttl.saturating_mul(factor).min(MAX_DELAY);
         self.end = Some(now + delay);
+
         if repetitions == 0 {
             Expiry::SecondOfSeries { delay }
         } else {

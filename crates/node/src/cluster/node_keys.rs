@@ -13,11 +13,10 @@ pub(super) fn different<'a>(
     own: &'a [String],
     view: &'a ClusterView,
 ) -> impl Iterator<Item = &'a Pod> {
-    let is_other = |pod: &&Pod| {
+    view.pods.values().filter(|pod: &&Pod| {
         let has_keys = !own.is_empty() && !pod.node_keys.is_empty();
         has_keys && !pod.node_keys.iter().any(|key| own.contains(key))
-    };
-    view.pods.values().filter(is_other)
+    })
 }
 
 /// Logs an error for each process of a pod whose keys differ from those of this pod.
@@ -37,6 +36,7 @@ pub(super) async fn report(me: Pod, mut view: watch::Receiver<Arc<ClusterView>>)
                 );
             }
         }
+
         if view.changed().await.is_err() {
             return;
         }

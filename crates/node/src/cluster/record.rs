@@ -70,6 +70,7 @@ impl ClusterRecord {
             own,
             is_immutable,
         } = found;
+
         let writer = &self.written_by;
         let remedy = if *is_immutable {
             format!(
@@ -85,6 +86,7 @@ impl ClusterRecord {
                 others.join(", ")
             )
         };
+
         anyhow::anyhow!(
             "{key} is {own} on this pod, but {recorded} in the record of the cluster, which pod \
              {writer} wrote; {remedy} (docs/configuration.md, Rules of the keys)"
@@ -105,6 +107,7 @@ pub(crate) async fn claim(
     if !config.shares_state() {
         return Ok(());
     }
+
     let own = config.equal_values();
     loop {
         let view = registry.view().borrow().clone();
@@ -121,6 +124,7 @@ pub(crate) async fn claim(
             if difference.is_immutable || !others.is_empty() {
                 bail!(stored.rejection(&difference, &others));
             }
+
             let Difference {
                 key, recorded, own, ..
             } = difference;
@@ -131,15 +135,18 @@ pub(crate) async fn claim(
                 "configuration of the cluster changed"
             );
         }
+
         let next = stored.with(&own, config.node_name());
         if next.values == stored.values {
             return Ok(());
         }
+
         let text = serde_json::to_string(&next).context("a record can be serialized")?;
         let written = registry.put(KEY, Some(text), view.revision_of(KEY)).await?;
         if written.is_some() {
             return Ok(());
         }
+
         // Another pod was faster.
         registry.refresh().await?;
     }

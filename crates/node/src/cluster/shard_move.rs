@@ -59,6 +59,7 @@ pub(super) async fn take(
         Ok(Err(error)) => return unwritten(&error),
         Err(_) => return unwritten(&format!("no response within {REQUEST_TIMEOUT:?}")),
     };
+
     let epoch = lease.epoch;
 
     match report_long(shard, "start", host.run_shard(shard, epoch, stopped)).await {
@@ -93,6 +94,7 @@ pub(super) async fn release(
     lease: Option<ShardLease>,
 ) -> MoveResult {
     let released = report_long(shard, "stop", host.stop_shard(shard, grace)).await;
+
     // No further commits happen here; the release does not wait until the files are closed.
     if let Some(lease) = lease
         && let Err(error) = announce_release(&*membership, shard, lease).await
@@ -103,11 +105,13 @@ pub(super) async fn release(
             "shard release not announced; other pods will detect it"
         );
     }
+
     if let Some(released) = released
         && let Err(error) = report_long(shard, "close", released.close()).await
     {
         tracing::warn!(shard, %error, "store of a released shard did not close cleanly");
     }
+
     tracing::info!(shard, "shard stopped");
     MoveResult::Released(shard)
 }
