@@ -122,6 +122,7 @@ impl Actor {
             .append_to(&mut self.changes);
             self.addresses = addresses;
         }
+
         is_change
     }
 
@@ -139,6 +140,7 @@ impl Actor {
             expires_at,
             used_by: None,
         });
+
         Change {
             at,
             by,
@@ -174,6 +176,7 @@ impl Actor {
         if !bool::from(is_same) || invitation.expires_at <= at {
             return Err(KeyError::Invitation);
         }
+
         if let Some(used_by) = &invitation.used_by {
             let is_repeated = self
                 .keys
@@ -185,11 +188,14 @@ impl Actor {
                 Err(KeyError::Invitation)
             };
         }
+
         let id = key.id.clone();
         self.add_key(key, at, None)?;
+
         if let Some(invitation) = &mut self.invitation {
             invitation.used_by = Some(id);
         }
+
         Ok(true)
     }
 }
@@ -199,19 +205,23 @@ fn is_mail_address(text: &str) -> bool {
     let Some((user, domain)) = text.split_once('@') else {
         return false;
     };
-    let is_user_byte =
-        |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-/=^_`{|}~".contains(&byte);
-    let is_part = |part: &str| !part.is_empty() && part.bytes().all(is_user_byte);
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        (1..=63).contains(&bytes.len())
-            && bytes
-                .iter()
-                .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    user.len() <= 64 && user.split('.').all(is_part) && domain.split('.').all(is_label)
+
+    user.len() <= 64
+        && user.split('.').all(|part: &str| {
+            !part.is_empty()
+                && part.bytes().all(|byte: u8| {
+                    byte.is_ascii_alphanumeric() || b"!#$&'*+-/=^_`{|}~".contains(&byte)
+                })
+        })
+        && domain.split('.').all(|label: &str| {
+            let bytes = label.as_bytes();
+            (1..=63).contains(&bytes.len())
+                && bytes
+                    .iter()
+                    .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        })
 }
 
 #[cfg(test)]

@@ -64,6 +64,7 @@ impl Context {
                 }
             }
         }
+
         context
     }
 
@@ -73,15 +74,18 @@ impl Context {
             self.require_signed_events = is_set;
             return;
         }
+
         let Some((name, member)) = entry.split_once(' ') else {
             return;
         };
+
         let list = match name {
             "admins" => &mut self.admins,
             "readers" => &mut self.readers,
             "executors" => &mut self.executors,
             _ => return,
         };
+
         let Ok(member) = member.parse() else { return };
         if is_set {
             list.insert(member);
@@ -118,6 +122,7 @@ impl Context {
         if self.require_signed_events == required {
             return false;
         }
+
         self.require_signed_events = required;
         let entry = vec![REQUIRE_SIGNED_EVENTS.to_owned()];
         let none = Vec::new();
@@ -126,6 +131,7 @@ impl Context {
         } else {
             (none, entry)
         };
+
         Change {
             at,
             by,
@@ -152,11 +158,13 @@ impl Context {
                 .collect()
         };
         let before = entries(self);
+
         [self.admins, self.readers, self.executors] = lists;
         let after = entries(self);
         if before == after {
             return false;
         }
+
         let [added, removed] = [(&after, &before), (&before, &after)]
             .map(|(one, other)| one.difference(other).cloned().collect());
         Change {
@@ -166,6 +174,7 @@ impl Context {
             removed,
         }
         .append_to(&mut self.changes);
+
         true
     }
 }

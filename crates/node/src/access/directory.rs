@@ -110,6 +110,7 @@ impl Directory {
                 directory.peers.insert(peer, stored);
             }
         }
+
         directory
     }
 
@@ -129,6 +130,7 @@ impl Directory {
                 }
                 Entry::Occupied(entry) => entry.into_mut(),
             };
+
             match (known.is_revoked, is_revoked) {
                 (_, true) => {}
                 (true, false) => *known = claim,
@@ -170,6 +172,7 @@ fn parsed<T: DeserializeOwned>(
     if let Some(last) = last.filter(|last| last.revision == record.revision) {
         return Arc::clone(last);
     }
+
     let value = serde_json::from_str(&record.value)
         .inspect_err(|error| {
             tracing::error!(key, %error, "a record of the registry cannot be \

@@ -87,6 +87,7 @@ fn parse_public_key(text: &str) -> Result<PublicKey, String> {
         .decode(text)
         .ok()
         .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+
     key.map(PublicKey::from)
         .ok_or_else(|| "expected an Ed25519 public key: ed25519: and base64 of 32 bytes".to_owned())
 }
@@ -163,6 +164,7 @@ impl KeyRing {
         {
             return Err(KeyError::Exists(key.id));
         }
+
         let mut ended: Vec<_> = self
             .0
             .iter()
@@ -172,6 +174,7 @@ impl KeyRing {
         if self.0.len() - ended.len() >= MAX_KEYS {
             return Err(KeyError::TooMany);
         }
+
         self.0.push(key);
         if ended.len() > MAX_ENDED_KEYS {
             ended.sort_unstable();
@@ -179,6 +182,7 @@ impl KeyRing {
             self.0
                 .retain(|key| key.end().is_none() || key.end() >= oldest);
         }
+
         Ok(())
     }
 
@@ -222,14 +226,13 @@ impl KeyRing {
     }
 
     fn get_mut(&mut self, owner: impl Display, id: &str) -> Result<&mut Key, KeyError> {
-        let missing = || KeyError::Missing {
-            owner: owner.to_string(),
-            key: id.to_owned(),
-        };
         self.0
             .iter_mut()
             .find(|key| key.id == id)
-            .ok_or_else(missing)
+            .ok_or_else(|| KeyError::Missing {
+                owner: owner.to_string(),
+                key: id.to_owned(),
+            })
     }
 }
 

@@ -22,6 +22,7 @@ pub trait Keyed {
     fn add_key(&mut self, key: Key, at: Timestamp, by: Option<String>) -> Result<(), KeyError> {
         let (keys, changes) = self.keys_and_changes();
         let added = vec![format!("key {}", key.id)];
+
         keys.add(key, at)?;
         Change {
             at,
@@ -30,6 +31,7 @@ pub trait Keyed {
             removed: Vec::new(),
         }
         .append_to(changes);
+
         Ok(())
     }
 

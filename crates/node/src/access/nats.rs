@@ -37,6 +37,7 @@ impl User {
         let variable = variable(tenant);
         let own = self.consumers.iter().flat_map(requests);
         let publish: Vec<_> = self.publish.iter().cloned().chain(own).collect();
+
         format!(
             "    {{ user: \"{name}-{list}\", password: ${variable}_{list}, permissions: \
              {{\n      publish: {publish:?}\n      \
@@ -58,6 +59,7 @@ pub fn consumers(contexts: &[TenantId], effects: &[EffectName]) -> Vec<ConsumerS
             consumers.push(consumer);
         }
     }
+
     consumers
 }
 
@@ -74,6 +76,7 @@ fn users(tenant: &TenantId, effects: &[EffectName]) -> [User; 3] {
         .concat(),
         acknowledges: false,
     };
+
     let jobs = |effect: &EffectName| ConsumerSpec {
         stream: WORKFLOW_COMMANDS,
         name: format!("context-{token}-{}", encode_token(effect.as_str())),
@@ -85,6 +88,7 @@ fn users(tenant: &TenantId, effects: &[EffectName]) -> [User; 3] {
         .iter()
         .flat_map(|effect| of(SubjectKind::EffectResult, Some(effect.as_str())))
         .collect();
+
     // A worker looks for the result of an earlier delivery before it executes a command.
     // It also records the start of an attempt that must not be repeated.
     let starts = results.iter().map(|subject| format!("{subject}.started"));
@@ -97,6 +101,7 @@ fn users(tenant: &TenantId, effects: &[EffectName]) -> [User; 3] {
         .into_iter()
         .flat_map(|kind| of(kind, None));
     let with_reading = |list, more: &[ConsumerSpec]| [&[reading(list)], more].concat();
+
     [
         User {
             list: "admins",
@@ -124,6 +129,7 @@ fn requests(consumer: &ConsumerSpec) -> Vec<String> {
         acknowledges,
         ..
     } = consumer;
+
     let mut subjects = vec![
         format!("$JS.API.CONSUMER.INFO.{stream}.{name}"),
         format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"),
@@ -134,19 +140,23 @@ fn requests(consumer: &ConsumerSpec) -> Vec<String> {
         // account.
         subjects.push(format!("$JS.ACK.*.*.{stream}.{name}.>"));
     }
+
     subjects
 }
 
 /// Returns the name of the variables of a tenant: letters and digits, other bytes in hexadecimal.
 fn variable(tenant: &TenantId) -> String {
-    let encoded = |byte: u8| {
-        if byte.is_ascii_alphanumeric() {
-            char::from(byte).to_string()
-        } else {
-            format!("_{byte:02x}")
-        }
-    };
-    tenant.as_str().bytes().map(encoded).collect()
+    tenant
+        .as_str()
+        .bytes()
+        .map(|byte: u8| {
+            if byte.is_ascii_alphanumeric() {
+                char::from(byte).to_string()
+            } else {
+                format!("_{byte:02x}")
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ impl Peer {
         if self.address == address {
             return false;
         }
+
         let removed = vec![format!("address {}", self.address)];
         Change {
             at,
@@ -65,6 +66,7 @@ impl Peer {
             removed,
         }
         .append_to(&mut self.changes);
+
         self.address = address;
         true
     }
@@ -82,6 +84,7 @@ impl Peer {
     ) -> Result<bool, KeyError> {
         let mut added = Vec::new();
         let mut removed = Vec::new();
+
         for public_key in stated {
             let key = Key::new(*public_key, at);
             if !self
@@ -93,19 +96,22 @@ impl Peer {
                 self.keys.add(key, at)?;
             }
         }
+
         let end = at.saturating_add(KEY_OVERLAP);
-        let lasts =
-            |key: &&Key| key.is_valid(at) && key.valid_until.is_none_or(|until| until > end);
+
         let missing = self
             .keys
             .iter()
-            .filter(lasts)
+            .filter(|key: &&Key| {
+                key.is_valid(at) && key.valid_until.is_none_or(|until| until > end)
+            })
             .filter(|key| !stated.contains(&key.public_key));
         let missing: Vec<_> = missing.map(|key| key.id.clone()).collect();
         for id in missing {
             self.keys.retire("peer", &id, end)?;
             removed.push(format!("key {id} from {end}"));
         }
+
         let is_change = !added.is_empty() || !removed.is_empty();
         if is_change {
             Change {
@@ -116,6 +122,7 @@ impl Peer {
             }
             .append_to(&mut self.changes);
         }
+
         Ok(is_change)
     }
 }

@@ -87,6 +87,7 @@ impl SignedEvents {
     ) -> Self {
         let window = config.auth.signatures.time_window();
         let dedupe_window = config.store.dedupe_window;
+
         Self {
             access,
             configured,
@@ -124,6 +125,7 @@ impl SignedEvents {
             payload,
             ..
         } = message;
+
         let headers = headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()));
@@ -133,9 +135,11 @@ impl SignedEvents {
             data: payload,
         })?;
         let mut signer = self.signer(&read.ok_or(EventRejection::Unsigned)?, at)?;
+
         self.access.enter_at(&mut signer, tenant, at);
         let may_publish = signer.tenants.contains(tenant) && signer.roles.allow(Right::Publish);
         let name = signer.name.unwrap_or_default();
+
         if may_publish {
             Ok(name)
         } else {
@@ -147,21 +151,25 @@ impl SignedEvents {
     fn signer(&self, signature: &EventSignature, at: Timestamp) -> Result<Caller, EventRejection> {
         let id = signature.key_id;
         let found = self.find(id);
+
         // An unknown key costs as much as a wrong signature.
         let public_key = found.as_ref().map_or(UNKNOWN_KEY, |key| key.public_key);
         let is_valid = signature.is_by(&PublicKey::from(public_key));
         let key = found
             .filter(|_| is_valid)
             .ok_or(EventRejection::NotAuthentic(id))?;
+
         if let Some(reason) = key.invalidity_at(at) {
             return Err(EventRejection::InvalidKey(id, at, reason));
         }
+
         let checked = self.window.check(
             signature.created,
             signature.expires,
             at.as_millis().div_euclid(1000),
         );
         checked.map_err(|error| EventRejection::Time(error, at))?;
+
         Ok(key.into_caller(id))
     }
 
@@ -181,6 +189,7 @@ impl SignedEvents {
             .as_millis()
             .saturating_sub(published_at.as_millis());
         let age = Duration::from_millis(u64::try_from(age).unwrap_or_default());
+
         if age < self.dedupe_window {
             Ok(())
         } else {
@@ -200,6 +209,7 @@ impl EventAuthority for SignedEvents {
         if !self.is_required(&event.tenant, *published_at) {
             return Ok(());
         }
+
         let checked = if let Some(at) = bus.vouched_at(message) {
             self.check_age(at, *published_at)
         } else {
@@ -216,12 +226,14 @@ impl EventAuthority for SignedEvents {
         if is_paused {
             return;
         }
+
         let refreshed = tokio::time::timeout(REFRESH_TIMEOUT, self.access.refresh()).await;
         let error = match refreshed {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no response within {REFRESH_TIMEOUT:?}"),
         };
+
         *self.refresh_after() = Some(Instant::now() + REFRESH_PAUSE);
         tracing::warn!(
             error,

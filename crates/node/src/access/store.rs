@@ -58,6 +58,7 @@ impl SignerKeys for AccessRegistry {
     fn find(&self, key_id: &str) -> Option<SignerKey> {
         let directory = self.directory();
         let (owner, key) = directory.find_key(key_id)?;
+
         Some(SignerKey {
             signer: match owner {
                 KeyOwner::Actor(id) => Signer::Actor(id.clone(), ActorRights::new([], [], [])),
@@ -77,6 +78,7 @@ impl AccessRegistry {
         let view = registry.view();
         let current = Arc::clone(&view.borrow());
         let directory = Arc::new(Directory::of(&current, &Directory::default()));
+
         Self {
             registry,
             local,
@@ -95,11 +97,13 @@ impl AccessRegistry {
                 return Arc::clone(&parsed.1);
             }
         }
+
         let mut parsed = self.parsed.write().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&parsed.0, &view) {
             let directory = Arc::new(Directory::of(&view, &parsed.1));
             *parsed = (view, directory);
         }
+
         Arc::clone(&parsed.1)
     }
 
@@ -128,19 +132,23 @@ impl AccessRegistry {
         if caller.tenants == TenantScope::All && caller.roles.allow(Right::Admin) {
             return Ok(());
         }
+
         let directory = self.directory();
         let Some(stored) = directory.contexts.get(tenant) else {
             return Ok(());
         };
+
         let granted = stored
             .value
             .as_ref()
             .map(|context| context.roles_of(caller))
             .unwrap_or_default();
+
         // The response to other callers must not depend on the existence of the context.
         if granted != Roles::default() {
             self.check_outdated()?;
         }
+
         caller.enter(tenant, granted);
         Ok(())
     }
@@ -174,10 +182,12 @@ impl AccessRegistry {
         if caller.tenants == TenantScope::All && caller.roles.allow(Right::Admin) {
             return;
         }
+
         let directory = self.directory();
         let Some(stored) = directory.contexts.get(tenant) else {
             return;
         };
+
         let granted = stored
             .value
             .as_ref()
@@ -203,6 +213,7 @@ impl AccessRegistry {
             entered.is_err() || !member.tenants.contains(tenant) || !member.roles.allow(needed)
         };
         let directory = self.directory();
+
         directory
             .contexts
             .keys()
@@ -232,10 +243,12 @@ impl AccessRegistry {
         {
             return Ok(true);
         }
+
         let refreshed = tokio::time::timeout(REFRESH_TIMEOUT, self.refresh()).await;
         if !matches!(refreshed, Ok(Ok(()))) {
             return Err(Outdated);
         }
+
         Ok(self
             .lists_sender(tenant, sender, is_job)?
             .unwrap_or(without_record))
@@ -256,6 +269,7 @@ impl AccessRegistry {
         let Some(stored) = directory.contexts.get(tenant) else {
             return Ok(None);
         };
+
         let member = Member::Context(sender.clone());
         let is_member = stored.value.as_ref().is_some_and(|context| {
             context.executors.contains(&member)
@@ -268,6 +282,7 @@ impl AccessRegistry {
         if is_member {
             self.check_outdated()?;
         }
+
         Ok(Some(is_member))
     }
 
@@ -287,6 +302,7 @@ impl AccessRegistry {
             Member::Actor(id) => directory.actors.get(id)?.value.as_ref(),
             Member::Context(_) | Member::Group(_) | Member::User(_) => None,
         });
+
         actors
             .flat_map(Actor::mail_addresses)
             .map(ToOwned::to_owned)
