@@ -86,6 +86,7 @@ impl Authenticator {
                 AuthMethod::Gateway(Box::new(TrustedGatewayAuth::new(&auth.gateway)?))
             }
         };
+
         let metrics = auth
             .metrics_token
             .as_ref()
@@ -140,6 +141,7 @@ impl Authenticator {
         {
             return Ok(user);
         }
+
         match &self.method {
             AuthMethod::Disabled => Ok(Caller::unauthenticated()),
             AuthMethod::Tokens(tokens) => tokens.caller(credentials).await,

@@ -65,6 +65,7 @@ impl AdminToken {
             })?;
             tracing::info!(file = %file.display(), "administrator token created");
         }
+
         let token = Self {
             secret: SecretRef::of_file(file.clone()),
             file,
@@ -72,6 +73,7 @@ impl AdminToken {
         };
         token.read().context("auth.token.file")?;
         tracing::info!(file = %token.file.display(), "requests require the administrator token");
+
         Ok(token)
     }
 
@@ -86,6 +88,7 @@ impl AdminToken {
                           header `authorization: Bearer …`";
             return Err(AuthError::Missing(remedy.to_owned()));
         };
+
         let known = self.reads.check(self.read())?;
         if shared_secret::is_same(provided, known.expose().trim()) {
             return Ok(Caller {
@@ -93,6 +96,7 @@ impl AdminToken {
                 ..Caller::unauthenticated()
             });
         }
+
         Err(AuthError::Invalid(
             "the token is not the administrator token of this node".to_owned(),
         ))
@@ -114,6 +118,7 @@ fn read(file: &Path, secret: &SecretRef) -> anyhow::Result<Secret> {
         metadata.permissions().mode() & OTHERS == 0,
         "other users can access {path}; run `chmod o= {path}`"
     );
+
     let secret = secret.resolve()?;
     let text = secret.expose().trim();
     shared_secret::check_token(text).with_context(|| path.to_string())?;

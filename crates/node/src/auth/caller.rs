@@ -144,6 +144,7 @@ impl Caller {
             task_roles,
         } = rights;
         let caller = Self::without_rights(actor.to_string());
+
         Self {
             roles,
             tenants,
@@ -201,6 +202,7 @@ impl Caller {
         if let (Some(recorded), Some(named)) = (&self.named_user, &named) {
             recorded.get_or_init(|| named.clone());
         }
+
         match (&self.name, named) {
             (Some(name), Some(named)) if *name != named && !self.roles.allow(Right::Admin) => {
                 Err(ImpersonationError(format!(
@@ -223,9 +225,10 @@ impl Caller {
         if stated.is_empty() {
             return Ok(self.task_roles.iter().cloned().collect());
         }
-        let theirs =
-            |role: &&String| !self.roles.allow(Right::Admin) && !self.task_roles.contains(*role);
-        match stated.iter().find(theirs) {
+
+        match stated.iter().find(|role: &&String| {
+            !self.roles.allow(Right::Admin) && !self.task_roles.contains(*role)
+        }) {
             Some(role) => Err(ImpersonationError(format!(
                 "roles: {name} does not have the role {role:?}"
             ))),
@@ -283,9 +286,11 @@ impl RequestCredentials<'_> {
         let Some(first) = values.next() else {
             return Ok(None);
         };
+
         if values.next().is_some() {
             return Err(AuthError::Invalid(format!("duplicate header {name}")));
         }
+
         let text = std::str::from_utf8(first);
         text.map(Some)
             .map_err(|_| AuthError::Invalid(format!("the header {name} is not valid text")))

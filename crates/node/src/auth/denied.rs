@@ -76,6 +76,7 @@ impl DeniedFile {
                 }
             }
         }
+
         Arc::clone(&last.1)
     }
 }

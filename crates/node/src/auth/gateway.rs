@@ -19,9 +19,11 @@ pub(super) struct TrustedGatewayAuth {
 impl TrustedGatewayAuth {
     pub(super) fn new(config: &TrustedGatewayConfig) -> anyhow::Result<Self> {
         let networks = config.networks().map_err(anyhow::Error::msg)?;
+
         if let Some(secret) = &config.secret {
             secret.resolve()?;
         }
+
         Ok(Self {
             networks,
             secret: config.secret.clone(),
@@ -39,6 +41,7 @@ impl TrustedGatewayAuth {
             groups_header,
             ..
         } = &self.config;
+
         let user = credentials
             .header(user_header)?
             .map(str::trim)
@@ -53,11 +56,13 @@ impl TrustedGatewayAuth {
                 "invalid user name in the header {user_header}"
             )));
         }
+
         let roles = credentials
             .header(role_header)?
             .unwrap_or_default()
             .split(',')
             .map(str::trim);
+
         // The caller sets the tenant of a request, so it never determines the tenants of the
         // caller.
         let tenants = credentials.header(tenants_header)?.ok_or_else(|| {
@@ -72,6 +77,7 @@ impl TrustedGatewayAuth {
             .unwrap_or_default()
             .split(',')
             .map(str::trim);
+
         let groups = groups
             .filter(|group| !group.is_empty())
             .map(str::to_owned)
@@ -97,18 +103,21 @@ impl TrustedGatewayAuth {
                         "the request did not pass the gateway: the secret is missing".to_owned(),
                     )
                 })?;
+
             let known = self.reads.check(secret.resolve())?;
             if !shared_secret::is_same(provided, known.expose()) {
                 let reason = "the request did not pass the gateway: the secret is wrong";
                 return Err(AuthError::Invalid(reason.to_owned()));
             }
         }
+
         let from = credentials.source.map(|address| address.to_canonical());
         let is_listed =
             from.is_some_and(|from| self.networks.iter().any(|network| network.contains(&from)));
         if is_listed || self.networks.is_empty() {
             return Ok(());
         }
+
         let from = from.map_or_else(|| "an unknown address".to_owned(), |from| from.to_string());
         Err(AuthError::Invalid(format!(
             "the request did not pass the gateway: it comes from {from}"

@@ -71,6 +71,7 @@ impl KeySet {
                 )
             })
         });
+
         let keys = Arc::new(Self {
             fixed: fixed.collect::<Result<_, _>>()?,
             file: config.jwks_file.clone(),
@@ -87,6 +88,7 @@ impl KeySet {
             keys.found_mut(|found| read_file(file).map(|read| found.from_file = read))
                 .with_context(|| format!("auth.jwt.jwks_file: {}", file.display()))?;
         }
+
         keys.fetch().await;
         Ok(keys)
     }
@@ -105,8 +107,10 @@ impl KeySet {
             }
             return Ok(known);
         }
+
         self.fetch().await;
         let known = self.known(id, algorithm);
+
         if known.is_empty() {
             Err(self.unknown(id))
         } else {
@@ -116,15 +120,15 @@ impl KeySet {
 
     fn known(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<VerificationKey> {
         let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
-        let fits = |key: &&VerificationKey| {
-            key.algorithm == algorithm
-                && (id.is_none() || key.id.is_none() || key.id.as_deref() == id)
-        };
+
         self.fixed
             .iter()
             .chain(&found.from_file)
             .chain(&found.from_url)
-            .filter(fits)
+            .filter(|key: &&VerificationKey| {
+                key.algorithm == algorithm
+                    && (id.is_none() || key.id.is_none() || key.id.as_deref() == id)
+            })
             .cloned()
             .collect()
     }
@@ -173,9 +177,11 @@ impl KeySet {
                 found.attempted_at = Some(Instant::now());
             }
         });
+
         if !may {
             return;
         }
+
         let from_file = self.file.as_deref().map(read_file).transpose();
         let from_url = match &self.url {
             Some(url) => self.fetch_url(url).await.map(Some),
@@ -192,6 +198,7 @@ impl KeySet {
             } else {
                 found.read = Some(Instant::now());
             }
+
             found.last_error = trouble;
             found.from_file = from_file
                 .ok()
@@ -231,10 +238,12 @@ fn set(bytes: &[u8]) -> anyhow::Result<Vec<VerificationKey>> {
     let Value::Array(keys) = value["keys"].take() else {
         bail!("the list `keys` is missing")
     };
+
     let keys: Vec<VerificationKey> = keys.into_iter().filter_map(usable).collect();
     if keys.is_empty() {
         bail!("no key is {EXPECTED_KEY}");
     }
+
     Ok(keys)
 }
 
@@ -250,6 +259,7 @@ fn usable(value: Value) -> Option<VerificationKey> {
         AlgorithmParameters::RSA(_) => (Algorithm::RS256, KeyAlgorithm::RS256),
         _ => return None,
     };
+
     let signs = jwk
         .common
         .public_key_use
@@ -259,6 +269,7 @@ fn usable(value: Value) -> Option<VerificationKey> {
     let key = DecodingKey::from_jwk(&jwk)
         .ok()
         .filter(|_| signs && is_named)?;
+
     Some(VerificationKey {
         id: jwk.common.key_id,
         algorithm,

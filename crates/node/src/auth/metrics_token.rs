@@ -36,6 +36,7 @@ impl MetricsToken {
         let provided = shared_secret::bearer(credentials).ok()??;
         let known = self.reads.check(self.secret.resolve()).ok()?;
         let known = known.expose().trim();
+
         (shared_secret::check_token(known).is_ok() && shared_secret::is_same(provided, known)).then(
             || Caller {
                 name: Some(USER.to_owned()),

@@ -70,6 +70,7 @@ impl NonceLog {
     pub(super) fn open(dir: &Path, window: TimeWindow, clock: Arc<dyn Clock>) -> io::Result<Self> {
         fs::create_dir_all(dir).map_err(with_path(dir))?;
         let boot_file = dir.join(BOOT);
+
         // Without an id, each start counts as another boot.
         let boot = fs::read_to_string(BOOT_ID).unwrap_or_else(|_| Uuid::now_v7().to_string());
         let boot = boot.trim();
@@ -82,6 +83,7 @@ impl NonceLog {
             Err(error) if error.kind() == io::ErrorKind::NotFound => now / 1000,
             Err(error) => return Err(with_path(&boot_file)(error)),
         };
+
         if let Err(error) = private_file::replace(&boot_file, boot.as_bytes()) {
             // A node must start on a full disk. Without the file, the next process rejects earlier
             // signatures.
@@ -94,6 +96,7 @@ impl NonceLog {
                 })
                 .map_err(with_path(&boot_file))?;
         }
+
         let oldest = now - i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
         let previous = read(dir, oldest).map_err(with_path(dir))?;
         let started = clock.steady();
@@ -104,6 +107,7 @@ impl NonceLog {
             started,
             is_closed: false,
         };
+
         Ok(Self {
             dir: dir.to_owned(),
             retention,
@@ -129,10 +133,12 @@ impl NonceLog {
         if state.is_closed {
             return Err(io::Error::other("the node has stopped"));
         }
+
         let now = self.clock.steady();
         if now.duration_since(state.started) >= self.retention {
             state.rotate(now);
         }
+
         if state.current.nonces.contains(&nonce) || state.previous.nonces.contains(&nonce) {
             return Ok(false);
         }
@@ -144,14 +150,17 @@ impl NonceLog {
                 self.retention
             )));
         }
+
         let mut file = match state.file.take() {
             Some(file) => file,
             None => self.create(&mut state)?,
         };
+
         // After a failed write, the next nonce is the first one of another file.
         file.write_all(&nonce)?;
         state.file = Some(file);
         state.current.nonces.insert(nonce);
+
         Ok(true)
     }
 
@@ -216,12 +225,14 @@ fn read(dir: &Path, after: i64) -> io::Result<Generation> {
         let time = path
             .file_stem()
             .and_then(|stem| stem.to_str()?.parse::<i64>().ok());
+
         if let Some(time) =
             time.filter(|_| path.extension().is_some_and(|found| found == EXTENSION))
         {
             files.push((time, path));
         }
     }
+
     files.sort_unstable();
     let mut all = Generation::default();
     for (index, (_, path)) in files.iter().enumerate() {
@@ -230,11 +241,13 @@ fn read(dir: &Path, after: i64) -> io::Result<Generation> {
             fs::remove_file(path)?;
             continue;
         }
+
         let bytes = fs::read(path)?;
         let (nonces, _torn) = bytes.as_chunks();
         all.nonces.extend(nonces);
         all.files.push(path.clone());
     }
+
     Ok(all)
 }
 

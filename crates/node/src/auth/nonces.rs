@@ -82,10 +82,12 @@ impl Nonces {
         let Nonces::Shared(stream) = self else {
             anyhow::bail!("the node has no other pods")
         };
+
         let mut secret = [0; 32];
         SystemRandom::new()
             .fill(&mut secret)
             .map_err(|_| anyhow::anyhow!("no random bytes"))?;
+
         let secret = URL_SAFE_NO_PAD.encode(secret);
         let grant = Grant {
             key: key.to_string(),
@@ -94,6 +96,7 @@ impl Nonces {
         let created = stream
             .create(&grant_name(&secret), serde_json::to_vec(&grant)?)
             .await?;
+
         anyhow::ensure!(created, "the name of a random grant exists");
         Ok(secret)
     }
@@ -110,6 +113,7 @@ impl Nonces {
         let Some(body) = stream.take(&grant_name(secret)).await? else {
             return Ok(None);
         };
+
         let grant: Grant = serde_json::from_slice(&body)?;
         let is_same = grant.request == hex::encode(request);
         Ok(grant.key.parse().ok().filter(|_| is_same))

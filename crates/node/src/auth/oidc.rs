@@ -104,6 +104,7 @@ impl Oidc {
         if let Some(secret) = &oidc.client_secret {
             secret.resolve().context("auth.oidc.client_secret")?;
         }
+
         Ok(Self {
             tokens,
             config: oidc,
@@ -127,6 +128,7 @@ impl Oidc {
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.expose()));
         let url = Url::parse(&endpoints.authorization_endpoint);
         let mut url = url.map_err(|error| LoginError::Unavailable(error.into()))?;
+
         url.query_pairs_mut().extend_pairs([
             ("response_type", "code"),
             ("client_id", &self.config.client_id),
@@ -137,6 +139,7 @@ impl Oidc {
             ("code_challenge", &challenge),
             ("code_challenge_method", "S256"),
         ]);
+
         let cookie = format!(
             "{}.{}.{}",
             state.expose(),
@@ -166,6 +169,7 @@ impl Oidc {
         if !shared_secret::is_same(state, pending.state) {
             return Err(rejected("the state belongs to another log-in"));
         }
+
         let id_token = self.exchange(code, pending.verifier).await?;
         let verified = self
             .tokens
@@ -178,6 +182,7 @@ impl Oidc {
             }
         })?;
         let caller = token.caller.clone();
+
         let session = self.sessions.create(token, self.config.session_max_age);
         Ok(Login {
             caller,
@@ -188,14 +193,14 @@ impl Oidc {
     /// Exchanges a code for an ID token.
     async fn exchange(&self, code: &str, verifier: &str) -> Result<String, LoginError> {
         let endpoints = self.endpoints().await.map_err(LoginError::Unavailable)?;
-        let unavailable =
-            |error: reqwest::Error| LoginError::Unavailable(error.without_url().into());
+
         let mut form = vec![
             ("grant_type", "authorization_code"),
             ("code", code),
             ("redirect_uri", &self.config.redirect_url),
             ("code_verifier", verifier),
         ];
+
         let mut request = self.client.post(&endpoints.token_endpoint);
         if let Some(secret) = &self.config.client_secret {
             let secret = secret
@@ -209,22 +214,29 @@ impl Oidc {
         } else {
             form.push(("client_id", &self.config.client_id));
         }
+
         let request = request
             .header("content-type", "application/x-www-form-urlencoded")
             .header("accept", "application/json")
             .body(encode_form(&form));
-        let response = request.send().await.map_err(unavailable)?;
+        let response = request
+            .send()
+            .await
+            .map_err(|error: reqwest::Error| LoginError::Unavailable(error.without_url().into()))?;
         let status = response.status();
         let body = bounded_body(response, MAX_BYTES)
             .await
             .map_err(LoginError::Unavailable)?;
+
         if status.is_server_error() {
             return Err(LoginError::Unavailable(anyhow::anyhow!(
                 "the provider returned status {status}"
             )));
         }
+
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         let id_token = answer["id_token"].as_str().filter(|_| status.is_success());
+
         id_token.map(str::to_owned).ok_or_else(|| {
             let error: String = answer["error"]
                 .as_str()
@@ -244,6 +256,7 @@ impl Oidc {
         if let Some(known) = known.as_ref() {
             return Ok(known.clone());
         }
+
         let url = format!(
             "{}/.well-known/openid-configuration",
             self.issuer.trim_end_matches('/')
@@ -251,16 +264,19 @@ impl Oidc {
         let response = self.client.get(&url).send().await?.error_for_status()?;
         let found: Endpoints = serde_json::from_slice(&bounded_body(response, MAX_BYTES).await?)
             .with_context(|| format!("{url} is no configuration of a provider"))?;
+
         ensure!(
             found.issuer == self.issuer,
             "{url} belongs to another issuer"
         );
+
         for endpoint in [&found.authorization_endpoint, &found.token_endpoint] {
             ensure!(
                 is_protected(endpoint),
                 "{url} contains an endpoint without https"
             );
         }
+
         *known = Some(found.clone());
         Ok(found)
     }
@@ -277,12 +293,14 @@ impl Oidc {
         let Some(id) = session_id(credentials)? else {
             return Ok(None);
         };
+
         let ended = || AuthError::Invalid("the session has ended; log in again".to_owned());
         let token: VerifiedToken = self.sessions.find(id).ok_or_else(ended)?;
         if self.tokens.is_denied(&token) {
             self.sessions.end(id);
             return Err(ended());
         }
+
         Ok(Some(token.caller))
     }
 

@@ -166,8 +166,10 @@ pub struct Roles(BTreeSet<Role>);
 impl Roles {
     /// Reads the names of roles. Unknown names grant no rights.
     pub(super) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let role = |name: &str| Role::all().find(|role| role.as_str() == name);
-        names.into_iter().filter_map(role).collect()
+        names
+            .into_iter()
+            .filter_map(|name: &str| Role::all().find(|role| role.as_str() == name))
+            .collect()
     }
 
     /// Returns the names of the roles.

@@ -38,9 +38,11 @@ impl SessionToken {
                           ORLOG_TOKEN_FILE to the file that it names";
             return Err(AuthError::Missing(remedy.to_owned()));
         };
+
         if shared_secret::is_same(provided, &self.0) {
             return Ok(Caller::unauthenticated());
         }
+
         Err(AuthError::Invalid(
             "the token belongs to another session; `orlog dev` creates one at each start"
                 .to_owned(),

@@ -73,6 +73,7 @@ impl SignedRequests {
             // The counters start at 0.
             drop(rejected.get_or_create(&ReasonLabel { reason }));
         }
+
         Ok(Self {
             window: config.auth.signatures.time_window(),
             clock: Arc::clone(clock),
@@ -118,6 +119,7 @@ impl SignedRequests {
         let Some(signature) = read else {
             return Ok(None);
         };
+
         let key = self
             .verify(&signature)
             .map_err(|rejection| self.reject(rejection))?;
@@ -180,6 +182,7 @@ impl SignedRequests {
             .find(key_id)
             .ok_or(SignatureRejection::NotAuthentic(key_id));
         let valid = key.and_then(|key| self.check_validity(key_id, key));
+
         Ok(valid
             .map_err(|rejection| self.reject(rejection))?
             .into_caller(key_id))
@@ -223,6 +226,7 @@ impl SignedRequests {
             signature.expires,
             now.as_millis().div_euclid(1000),
         );
+
         times.map_err(|error| SignatureRejection::Time(error, now))?;
         Ok(key)
     }
@@ -248,6 +252,7 @@ impl SignedRequests {
             );
             return AuthError::Unavailable(detail);
         }
+
         self.reject(SignatureRejection::BeforeStart(now))
     }
 

@@ -134,6 +134,7 @@ impl ConfiguredKeys {
                     known.join(", ")
                 );
             }
+
             let [roles, tenants, groups] = [&actor.roles, &actor.tenants, &actor.groups]
                 .map(|names| names.iter().map(String::as_str));
             add(
@@ -141,9 +142,11 @@ impl ConfiguredKeys {
                 &actor.keys,
             );
         }
+
         for (name, peer) in &config.peers {
             add(&Signer::Peer(name.clone()), &peer.keys);
         }
+
         Ok(Self(RwLock::new(keys)))
     }
 

@@ -47,6 +47,7 @@ impl JwtAuth {
             .map(DeniedFile::open)
             .transpose();
         let denied = denied.context("auth.jwt.denied_file")?;
+
         Ok(Self {
             keys: KeySet::new(config).await?,
             config: config.clone(),
@@ -68,6 +69,7 @@ impl JwtAuth {
             .map(str::trim)
             .ok_or_else(|| invalid_token("the Authorization header contains no bearer token"))?;
         let (claims, kid) = self.claims(token, &self.config.audience).await?;
+
         Ok(self.verified(&claims, kid)?.caller)
     }
 
@@ -86,11 +88,13 @@ impl JwtAuth {
                 "the ID token belongs to another log-in (nonce)",
             ));
         }
+
         if text("azp").is_some_and(|party| party != client_id) {
             return Err(invalid_token(
                 "the ID token belongs to another client (azp)",
             ));
         }
+
         self.verified(&claims, kid)
     }
 
@@ -106,11 +110,13 @@ impl JwtAuth {
             .and_then(Value::as_str)
             .filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| invalid_token("the token has no claim sub"))?;
+
         if !is_user_name(name) {
             return Err(invalid_token(
                 "the claim sub is too long or contains control characters",
             ));
         }
+
         let groups = texts(claim(claims, &self.config.groups_claim)).into_iter();
         let caller = Caller {
             name: Some(name.to_owned()),
@@ -122,8 +128,10 @@ impl JwtAuth {
             key: None,
             named_user: None,
         };
+
         let jti = claims.get("jti").and_then(Value::as_str).map(str::to_owned);
         let token = VerifiedToken { caller, jti, kid };
+
         if self.is_denied(&token) {
             Err(invalid_token("the token is revoked"))
         } else {
@@ -139,6 +147,7 @@ impl JwtAuth {
             kid: token.kid.as_deref(),
             sub,
         };
+
         self.denied
             .as_ref()
             .is_some_and(|denied| denied.current().contains(&ids))
@@ -154,11 +163,13 @@ impl JwtAuth {
                 None => Ok(()),
             };
         };
+
         let now =
             Duration::from_millis(SystemClock.now().as_millis().try_into().unwrap_or_default());
         if issued > now + self.config.leeway {
             return Err(invalid_token("the token is not valid yet"));
         }
+
         match self.config.max_age {
             Some(limit) if now > issued + limit + self.config.leeway => {
                 Err(invalid_token("the token is older than this node permits"))
@@ -183,6 +194,7 @@ impl JwtAuth {
         {
             return Ok(());
         }
+
         Err(invalid_token("the token has another type (typ)"))
     }
 
@@ -195,6 +207,7 @@ impl JwtAuth {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(invalid_token("the token is too long"));
         }
+
         let header = jsonwebtoken::decode_header(token)
             .map_err(|_| invalid_token("the token is not a signed JWT"))?;
         if header.crit.is_some() {
@@ -202,6 +215,7 @@ impl JwtAuth {
                 "the token requires unknown extensions (crit)",
             ));
         }
+
         self.check_type(header.typ.as_deref())?;
         let validation = self.validation(header.alg, audience);
         let mut last = invalid_token("no key matches the token");
@@ -215,6 +229,7 @@ impl JwtAuth {
                 Err(error) => last = invalid_token(explained(error.kind())),
             }
         }
+
         Err(last)
     }
 

@@ -40,6 +40,7 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
     if !fits || key.family() != algorithm.family() {
         return Err(ErrorKind::InvalidAlgorithm.into());
     }
+
     Ok(Box::new(SignatureVerifier {
         algorithm: *algorithm,
         key: key.clone(),

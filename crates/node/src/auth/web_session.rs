@@ -31,6 +31,7 @@ impl WebSessions {
         let now = Instant::now();
         let mut sessions = self.lock();
         sessions.retain(|_, session| session.ends_at > now);
+
         if sessions.len() >= MAX_SESSIONS {
             let oldest = sessions
                 .iter()
@@ -38,6 +39,7 @@ impl WebSessions {
                 .map(|(key, _)| *key);
             oldest.and_then(|oldest| sessions.remove(&oldest));
         }
+
         sessions.insert(
             key(id.expose()),
             WebSession {
