@@ -147,6 +147,7 @@ impl PeerClient {
             receiver_keys,
             now,
         };
+
         let request = NodeRequest {
             method: Method::POST,
             path,
@@ -172,6 +173,7 @@ impl PeerClient {
                 .address(peer)
                 .ok_or_else(|| PeerError::Unknown(peer.clone()))
         };
+
         match serde_json::from_slice(&response) {
             Ok(found) => Ok(found),
             Err(error) => Err(PeerError::Invalid {
@@ -197,6 +199,7 @@ impl PeerClient {
         };
         let bytes = self.send(address, request, document::MAX_BYTES).await?;
         let verified = NodeDocument::verified(&bytes, self.clock.now());
+
         verified.map_err(|reason| PeerError::Document {
             address: address.clone(),
             reason,
@@ -216,6 +219,7 @@ impl PeerClient {
             (Some(_), None) => Err(SendError::NotSent(NATS_REQUIRED.to_owned())),
         };
         let address = address.clone();
+
         match sent {
             Ok(response) => successful(address, response),
             Err(SendError::NotSent(reason)) => Err(PeerError::NotSent { address, reason }),
@@ -233,6 +237,7 @@ fn successful(
     if (200..300).contains(&status) {
         return Ok(body);
     }
+
     let problem = serde_json::from_slice::<PeerProblem>(&body).ok();
     let (code, reason) = problem.map_or_else(
         || {
@@ -244,6 +249,7 @@ fn successful(
         |problem| (problem.code, problem.detail),
     );
     let reason = reason.chars().take(MAX_REASON_CHARS).collect();
+
     Err(PeerError::Rejected {
         address,
         status,

@@ -58,12 +58,14 @@ impl Peers {
                 .map(|key| key.public)
                 .collect();
         }
+
         let directory = self.access.directory();
         let keys = directory
             .peers
             .get(name)
             .and_then(|stored| stored.value.as_ref())
             .map(|peer| &peer.keys);
+
         keys.into_iter()
             .flat_map(|keys| keys.iter())
             .filter(|key| key.is_valid(now))
@@ -117,9 +119,11 @@ impl SignerKeys for Peers {
         });
         // A restored registry may contain a peer with the name of this node, which has the rights
         // of this node.
-        let is_foreign = |found: &SignerKey| {
-            identity.is_none_or(|own| found.signer != Signer::Peer(own.name.clone()))
-        };
-        own.or_else(|| self.access.find(key_id).filter(is_foreign))
+
+        own.or_else(|| {
+            self.access.find(key_id).filter(|found: &SignerKey| {
+                identity.is_none_or(|own| found.signer != Signer::Peer(own.name.clone()))
+            })
+        })
     }
 }

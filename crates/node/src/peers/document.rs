@@ -87,11 +87,13 @@ impl NodeDocument {
             time: now.to_string(),
             signatures: Vec::new(),
         };
+
         let message = document.message();
         let signatures = identity
             .keys()
             .map(|key| URL_SAFE_NO_PAD.encode(key.sign_message(&message)));
         document.signatures = signatures.collect();
+
         document
     }
 
@@ -114,6 +116,7 @@ impl NodeDocument {
                 "it needs 1 to {MAX_KEYS} keys with one signature each"
             )));
         }
+
         let stated =
             Timestamp::parse(&document.time).map_err(|error| form(format!("time: {error}")))?;
         let message = document.message();
@@ -123,10 +126,12 @@ impl NodeDocument {
                 return Err(DocumentError::Signature(key.key_id()));
             }
         }
+
         let difference = Duration::from_millis(stated.as_millis().abs_diff(now.as_millis()));
         if difference > MAX_DIFFERENCE {
             return Err(DocumentError::Time { stated, now });
         }
+
         Ok((document, keys))
     }
 

@@ -44,6 +44,7 @@ impl HttpTransport {
         let tls = tls
             .build()
             .map_err(|error| format!("no TLS client: {error}"));
+
         Ok(Self {
             plaintext: builder().tls_certs_only([]).build()?,
             tls,
@@ -68,6 +69,7 @@ impl HttpTransport {
                 .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             *sent.body_mut() = Some(request.body.into());
         }
+
         if let Some(signature) = request.signature {
             // The address can be that of a proxy, or an IP address that leads to several nodes.
             let receiver = HeaderValue::from_str(signature.receiver.as_str())
@@ -75,6 +77,7 @@ impl HttpTransport {
             sent.headers_mut().insert(NODE_HEADER, receiver);
             sign(signature.key, &mut sent, signature.now).map_err(|error| not_sent(&error))?;
         }
+
         let client = if address.is_https() {
             self.tls.as_ref().map_err(|reason| not_sent(reason))?
         } else {
@@ -89,9 +92,11 @@ impl HttpTransport {
                 SendError::NoResponse(reason)
             }
         })?;
+
         let status = response.status().as_u16();
         let body = bounded_body(response, limit).await;
         let body = body.map_err(|error| SendError::NoResponse(causes(&error)))?;
+
         Ok(NodeResponse {
             status,
             body: body.into(),

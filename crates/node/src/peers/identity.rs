@@ -77,21 +77,26 @@ impl NodeIdentity {
                 return Ok(Err(reason));
             }
         };
+
         let key = || {
             if config.identity.key_file.is_none() && is_missing(&file)? {
                 create(&file)?;
             }
+
             let next = file.with_added_extension(NEXT);
             let next = if is_missing(&next)? {
                 None
             } else {
                 Some(read(&next)?)
             };
+
             anyhow::Ok((read(&file)?, next))
         };
+
         let (key, next) =
             key().context("OR0120: the key of this node cannot be used (identity.key_file)")?;
         tracing::debug!(%name, key = %key.key_id(), "identity of the node");
+
         Ok(Ok(Self {
             name,
             address: config.identity.address.clone(),
@@ -128,10 +133,12 @@ fn key_file(config: &Config) -> Result<PathBuf, NoIdentity> {
     if !config.role.runs_sagas() {
         return Err(NoIdentity::Role);
     }
+
     // A replicated node can start on another machine, without its data directory.
     if config.cluster.mode != ClusterMode::Standalone || config.replicated() {
         return Err(NoIdentity::NoKeyFile);
     }
+
     Ok(config.data_dir.join(FILE))
 }
 

@@ -65,12 +65,14 @@ impl NatsTransport {
                 "this node has no connection to its NATS servers".to_owned(),
             ));
         }
+
         let message =
             message(subject, &request).map_err(|error| SendError::NotSent(error.to_string()))?;
         let response = connection.request(message.clone(), REQUEST_TIMEOUT).await;
         let response =
             response.map_err(|error| failure(error, (message.size(), connection.max_payload())))?;
         let keys = request.signature.map(|signature| signature.receiver_keys);
+
         response_of_node(
             response,
             limit,
@@ -106,6 +108,7 @@ fn response_message(request: &Message, status: u16, body: &[u8]) -> Vec<u8> {
         status,
         returned,
     );
+
     serde_json::to_vec(&parts).expect("texts serialize to JSON")
 }
 
@@ -117,10 +120,12 @@ fn message(subject: &str, request: &NodeRequest<'_>) -> Result<Message, SignErro
         body,
         signature,
     } = request;
+
     let mut headers = HeaderMap::new();
     if !body.is_empty() {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
+
     if let Some(signature) = signature {
         let authority = signature.receiver.as_str();
         let target = RequestTarget {
@@ -129,6 +134,7 @@ fn message(subject: &str, request: &NodeRequest<'_>) -> Result<Message, SignErro
             path,
             query: None,
         };
+
         signature.key.sign(
             &target,
             &mut headers,
@@ -137,12 +143,14 @@ fn message(subject: &str, request: &NodeRequest<'_>) -> Result<Message, SignErro
             SIGNATURE_LIFETIME,
         )?;
     }
+
     let text = |value: &HeaderValue| value.to_str().expect("the headers are ASCII").into();
     let of_http = headers
         .iter()
         .map(|(name, value)| (name.as_str().into(), text(value)));
     let target = (REQUEST_HEADER.into(), format!("{method} {path}").into());
     let headers = of_http.chain([target]).collect();
+
     Ok(Message {
         subject: subject.to_owned(),
         id: None,
@@ -168,15 +176,18 @@ fn response_of_node(
                 "it has no header {STATUS_HEADER}, so that it is not from a node"
             ))
         })?;
+
     if response.payload.len() > limit {
         return Err(SendError::NoResponse(too_large(limit)));
     }
+
     if let Some((request, keys)) = signed {
         let signature = response
             .header(RESPONSE_SIGNATURE_HEADER)
             .unwrap_or_default();
         let signature = URL_SAFE_NO_PAD.decode(signature).unwrap_or_default();
         let message = response_message(request, status, &response.payload);
+
         if !keys.iter().any(|key| key.verifies(&message, &signature)) {
             let reason = "no valid key of the peer signed it: another client answers on the \
                 subject, or the peer has another key (`orlog \
@@ -184,6 +195,7 @@ fn response_of_node(
             return Err(SendError::Invalid(reason.to_owned()));
         }
     }
+
     Ok(NodeResponse {
         status,
         body: response.payload,
