@@ -110,6 +110,7 @@ impl AuditTrail {
         let Some(dir) = &options.dir else {
             return Ok(trail);
         };
+
         let cannot = || format!("cannot write the audit trail in {}", dir.display());
         let max_bytes = options.max_file_bytes;
         let retention = options.retention;
@@ -123,17 +124,20 @@ impl AuditTrail {
             total: TotalLimit::DeleteOldest(max_bytes.saturating_mul(MAX_DENIAL_FILES)),
             ..limits
         };
+
         let denial_files = AuditFiles::open(dir, FileSet::Denials, limits).with_context(cannot)?;
         let summaries = options
             .summarizes
             .then(|| Arc::new(Summaries::new(options.node.clone())));
         trail.summaries.clone_from(&summaries);
+
         let denials = Arc::clone(&trail.denials);
         let failures = trail.failures.clone();
         let files = (calls, denial_files);
         let writer = AuditWriter::new(files, denials, summaries, options.log, failures);
         let (jobs, queue) = sync_channel(MAX_QUEUED);
         let thread = std::thread::Builder::new().name("orlog-audit".to_owned());
+
         *trail
             .thread
             .get_mut()
@@ -142,6 +146,7 @@ impl AuditTrail {
                 .spawn(move || writer.run(&queue))
                 .with_context(cannot)?,
         );
+
         trail.jobs = Some(jobs);
         Ok(trail)
     }
@@ -155,8 +160,10 @@ impl AuditTrail {
         if is_summarized {
             return;
         }
+
         let record = self.encode(record);
         let Some(jobs) = &self.jobs else { return };
+
         if let Err(
             TrySendError::Full(WriterRequest::Write { record, .. })
             | TrySendError::Disconnected(WriterRequest::Write { record, .. }),
@@ -184,6 +191,7 @@ impl AuditTrail {
             .jobs
             .as_ref()
             .is_some_and(|jobs| jobs.try_send(request).is_ok());
+
         if queued && written.await == Ok(true) {
             Ok(())
         } else {
@@ -214,6 +222,7 @@ impl AuditTrail {
         let Some(dir) = &self.dir else {
             return Ok(AuditPage::default());
         };
+
         if let Some(jobs) = &self.jobs {
             let (written, wait) = sync_channel(1);
             // After shutdown nothing more is written, but written records remain readable.
@@ -221,6 +230,7 @@ impl AuditTrail {
                 wait.recv().ok();
             }
         }
+
         reader::read(dir, set, query)
     }
 
@@ -278,6 +288,7 @@ impl Drop for AuditTrail {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
+
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("audit writer thread panicked");
         }

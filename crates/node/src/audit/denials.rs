@@ -88,6 +88,7 @@ impl Denials {
             first: now,
             last: now,
         });
+
         count.requests = count.requests + 1;
         count.last = now;
     }
@@ -95,26 +96,30 @@ impl Denials {
     /// Returns the records of the period and starts the next one.
     pub(super) fn take(&self) -> Vec<String> {
         let rows = std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner));
-        let record = |(
-            denial,
-            Count {
-                requests,
-                first,
-                last,
-            },
-        ): (&Denial, &Count)| {
-            let record = DenialRecord {
-                id: uuid::Uuid::now_v7(),
-                at: last.to_string(),
-                since: first.to_string(),
-                count: *requests,
-                denial,
-                outcome: AuditOutcome::Rejected,
-                node: &self.node,
-            };
-            serde_json::to_string(&record).expect("a record serializes to JSON")
-        };
-        rows.iter().map(record).collect()
+
+        rows.iter()
+            .map(
+                |(
+                    denial,
+                    Count {
+                        requests,
+                        first,
+                        last,
+                    },
+                ): (&Denial, &Count)| {
+                    let record = DenialRecord {
+                        id: uuid::Uuid::now_v7(),
+                        at: last.to_string(),
+                        since: first.to_string(),
+                        count: *requests,
+                        denial,
+                        outcome: AuditOutcome::Rejected,
+                        node: &self.node,
+                    };
+                    serde_json::to_string(&record).expect("a record serializes to JSON")
+                },
+            )
+            .collect()
     }
 }
 

@@ -95,6 +95,7 @@ impl FileSet {
                 .and_then(|name| name.strip_prefix(self.prefix())?.strip_suffix(".jsonl"));
             numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
         }
+
         numbers.sort_unstable();
         Ok(numbers)
     }
@@ -147,6 +148,7 @@ impl AuditFiles {
                 head,
             )?);
         }
+
         Ok(self.last.as_mut().expect("it was opened"))
     }
 
@@ -162,6 +164,7 @@ impl AuditFiles {
                 break;
             }
         }
+
         let start = ChainHead::default();
         Ok(ChainHead {
             sequence: sequence.unwrap_or(start.sequence),
@@ -186,6 +189,7 @@ impl AuditFiles {
             self.last = None;
             self.total_bytes = None;
         }
+
         written
     }
 
@@ -198,6 +202,7 @@ impl AuditFiles {
             self.rotate()?;
             self.expire(now);
         }
+
         self.admit(line.len() as u64)?;
         self.last()?.append(&line, now);
         Ok(())
@@ -208,6 +213,7 @@ impl AuditFiles {
         let TotalLimit::Reject(limit) = self.limits.total else {
             return Ok(());
         };
+
         let before = match self.total_bytes {
             Some(total) => total,
             None => self.set.bytes(&self.dir)?,
@@ -221,6 +227,7 @@ impl AuditFiles {
             );
             return Err(io::Error::new(ErrorKind::QuotaExceeded, reason));
         }
+
         self.total_bytes = Some(total);
         Ok(())
     }
@@ -236,6 +243,7 @@ impl AuditFiles {
             number,
             head,
         )?);
+
         Ok(())
     }
 
@@ -255,6 +263,7 @@ impl AuditFiles {
             SystemTime::UNIX_EPOCH + Duration::from_millis(oldest_millis.try_into().unwrap_or(0));
         let mut total = self.set.bytes(&self.dir)?;
         let older = numbers.split_last().map_or(&[][..], |(_, older)| older);
+
         for number in older {
             let path = self.set.path(&self.dir, *number);
             let file = fs::metadata(&path)?;
@@ -263,9 +272,11 @@ impl AuditFiles {
             if !is_excess && file.modified()? >= oldest {
                 break;
             }
+
             fs::remove_file(&path)?;
             total -= file.len();
         }
+
         Ok(())
     }
 
@@ -294,6 +305,7 @@ impl AuditFile {
             // The name of a new file is as durable as its records.
             File::open(dir)?.sync_all()?;
         }
+
         let (started_at, is_terminated) = read_ends(path)?;
         Ok(Self {
             number,
@@ -318,9 +330,11 @@ impl AuditFile {
 
     fn append(&mut self, line: &str, now: Timestamp) {
         let start = self.lines.len();
+
         if !self.is_terminated {
             self.lines.push('\n');
         }
+
         self.lines.extend([line, "\n"]);
         self.bytes += (self.lines.len() - start) as u64;
         self.head.advance(line);
@@ -345,13 +359,16 @@ fn read_ends(path: &Path) -> io::Result<(Option<Timestamp>, bool)> {
     let Some(last) = length.checked_sub(1) else {
         return Ok((None, true));
     };
+
     let mut byte = [0];
     file.read_exact_at(&mut byte, last)?;
+
     let first = read_range(&file, 0, length.min(TAIL_BYTES))?;
     let started_at = lines(&first).find_map(|line| {
         let record: serde_json::Value = serde_json::from_slice(line).ok()?;
         Timestamp::parse(record["at"].as_str()?).ok()
     });
+
     Ok((started_at, byte == *b"\n"))
 }
 
@@ -360,9 +377,11 @@ fn tail(path: &Path) -> io::Result<(Option<LineHash>, Option<u64>)> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
     let mut window = TAIL_BYTES;
+
     loop {
         let start = length.saturating_sub(window);
         let bytes = read_range(&file, start, length)?;
+
         // The first line may have started before the window.
         let first = if start == 0 {
             Some(0)
@@ -374,6 +393,7 @@ fn tail(path: &Path) -> io::Result<(Option<LineHash>, Option<u64>)> {
         if start == 0 || found.1.is_some() {
             return Ok(found);
         }
+
         window *= 8;
     }
 }

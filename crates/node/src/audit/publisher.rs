@@ -30,6 +30,7 @@ impl AuditPublisher {
         if self.subject.is_empty() {
             return;
         }
+
         background.repeat(self, INTERVAL, |publisher| async move {
             let published = publisher.publish().await;
             publisher.note(published)
@@ -64,20 +65,28 @@ impl AuditPublisher {
             if batch.is_after_gap {
                 tracing::error!("audit records were deleted before they were published");
             }
+
             if batch.lines.is_empty() {
                 return Ok(());
             }
-            let message = |line: Vec<u8>| {
-                Arc::new(Message {
-                    subject: self.subject.clone(),
-                    id: Some(super::line_id(&line)),
-                    headers: Vec::new(),
-                    payload: line.into(),
-                })
-            };
+
             self.bus
-                .publish(batch.lines.into_iter().map(message).collect())
+                .publish(
+                    batch
+                        .lines
+                        .into_iter()
+                        .map(|line: Vec<u8>| {
+                            Arc::new(Message {
+                                subject: self.subject.clone(),
+                                id: Some(super::line_id(&line)),
+                                headers: Vec::new(),
+                                payload: line.into(),
+                            })
+                        })
+                        .collect(),
+                )
                 .await?;
+
             let audit = Arc::clone(&self.audit);
             let end = batch.end;
             let stored = tokio::task::spawn_blocking(move || audit.set_published(end)).await?;

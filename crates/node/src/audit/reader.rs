@@ -68,6 +68,7 @@ pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<
         if below.is_some_and(|(file, _)| number > file) {
             continue;
         }
+
         let mut bytes = match std::fs::read(set.path(dir, number)) {
             Ok(bytes) => bytes,
             // The file was deleted as the oldest one in the meantime.
@@ -77,6 +78,7 @@ pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<
         if let Some((_, end)) = below.filter(|(file, _)| *file == number) {
             bytes.truncate(end);
         }
+
         let mut end = bytes.len();
         while end > 0 {
             let start = bytes[..end - 1]
@@ -86,11 +88,13 @@ pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<
             let line = bytes[start..end]
                 .strip_suffix(b"\n")
                 .unwrap_or(&bytes[start..end]);
+
             page.check_link(line, newer.as_ref());
             if page.records.len() == query.limit || scanned == query.scan {
                 page.next = Some(format!("{number}-{end}"));
                 return Ok(page);
             }
+
             // A line truncated by a crash is skipped.
             let record = serde_json::from_slice::<Value>(line).ok();
             let record = record.filter(|record| query.is(record));
@@ -102,12 +106,14 @@ pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<
                     return Ok(page);
                 }
             }
+
             page.records.extend(record);
             scanned += 1;
             newer = Link::of(line);
             end = start;
         }
     }
+
     Ok(page)
 }
 
@@ -136,6 +142,7 @@ impl AuditFilter<'_> {
                 .as_str()
                 .and_then(|at| orlog_model::Timestamp::parse(at).ok())
         };
+
         let tenant = || {
             record["tenant"]
                 .as_str()
@@ -145,6 +152,7 @@ impl AuditFilter<'_> {
             .closed
             .filter(|closed| !closed.is_empty())
             .is_some_and(|closed| tenant().is_some_and(|tenant| closed.contains(&tenant)));
+
         !is_closed
             && has("tenant", self.tenant)
             && has("user", self.user)

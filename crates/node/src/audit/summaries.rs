@@ -101,6 +101,7 @@ impl Summaries {
         if !WORKER_ROUTES.contains(&record.route.as_str()) || record.status == 0 {
             return false;
         }
+
         let kind = Kind {
             route: record.route.clone(),
             tenant: record.tenant.clone(),
@@ -118,12 +119,14 @@ impl Summaries {
         if kinds.len() >= MAX_KINDS && !kinds.contains_key(&kind) {
             return false;
         }
+
         let requests = kinds.entry(kind).or_insert_with(|| Requests {
             count: 0,
             role: record.role.clone(),
             first: record.at.clone(),
             last: String::new(),
         });
+
         requests.count += 1;
         requests.last.clone_from(&record.at);
         true

@@ -48,6 +48,7 @@ pub(super) fn read_after(dir: &Path, set: FileSet, start: TailPosition) -> io::R
         .into_iter()
         .filter(|number| *number >= start.file)
         .collect();
+
     batch.is_after_gap = start.file > 0 && numbers.first() != Some(&start.file);
     for number in &numbers {
         if *number != batch.end.file {
@@ -56,12 +57,15 @@ pub(super) fn read_after(dir: &Path, set: FileSet, start: TailPosition) -> io::R
                 offset: 0,
             };
         }
+
         let is_last = numbers.last() == Some(number);
         batch.read_file(&set.path(dir, *number), is_last)?;
+
         if batch.lines.len() >= MAX_LINES {
             break;
         }
     }
+
     Ok(batch)
 }
 
@@ -72,19 +76,23 @@ impl TailBatch {
             self.end.offset = 0;
             self.is_after_gap = true;
         }
+
         file.seek(SeekFrom::Start(self.end.offset))?;
         let mut reader = BufReader::new(file);
         while self.lines.len() < MAX_LINES {
             let mut line = Vec::new();
             let bytes = reader.read_until(b'\n', &mut line)?;
             let is_terminated = line.pop_if(|byte| *byte == b'\n').is_some();
+
             // The last line of the last file may still be written.
             if bytes == 0 || is_last && !is_terminated {
                 break;
             }
+
             self.end.offset += bytes as u64;
             self.lines.push(line);
         }
+
         Ok(())
     }
 }
@@ -97,6 +105,7 @@ pub(super) fn load_position(dir: &Path) -> io::Result<TailPosition> {
         Ok(text) if text.is_empty() => return Ok(TailPosition::default()),
         text => text?,
     };
+
     let parsed = text.trim().split_once(' ').and_then(|(file, offset)| {
         Some(TailPosition {
             file: file.parse().ok()?,

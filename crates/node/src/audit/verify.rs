@@ -106,6 +106,7 @@ pub fn verify(
     for number in set.numbers(dir)? {
         let path = set.path(dir, number);
         let bytes = fs::read(&path)?;
+
         for (index, line) in lines(&bytes).enumerate() {
             verifier.check(line).map_err(|reason| VerifyError::Broken {
                 file: path.display().to_string(),
@@ -114,6 +115,7 @@ pub fn verify(
             })?;
         }
     }
+
     match verifier.expected {
         Some(record) => Err(VerifyError::Missing {
             sequence: record.sequence,
@@ -139,6 +141,7 @@ impl Verifier<'_> {
                 ));
             }
         }
+
         self.last_hash = Some(hash);
         Ok(())
     }
@@ -152,6 +155,7 @@ impl Verifier<'_> {
                 self.found.last
             ));
         }
+
         // Retention has deleted the line before the first one, unless the first record is the start
         // of the chain.
         let before = self
@@ -162,13 +166,16 @@ impl Verifier<'_> {
                 "record {sequence} does not contain the hash of the line before it"
             ));
         }
+
         if is_first {
             self.found.first = *sequence;
         }
+
         self.found.last = *sequence;
         self.found.hash = hash.to_hex();
         self.expected
             .take_if(|record| record.sequence == *sequence && record.hash == self.found.hash);
+
         Ok(())
     }
 }

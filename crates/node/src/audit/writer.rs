@@ -70,10 +70,12 @@ impl AuditWriter {
     ) -> Self {
         calls.expire(SystemClock.now());
         denial_files.expire(SystemClock.now());
+
         let started = Instant::now();
         let synced = started;
         let summarized = started;
         let expired = started;
+
         Self {
             calls,
             denial_files,
@@ -100,6 +102,7 @@ impl AuditWriter {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+
             self.run_periodic_tasks();
             if !self.has_waiters {
                 #[expect(
@@ -109,6 +112,7 @@ impl AuditWriter {
                 std::thread::sleep(BATCH_INTERVAL);
             }
         }
+
         self.summarize();
         self.sync();
     }
@@ -129,6 +133,7 @@ impl AuditWriter {
                 }
             }
         }
+
         self.write(&mut records, &mut waiting);
     }
 
@@ -136,9 +141,11 @@ impl AuditWriter {
         if self.synced.elapsed() >= SYNC_INTERVAL {
             self.sync();
         }
+
         if self.summarized.elapsed() >= DENIAL_PERIOD {
             self.summarize();
         }
+
         if self.expired.elapsed() >= EXPIRY_INTERVAL {
             self.expired = Instant::now();
             self.calls.expire(SystemClock.now());
@@ -152,6 +159,7 @@ impl AuditWriter {
             .calls
             .write(records.iter().map(String::as_str), SystemClock.now());
         let is_written = self.report(records, &written);
+
         records.clear();
         if !waiting.is_empty() {
             self.has_waiters = true;
@@ -168,6 +176,7 @@ impl AuditWriter {
     fn summarize(&mut self) {
         self.summarized = Instant::now();
         self.summarize_calls();
+
         for record in self.denials.take() {
             if self.log {
                 tracing::info!(target: TARGET, record, "denied requests");
@@ -188,11 +197,13 @@ impl AuditWriter {
         if records.is_empty() {
             return;
         }
+
         if self.log {
             for record in &records {
                 tracing::info!(target: TARGET, record, "calls");
             }
         }
+
         let written = self
             .calls
             .write(records.iter().map(String::as_str), SystemClock.now());
