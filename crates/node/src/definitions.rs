@@ -122,11 +122,15 @@ impl DefinitionSet {
                 .or_insert(reference.version);
             *version = reference.version.max(*version);
         }
-        let is_newest = |program: &Arc<dyn Program>| {
-            let DefinitionRef { saga, version, .. } = program.definition_ref();
-            newest.get(saga) == Some(version)
-        };
-        let (active, mut older): (Vec<_>, Vec<_>) = programs.into_iter().partition(is_newest);
+
+        let (active, mut older): (Vec<_>, Vec<_>) =
+            programs
+                .into_iter()
+                .partition(|program: &Arc<dyn Program>| {
+                    let DefinitionRef { saga, version, .. } = program.definition_ref();
+                    newest.get(saga) == Some(version)
+                });
+
         older.sort_by_key(|program| program.definition_ref().version);
         let older = older.into_iter().map(RetiredProgram::of).collect();
         let active = active.into_iter().map(|program| LoadedDefinition {
@@ -136,6 +140,7 @@ impl DefinitionSet {
             file: None,
             context: None,
         });
+
         let (current, retired) = Default::default();
         Self {
             dir,
@@ -227,6 +232,7 @@ impl DefinitionSet {
         } else {
             Vec::new()
         };
+
         let (schedule_files, files): (Vec<_>, Vec<_>) =
             files.iter().partition(|file| is_schedule(&file.name()));
         for file in files {
@@ -240,12 +246,14 @@ impl DefinitionSet {
                 Err(found) => problems.extend(found),
             }
         }
+
         definitions.sort_by(|a, b| a.saga().cmp(b.saga()));
         problems.extend(missing_providers(
             &definitions,
             &Providers { catalog, context },
         ));
         problems.extend(duplicates::sagas(&definitions));
+
         let usable = self.usable_with(context, &definitions);
         let programs = usable.iter().map(LoadedDefinition::as_program);
         let schedules = schedule_files.into_iter().filter_map(|file| {
@@ -254,8 +262,10 @@ impl DefinitionSet {
                 .ok()
         });
         let mut schedules: Vec<_> = schedules.collect();
+
         schedules.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
         problems.extend(duplicates::schedules(&schedules));
+
         if problems.is_empty() {
             Ok(ValidatedDefinitions {
                 context: context.cloned(),
@@ -292,13 +302,15 @@ impl DefinitionSet {
         let new: Vec<_> = compiled.flatten().map(|new| new.saga().clone()).collect();
         let active = self.of(context).definitions;
         let others = active.iter().filter(|old| !new.contains(old.saga()));
-        let source = |other: &LoadedDefinition| {
-            Some(SourceFile {
-                path: other.file.clone()?,
-                bytes: Arc::clone(other.source.as_ref()?),
+
+        others
+            .filter_map(|other: &LoadedDefinition| {
+                Some(SourceFile {
+                    path: other.file.clone()?,
+                    bytes: Arc::clone(other.source.as_ref()?),
+                })
             })
-        };
-        others.filter_map(source).collect()
+            .collect()
     }
 
     /// Validates the active shared definitions against other upstreams.
@@ -317,6 +329,7 @@ impl DefinitionSet {
                 context: None,
             },
         );
+
         if problems.is_empty() {
             Ok(definitions)
         } else {
@@ -359,6 +372,7 @@ impl DefinitionSet {
                 .into_iter()
                 .map(move |problem| format!("context {context}: {problem}"))
         };
+
         let contexts = self
             .owners()
             .into_iter()
@@ -405,9 +419,11 @@ impl DefinitionSet {
             definitions_digest: dir,
         };
         let mut record = plan::record(current, &checked.definitions, &occasion, is_stored);
+
         if checked.context.is_some() {
             plan::add_events(&mut record, &checked.definitions);
         }
+
         let schedules = plan::schedules(current, &checked.schedules);
         Deployment {
             schedules,
@@ -430,12 +446,14 @@ impl DefinitionSet {
             .iter()
             .filter(|(reference, _)| !is_native(reference))
             .collect();
+
         old.sort_by_key(|(reference, _)| reference.version);
         let old = old.into_iter().filter_map(|(reference, source)| {
             let owners = current.retired_by(&reference.hash);
             (!owners.is_empty()).then_some((reference, source, owners))
         });
         let mut old = self.retired.load(old);
+
         old.sort_by_key(|owned| owned.context.is_some());
         let owners = current.owners();
         let active = owners.flat_map(|(context, owned)| {
@@ -448,6 +466,7 @@ impl DefinitionSet {
                 program,
             })
         });
+
         let older = self.older.iter().cloned().map(OwnedProgram::from);
         old.into_iter()
             .chain(older)

@@ -61,6 +61,7 @@ impl ActiveDefinitions {
             .iter()
             .filter(|shared| !is_replaced(shared));
         let mut usable: Vec<_> = shared.chain(own).cloned().collect();
+
         usable.sort_by(|a, b| a.saga().cmp(b.saga()));
         usable
     }
@@ -86,6 +87,7 @@ impl ActiveDefinitions {
         if owners.is_empty() {
             owners.push((None, &self.shared));
         }
+
         owners.retain(|(_, owned)| !Self::is_active(owned, hash));
         owners
             .into_iter()

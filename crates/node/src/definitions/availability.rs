@@ -28,6 +28,7 @@ impl Providers<'_> {
         let Some(context) = self.context else {
             return self.catalog.executor_for_name(kind, name);
         };
+
         let tenant = context.clone();
         let to = name.into();
         let destination = Destination {
@@ -36,6 +37,7 @@ impl Providers<'_> {
             name: to,
             priority: Priority::Normal,
         };
+
         self.catalog
             .executor_for(&destination)
             .filter(|executor| executor.upstream().permits(context, name))
@@ -60,6 +62,7 @@ pub(super) fn missing_providers(
     let Some(compiled) = &definition.compiled else {
         return missing_work(definition, providers);
     };
+
     let mut problems = Vec::new();
     for (index, step) in compiled.definition().steps.iter().enumerate() {
         let compensation = step
@@ -79,10 +82,12 @@ pub(super) fn missing_providers(
             }
         }
     }
+
     if problems.is_empty() && providers.context.is_some() {
         // Permission must not depend on where a definition requests work.
         problems = missing_work(definition, providers);
     }
+
     problems
 }
 
@@ -92,6 +97,7 @@ fn missing_work(definition: &LoadedDefinition, providers: &Providers<'_>) -> Vec
         .effects
         .iter()
         .filter_map(|effect| missing_executor(effect.as_str(), providers));
+
     // A shared definition without steps may list commands that it never sends.
     let commands = manifest
         .commands
@@ -103,19 +109,23 @@ fn missing_work(definition: &LoadedDefinition, providers: &Providers<'_>) -> Vec
             .map_or(command.as_str(), |(aggregate_type, _)| aggregate_type);
         missing_gateway(aggregate_type, command, providers)
     });
-    let diagnostic = |(message, suggestion)| {
-        let file = file_of(definition);
-        let suggestion = Some(suggestion);
-        Diagnostic {
-            file,
-            line: 0,
-            column: 0,
-            path: String::new(),
-            message,
-            suggestion,
-        }
-    };
-    effects.chain(commands).map(diagnostic).collect()
+
+    effects
+        .chain(commands)
+        .map(|(message, suggestion)| {
+            let file = file_of(definition);
+            let suggestion = Some(suggestion);
+
+            Diagnostic {
+                file,
+                line: 0,
+                column: 0,
+                path: String::new(),
+                message,
+                suggestion,
+            }
+        })
+        .collect()
 }
 
 fn file_of(definition: &LoadedDefinition) -> String {
@@ -159,6 +169,7 @@ fn missing_gateway(
     {
         return None;
     }
+
     Some(match providers.context {
         None => (
             format!("the command {command} cannot be sent: {NO_GATEWAY}"),
@@ -183,6 +194,7 @@ fn missing_executor(effect: &str, providers: &Providers<'_>) -> Option<(String, 
     if providers.executor(WorkKind::Effect, effect).is_some() {
         return None;
     }
+
     let similar = providers.similar_effect(effect);
     Some(match providers.context {
         None => (

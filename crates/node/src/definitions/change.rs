@@ -62,6 +62,7 @@ pub(crate) fn stored_definitions(
     for reader in runtime.readers() {
         stored.extend(reader.definitions()?);
     }
+
     stored.sort_by_key(|(reference, _)| reference.hash);
     stored.dedup_by_key(|(reference, _)| reference.hash);
     Ok(stored)
@@ -118,6 +119,7 @@ impl ContextLimits {
         let pinned = pinned
             .filter(|one| pins.by_hash.contains_key(&one.program.hash))
             .count();
+
         let count = active.len() + pinned;
         let limit = self.definitions;
         if count > limit {
@@ -127,6 +129,7 @@ impl ContextLimits {
                  limits.max_context_definitions is {limit}; deploy fewer files, or migrate or end the instances of retired ones"
             )));
         }
+
         let bytes: usize = active
             .iter()
             .filter_map(|one| one.source.as_ref())
@@ -140,6 +143,7 @@ impl ContextLimits {
                  {limit} bytes; deploy fewer or smaller files"
             )));
         }
+
         Ok(())
     }
 }

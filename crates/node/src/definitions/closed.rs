@@ -50,6 +50,7 @@ impl VisibleDefinitions {
             *versions.entry(version).or_default() |= is_visible;
             *sagas.entry(reference.saga.clone()).or_default() |= is_visible;
         }
+
         Self {
             closed,
             versions,

@@ -149,6 +149,7 @@ impl Deployments {
             policy,
             repeats,
         } = order;
+
         let origin = DeployOrigin::Files {
             context,
             files,
@@ -200,6 +201,7 @@ impl Deployments {
         let deployments = Arc::clone(self);
         let whole = tokio::spawn(async move {
             let _alone = deployments.locks.deploying.lock().await;
+
             if dry_run {
                 let prepared = Arc::clone(&deployments)
                     .prepare(origin, by, policy, 0)
@@ -216,8 +218,10 @@ impl Deployments {
             let prepared = Arc::clone(&deployments)
                 .prepare(origin, by, policy, last_number)
                 .await?;
+
             deployments.carry_out(prepared).await
         });
+
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
 
@@ -228,7 +232,7 @@ impl Deployments {
         policy: DeployPolicy,
         last_number: u64,
     ) -> Result<PreparedDeployment, DeployError> {
-        let prepare = move || {
+        tokio::task::spawn_blocking(move || {
             let (next, upstreams) = self.next_with_upstreams(&origin)?;
             let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
             let context = origin.context();
@@ -241,24 +245,29 @@ impl Deployments {
                 pins: &pins,
             };
             let mut plan = self.definitions.plan(next.definitions(), &usage);
+
             let problems = plan::version_conflicts(&plan, policy, &pins);
             if !problems.is_empty() {
                 return Err(DefinitionErrors(problems).into());
             }
+
             plan.upstreams = self.catalog.changed_in(catalog);
             if !plan.upstreams.is_empty() {
                 plan.warnings.extend(self.definitions.unmet_by(catalog));
             }
+
             let deployment = self.record(&next, &origin, &by, last_number)?;
             if let (Some(context), Some(deployment)) = (context, &deployment) {
                 self.context_limits()
                     .check((context, deployment), next.definitions(), &pins)?;
             }
+
             let current = self.definitions.of(context).deployment;
             plan.schedules = ScheduleChange::of(current.as_deref(), next.schedules());
             plan.number = deployment
                 .as_ref()
                 .map_or(plan.number, |deployment| deployment.number);
+
             let definitions = next.into_definitions();
             let context = context.cloned();
             let repeats = matches!(
@@ -268,6 +277,7 @@ impl Deployments {
                     ..
                 }
             );
+
             let config = origin.into_config();
             Ok(PreparedDeployment {
                 context,
@@ -278,10 +288,9 @@ impl Deployments {
                 upstreams,
                 config,
             })
-        };
-        tokio::task::spawn_blocking(prepare)
-            .await
-            .unwrap_or(Err(DeployError::ShuttingDown))
+        })
+        .await
+        .unwrap_or(Err(DeployError::ShuttingDown))
     }
 
     /// Returns the target definitions, and the catalog of the current upstream files if it is to be
@@ -299,6 +308,7 @@ impl Deployments {
                 result => return Ok((result?, None)),
             }
         }
+
         let catalog = self
             .next_catalog(origin.configured())
             .map_err(DefinitionErrors)?;
@@ -360,6 +370,7 @@ impl Deployments {
                 None => return Err(DeployError::NoDir),
             },
         };
+
         let mut checked = self
             .definitions
             .validate(context, &files, catalog)
@@ -367,6 +378,7 @@ impl Deployments {
         if let Some(others) = others {
             checked.schedules = plan::kept_schedules(&others, &checked.schedules);
         }
+
         let current = self.definitions.of(context).deployment;
         let consistent = match context {
             None => references::check(&checked.definitions, current.as_deref()),
@@ -377,6 +389,7 @@ impl Deployments {
                 references::check_context(context, &usable, current.as_deref())
             }
         };
+
         consistent.map_err(DefinitionErrors)?;
         Ok(TargetDefinitions::Validated(ValidatedDefinitions {
             digest: dir,
@@ -397,14 +410,17 @@ impl Deployments {
         let TargetDefinitions::Validated(checked) = next else {
             return Ok(None);
         };
+
         let is_stored = |hash: &[u8; 16]| self.programs.by_hash(hash).is_some();
         let context = origin.context();
+
         // The stored record may be newer: a deployment with an unknown result.
         let stored = self
             .first_store()
             .map(|store| store.deployment_of(context))
             .transpose()?
             .flatten();
+
         let current = self.definitions.of(context).deployment;
         let last = stored.as_ref().or(current.as_deref());
         if let DeployOrigin::Files {
@@ -419,6 +435,7 @@ impl Deployments {
             };
             return Ok(Some(record).filter(|record| record.is_newer_than(current.as_deref())));
         }
+
         let record = DefinitionSet::record(last, checked, (self.clock.now(), by), is_stored);
         let has_missed = current.as_ref().map_or(0, |current| current.number) < last_number;
         let is_needed = has_missed || !change::is_noop(current.as_deref(), &record);
@@ -434,6 +451,7 @@ impl Deployments {
             let Some(source) = &definition.source else {
                 continue;
             };
+
             let program = definition.program.definition_ref();
             for reader in self.runtime.readers() {
                 if reader.definition(&program.hash)?.is_none() {
@@ -445,6 +463,7 @@ impl Deployments {
                 }
             }
         }
+
         Ok(missing)
     }
 
@@ -460,12 +479,14 @@ impl Deployments {
             upstreams,
             config,
         } = prepared;
+
         plan.dry_run = false;
         if let Some(next) = deployment.as_mut().filter(|_| !repeats) {
             let seen = next.number.saturating_sub(1);
             next.number = self.numbers.next(context.as_ref(), seen).await?;
             plan.number = next.number;
         }
+
         // A shard that this pod takes over meanwhile adopts the definitions before or after all of
         // this.
         let _adopting = self.locks.activating.lock().await;
@@ -483,12 +504,15 @@ impl Deployments {
                 .saturating_add(1);
             plan.number = outdated.number;
         }
+
         for source in self.missing_sources(&definitions)? {
             self.runtime.apply_to_all_shards(&source).await?;
         }
+
         if let Some(deployment) = &deployment {
             self.decide(deployment).await?;
         }
+
         if let Some(next) = upstreams {
             if !plan.upstreams.is_empty() {
                 self.runtime.reload_catalog(next).await?;
@@ -499,6 +523,7 @@ impl Deployments {
             }
             self.catalog.refresh();
         }
+
         if let Some(ReloadedConfig {
             upstreams,
             activate,
@@ -507,13 +532,16 @@ impl Deployments {
             self.upstreams.replace_configured(upstreams);
             activate();
         }
+
         let Some(deployment) = deployment else {
             return Ok(plan);
         };
+
         let stored = change::stored_definitions(&self.runtime, None)?;
         self.definitions
             .activate(context.as_ref(), definitions, Some(deployment));
         self.programs.replace(self.definitions.programs(&stored));
+
         for reader in self.runtime.readers() {
             let declared = initial::declare_indexes(&reader, &self.definitions);
             if let Err(error) = declared {
@@ -521,6 +549,7 @@ impl Deployments {
                     start");
             }
         }
+
         self.schedules.apply().await;
         let number = plan.number;
         let warnings = plan.warnings.len();
@@ -531,6 +560,7 @@ impl Deployments {
             warnings,
             "definitions deployed"
         );
+
         self.collector.collect_soon();
         Ok(plan)
     }
@@ -545,6 +575,7 @@ impl Deployments {
         else {
             return Ok(());
         };
+
         let context = deployment.context.as_ref();
         let decided = self
             .first_store()
@@ -554,6 +585,7 @@ impl Deployments {
         if decided.as_ref() != Some(deployment) {
             return Err(error.into());
         }
+
         tracing::warn!(%error, number = deployment.number, "deployment not stored in a shard; \
             retrying at the next start");
         Ok(())

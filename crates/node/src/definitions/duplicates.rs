@@ -40,6 +40,7 @@ fn twice(first: &LoadedDefinition, second: &LoadedDefinition) -> Option<Diagnost
         Some(file) => file.display().to_string(),
         None => "the built-in programs".to_owned(),
     };
+
     (saga == &second.program.definition_ref().saga).then(|| Diagnostic {
         suggestion: Some(
             "keep only the newest version; older versions stay in the store".to_owned(),

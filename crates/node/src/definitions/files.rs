@@ -74,10 +74,14 @@ pub fn list_matching(
         Err(error) => return vec![Err(read_error(error))],
     };
     let paths = entries.map(|entry| entry.map(|entry| entry.path()).map_err(read_error));
-    let is_candidate = |path: &PathBuf| matches(&path.to_string_lossy());
+
     let mut files: Vec<_> = paths
-        .filter(|path| path.as_ref().map_or(true, is_candidate))
+        .filter(|path| {
+            path.as_ref()
+                .map_or(true, |path: &PathBuf| matches(&path.to_string_lossy()))
+        })
         .collect();
+
     files.sort_by(|a, b| a.as_ref().ok().cmp(&b.as_ref().ok()));
     files
 }
@@ -95,6 +99,7 @@ pub fn read_dir(dir: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
             Err(found) => problems.extend(found),
         }
     }
+
     if problems.is_empty() {
         Ok(files)
     } else {
@@ -151,12 +156,14 @@ pub fn compile(file: &SourceFile) -> Result<LoadedDefinition, Vec<Diagnostic>> {
         let compiled = Arc::new(orlog_program::compile_yaml(text, &name)?);
         (Arc::clone(&compiled) as Arc<dyn Program>, Some(compiled))
     };
+
     let saga = &program.definition_ref().saga;
     if is_built_in(saga.as_str()) {
         let message =
             format!("saga `{saga}`: names that start with `orlog.` are reserved; rename the saga");
         return Err(vec![problem(&file.path, message)]);
     }
+
     let source = Some(Arc::clone(&file.bytes));
     Ok(LoadedDefinition {
         program,
@@ -210,6 +217,7 @@ pub fn digest(files: &[SourceFile]) -> [u8; 16] {
         .map(|file| (file.name(), &file.bytes))
         .collect();
     sorted.sort();
+
     let mut sum = Sha256::new();
     for (name, bytes) in sorted {
         for part in [name.as_bytes(), bytes] {
@@ -218,6 +226,7 @@ pub fn digest(files: &[SourceFile]) -> [u8; 16] {
             sum.update(part);
         }
     }
+
     let mut digest = [0; 16];
     digest.copy_from_slice(&sum.finalize()[..16]);
     digest

@@ -87,6 +87,7 @@ impl Collector {
     ) -> Result<CollectResult, DeployError> {
         // Prevents a deployment or a migration in between.
         let _alone = self.locks.deploying.lock().await;
+
         // A takeover after this moment may activate a definition that is retired now.
         let takeovers = *self.locks.activating.lock().await;
         let mut retired = self.retired()?;
@@ -97,9 +98,11 @@ impl Collector {
                     .any(|deployment| deployment.find(&program.hash).is_some())
             });
         }
+
         if retired.is_empty() || !self.wait_until_quiescent().await {
             return Ok(CollectResult::default());
         }
+
         self.runtime.commit_barrier().await?;
         let runtime = Arc::clone(&self.runtime);
         let counted = tokio::task::spawn_blocking(move || pins(runtime.readers(), None)).await;
@@ -113,6 +116,7 @@ impl Collector {
                 ..CollectResult::default()
             });
         }
+
         if !pins.complete {
             tracing::warn!(
                 "an unreadable instance was deleted, so the counts of instances are not exact \
@@ -123,6 +127,7 @@ impl Collector {
                 ..CollectResult::default()
             });
         }
+
         let loaded = self.programs.all();
         let usage = UsageContext {
             context,
@@ -133,23 +138,27 @@ impl Collector {
         for warning in self.definitions.unmet_needs(&usage) {
             tracing::warn!("{warning}");
         }
+
         let (used, unused): (Vec<_>, Vec<_>) = retired
             .into_iter()
             .partition(|program| pins.by_hash.contains_key(&program.hash));
         self.programs
             .remove(&unused.iter().map(|program| program.hash).collect());
+
         for program in &unused {
             self.runtime
                 .apply_to_all_shards(&Change::DropDefinition { hash: program.hash })
                 .await?;
             self.collected.inc();
         }
+
         self.remove_counters(&unused);
         let names: Vec<_> = unused
             .iter()
             .map(|one| format!("{} version {}", one.saga, one.version))
             .collect();
         tracing::info!(dropped = ?names, retained = used.len(), "unused definitions removed");
+
         Ok(CollectResult {
             dropped: unused,
             retained: used.len(),
@@ -181,6 +190,7 @@ impl Collector {
                     .map(|definition| definition.program.definition_ref().hash),
             );
         }
+
         // A deployment with an unknown result becomes active at the next start.
         for reader in self.runtime.readers() {
             let stored = reader
@@ -195,6 +205,7 @@ impl Collector {
                     .map(|deployed| deployed.program.hash),
             );
         }
+
         let mut retired = Vec::new();
         for reader in self.runtime.readers() {
             let retained = reader
@@ -203,6 +214,7 @@ impl Collector {
                 .map(|(program, _)| program);
             retired.extend(retained.filter(|program| seen.insert(program.hash)));
         }
+
         Ok(retired)
     }
 

@@ -41,23 +41,29 @@ pub(crate) fn activate(
     if !runs_sagas {
         return Ok(ProgramRegistry::new(Vec::<OwnedProgram>::new()));
     }
+
     let chosen = choose(
         definitions,
         catalog,
         stores.first().map(|(_, reader)| reader),
         now,
     )?;
+
     check_native(definitions, stores.iter().map(|(_, reader)| reader))?;
     definitions.activate(None, chosen.definitions, chosen.deployment);
+
     let readers: Vec<_> = stores.iter().map(|(_, reader)| reader.clone()).collect();
     follow_contexts(definitions, &readers)?;
+
     for (writer, reader) in stores {
         store_definitions(writer, reader, &definitions.of(None).into(), now)?;
         store_contexts(definitions, writer, reader, now)?;
     }
+
     for problem in definitions.unmet_by(catalog) {
         tracing::warn!("{problem}");
     }
+
     let older = readers
         .first()
         .map(Reader::definitions)
@@ -81,15 +87,18 @@ pub(crate) fn follow_contexts(
             if !stored.is_newer_than(definitions.of(context).deployment.as_deref()) {
                 continue;
             }
+
             let mut loaded = Vec::new();
             for deployed in stored.active() {
                 loaded.push(load_owned(deployed, readers, context)?);
             }
+
             loaded.sort_by(|a, b| a.saga().cmp(b.saga()));
             definitions.activate(context, loaded, Some(stored.clone()));
             newer.push(stored);
         }
     }
+
     Ok(newer)
 }
 
@@ -104,6 +113,7 @@ fn load_owned(
     for reader in readers {
         source = source.or(reader.definition(&deployed.program.hash)?);
     }
+
     let file = std::path::PathBuf::from(&deployed.file);
     let source: Option<Arc<[u8]>> = source.map(|(_, source)| source.into());
     let loaded = match &source {
@@ -113,6 +123,7 @@ fn load_owned(
         }),
         None => Err(vec![lost(&deployed.file)]),
     };
+
     let loaded = loaded.unwrap_or_else(|problems| {
         let reason = problems
             .first()
@@ -120,8 +131,10 @@ fn load_owned(
             .unwrap_or_default();
         let DefinitionRef { saga, version, .. } = &deployed.program;
         let name = context.map(TenantId::as_str);
+
         tracing::error!(context = name, %saga, version, reason, "definition of a context cannot be \
             loaded");
+
         let program = Arc::new(UnreadableProgram::new(deployed, reason));
         LoadedDefinition {
             program,
@@ -181,6 +194,7 @@ fn choose(
     let Some(dir) = definitions.dir() else {
         return from_record(definitions, catalog, store, current);
     };
+
     let files = definitions::read_dir(dir).map_err(DefinitionErrors)?;
     let digest = definitions::digest(&files);
     if current
@@ -190,25 +204,33 @@ fn choose(
         tracing::info!(dir = %dir.display(), "definitions directory unchanged");
         return from_record(definitions, catalog, store, current);
     }
+
     let checked = definitions
         .validate(None, &files, catalog)
         .map_err(DefinitionErrors)?;
     references::check(&checked.definitions, current.as_ref()).map_err(DefinitionErrors)?;
+
     let checked = ValidatedDefinitions {
         digest: Some(digest),
         ..checked
     };
-    let is_stored = |hash: &[u8; 16]| {
-        store.is_some_and(|store| {
-            store
-                .definition(hash)
-                .is_ok_and(|definition| definition.is_some())
-        })
-    };
-    let deployment =
-        DefinitionSet::record(current.as_ref(), &checked, (now, STARTUP_USER), is_stored);
+
+    let deployment = DefinitionSet::record(
+        current.as_ref(),
+        &checked,
+        (now, STARTUP_USER),
+        |hash: &[u8; 16]| {
+            store.is_some_and(|store| {
+                store
+                    .definition(hash)
+                    .is_ok_and(|definition| definition.is_some())
+            })
+        },
+    );
+
     let number = deployment.number;
     tracing::info!(dir = %dir.display(), number, "definitions directory changed; deployed");
+
     Ok(InitialDefinitions {
         definitions: checked.definitions,
         deployment: Some(deployment),
@@ -229,20 +251,22 @@ fn check_native<'r>(
             {
                 continue;
             }
-            let is_same_version = |program: &&Arc<dyn Program>| {
+
+            let changed = definitions.native().find(|program: &&Arc<dyn Program>| {
                 let reference = program.definition_ref();
                 (&reference.saga, reference.version) == (&stored.saga, stored.version)
-            };
-            let changed = definitions.native().find(is_same_version);
+            });
             let Some(difference) = changed.and_then(|program| program.difference(&record)) else {
                 continue;
             };
+
             let live = reader.pin_counts(None)?.of(&stored.hash).live;
             if live > 0 {
                 problems.push(changed_program(&stored, live, &difference));
             }
         }
     }
+
     if problems.is_empty() {
         Ok(())
     } else {
@@ -260,6 +284,7 @@ fn changed_program(stored: &DefinitionRef, live: u64, difference: &str) -> Diagn
         "set version {}, and deploy the previous content as version {version} too",
         version + 1
     );
+
     let file = format!("saga {saga}");
     Diagnostic {
         file,
@@ -287,11 +312,13 @@ pub(crate) fn from_record(
         let Some((_, source)) = stored else {
             return Err(DefinitionErrors(vec![lost(&deployed.file)]).into());
         };
+
         files.push(SourceFile {
             path: (&deployed.file).into(),
             bytes: source.into(),
         });
     }
+
     if let Some(Deployment {
         number,
         at,
@@ -302,6 +329,7 @@ pub(crate) fn from_record(
         tracing::info!(number, %at, by, definitions = files.len(), "definitions of the last \
             deployment are active");
     }
+
     let checked = definitions
         .validate(None, &files, catalog)
         .map_err(DefinitionErrors)?;
@@ -333,6 +361,7 @@ pub(crate) fn store_definitions(
     for definition in &chosen.definitions {
         let program = definition.program.definition_ref();
         let source = definition.source.as_ref().map(|source| source.to_vec());
+
         if let Some(source) = source.or_else(|| definition.program.record())
             && reader.definition(&program.hash)?.is_none()
         {
@@ -342,15 +371,18 @@ pub(crate) fn store_definitions(
             });
         }
     }
+
     if let Some(deployment) = &chosen.deployment
         && reader.deployment_of(deployment.context.as_ref())?.as_ref() != Some(deployment)
     {
         group.push(Change::Deploy(Box::new(deployment.clone())));
     }
+
     if !group.is_empty() {
         let committed = writer.commit(&group, now);
         anyhow::Context::context(committed, "the definitions cannot be stored")?;
     }
+
     Ok(())
 }
 
@@ -377,10 +409,12 @@ pub(crate) fn declare_indexes(
             .iter()
             .for_each(|definition| add(&definition.program));
     }
+
     built_in().iter().for_each(&mut add);
     let indexed: Vec<_> = indexed
         .into_iter()
         .map(|(saga, names)| (saga, names.into_iter().collect()))
         .collect();
+
     reader.declare_indexes(&indexed)
 }

@@ -65,6 +65,7 @@ impl Migrations {
         let whole = tokio::spawn(async move {
             // Prevents a garbage collection in between, which could drop the target definition.
             let _alone = migrations.locks.deploying.lock().await;
+
             if migrations
                 .programs
                 .by_hash(&to.to.definition_ref().hash)
@@ -72,10 +73,12 @@ impl Migrations {
             {
                 return Err(DeployError::Superseded(to.to.definition_ref().clone()));
             }
+
             let planned = migrations.planned(instances, &to).await?;
             if to.dry_run {
                 return Ok(planned);
             }
+
             let moved = planned
                 .into_iter()
                 .map(|planned| migrations.carry_over(planned, &to));
@@ -83,8 +86,10 @@ impl Migrations {
                 .buffered(MAX_CONCURRENT)
                 .collect()
                 .await;
+
             moved.into_iter().collect::<Result<Vec<_>, _>>()
         });
+
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
 
@@ -95,7 +100,8 @@ impl Migrations {
     ) -> Result<Vec<MigrateResult>, DeployError> {
         let runtime = Arc::clone(&self.runtime);
         let to = Arc::clone(&to.to);
-        let plan = move || {
+
+        tokio::task::spawn_blocking(move || {
             let planned = instances.into_iter().filter_map(|(key, instance)| {
                 let planned = runtime.plan_instance_migration(key, &instance, to.as_ref())?;
                 Some(MigrateResult {
@@ -105,10 +111,9 @@ impl Migrations {
                 })
             });
             planned.collect()
-        };
-        tokio::task::spawn_blocking(plan)
-            .await
-            .map_err(|_| DeployError::ShuttingDown)
+        })
+        .await
+        .map_err(|_| DeployError::ShuttingDown)
     }
 
     /// Migrates one instance. Its own result counts, because it may have changed since the plan.
@@ -120,6 +125,7 @@ impl Migrations {
         if matches!(planned.plan, MigrationPlan::Blocked(_)) {
             return Ok(planned);
         }
+
         let id = format!("migrate:{}", uuid::Uuid::now_v7());
         let control = ControlRequest {
             id: EventId::new(id).expect("an id of this form is short ASCII"),
@@ -133,6 +139,7 @@ impl Migrations {
             trace: None,
             wait_token: None,
         };
+
         match self.runtime.control(&planned.key, control).await {
             Ok(_) => Ok(MigrateResult {
                 done: true,

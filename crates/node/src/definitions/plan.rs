@@ -74,6 +74,7 @@ impl ScheduleChange {
                 .flat_map(|current| &current.schedules)
                 .filter(|old| !old.removed)
         };
+
         let schedules = new.map_or_else(
             || current().cloned().collect(),
             |new| schedules_of(current(), new),
@@ -84,13 +85,16 @@ impl ScheduleChange {
             Some(old) if old == new => "unchanged",
             Some(_) => "changed",
         };
-        let describe = |new: &DeployedSchedule| Self {
-            change: change(new),
-            name: new.name.clone(),
-            tenant: new.tenant.to_string(),
-            file: new.file.clone(),
-        };
-        schedules.iter().map(describe).collect()
+
+        schedules
+            .iter()
+            .map(|new: &DeployedSchedule| Self {
+                change: change(new),
+                name: new.name.clone(),
+                tenant: new.tenant.to_string(),
+                file: new.file.clone(),
+            })
+            .collect()
     }
 }
 
@@ -178,6 +182,7 @@ impl DeploymentPlan {
                 }),
             }
         }
+
         let remains = |old: &DeployedDefinition| {
             deployable(new).any(|(program, _)| program.saga == old.program.saga)
         };
@@ -185,6 +190,7 @@ impl DeploymentPlan {
         plan.retired = removed
             .map(|old| DefinitionSummary::of(&old.program, &old.file))
             .collect();
+
         plan
     }
 
@@ -253,6 +259,7 @@ fn version_conflict(
         from_version,
         from_hash,
     } = change;
+
     let (message, suggestion) = if version < from_version && !policy.allow_downgrade {
         let message =
             format!("{saga} version {version} is lower than the active version {from_version}");
@@ -266,10 +273,12 @@ fn version_conflict(
     } else if version == from_version && !policy.replace_used_version {
         let mut hash = [0; 16];
         hex::decode_to_slice(from_hash, &mut hash).ok()?;
+
         let live = pins.of(&hash).live;
         if live == 0 {
             return None;
         }
+
         let message = format!(
             "{saga} version {version} changed, but {live} live instances use its active content"
         );
@@ -277,8 +286,10 @@ fn version_conflict(
     } else {
         return None;
     };
+
     let file = file.clone();
     let suggestion = Some(suggestion);
+
     Some(Diagnostic {
         file,
         line: 0,
@@ -305,24 +316,27 @@ pub(super) fn record(
     occasion: &DeploymentMetadata<'_>,
     is_stored: impl Fn(&[u8; 16]) -> bool,
 ) -> Deployment {
-    let deployed = |(program, file): (&DefinitionRef, String)| {
-        let before = current
-            .into_iter()
-            .flat_map(Deployment::active)
-            .find(|old| old.program == *program);
-        let (at, by) = before.map_or((occasion.at, occasion.deployed_by.to_owned()), |old| {
-            (old.at, old.deployed_by.clone())
-        });
-        DeployedDefinition {
-            program: program.clone(),
-            file,
-            at,
-            deployed_by: by,
-            retired_at: None,
-            events: Vec::new(),
-        }
-    };
-    let mut definitions: Vec<_> = deployable(new).map(deployed).collect();
+    let mut definitions: Vec<_> = deployable(new)
+        .map(|(program, file): (&DefinitionRef, String)| {
+            let before = current
+                .into_iter()
+                .flat_map(Deployment::active)
+                .find(|old| old.program == *program);
+            let (at, by) = before.map_or((occasion.at, occasion.deployed_by.to_owned()), |old| {
+                (old.at, old.deployed_by.clone())
+            });
+
+            DeployedDefinition {
+                program: program.clone(),
+                file,
+                at,
+                deployed_by: by,
+                retired_at: None,
+                events: Vec::new(),
+            }
+        })
+        .collect();
+
     let remains = |old: &DeployedDefinition| {
         deployable(new).any(|(program, _)| program.hash == old.program.hash)
     };
@@ -342,6 +356,7 @@ pub(super) fn record(
         };
         sort_key(a).cmp(&sort_key(b))
     });
+
     Deployment {
         context: None,
         schedules: Vec::new(),

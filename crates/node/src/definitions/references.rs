@@ -55,6 +55,7 @@ pub fn contradictions(
             .filter(|child| sagas.contains(&child.program.definition_ref().saga));
         is_new(definition) || children.any(|child| is_new(&child))
     });
+
     concerned
         .flat_map(|definition| group.contradictions(&definition.program.definition_ref().saga))
         .collect()
@@ -91,11 +92,13 @@ pub(super) fn check_context(
         } else {
             Some(name.into())
         };
+
         LoadedDefinition {
             file,
             ..definition.clone()
         }
     });
+
     let is_shared = |hash: &[u8; 16]| {
         usable
             .iter()
@@ -104,6 +107,7 @@ pub(super) fn check_context(
     let found = contradictions(&named.collect::<Vec<_>>(), |hash| {
         is_shared(hash) || is_active(current, hash)
     });
+
     rejected(found)
 }
 

@@ -32,12 +32,14 @@ impl RetiredPrograms {
             else {
                 continue;
             };
+
             owned.extend(owners.into_iter().map(|context| OwnedProgram {
                 context,
                 program: Arc::clone(&program),
             }));
             next.insert(reference.hash, program);
         }
+
         *known = next;
         owned
     }
@@ -86,9 +88,11 @@ fn load(source: &[u8], file: &str) -> Result<Arc<dyn Program>, Vec<Diagnostic>> 
             )
         }]);
     }
+
     if orlog_program::is_wasm(source) {
         return Ok(Arc::new(orlog_program::load_wasm(source, file)?));
     }
+
     Ok(Arc::new(orlog_program::load(
         &String::from_utf8_lossy(source),
         file,

@@ -27,6 +27,7 @@ pub fn event(definitions: &[LoadedDefinition]) -> String {
             .find(|trigger| trigger.starts)?;
         Some((definition, &starts.kind))
     });
+
     let (kind, version, data) = match start_event {
         Some((definition, kind)) => {
             let (version, data) = tested_start_data(definition, kind);
@@ -34,12 +35,14 @@ pub fn event(definitions: &[LoadedDefinition]) -> String {
         }
         None => ("Hello".to_owned(), 1, json!({ "greeting": "hello" })),
     };
+
     let mut event = json!({
         "specversion": "1.0", "id": "demo-1", "source": "demo", "type": kind, "correlationid": CORRELATION, "data": data,
     });
     if version > 1 {
         event["dataversion"] = json!(version);
     }
+
     event.to_string().replace('\'', "")
 }
 
@@ -53,11 +56,13 @@ pub fn start_data(compiled: &CompiledDefinition, kind: &EventType) -> (u32, Valu
     for template in form.vars.values().chain(&form.reference) {
         put_fields(&mut data, &template.to_string(), &usual);
     }
+
     correlate(&mut data, form, kind);
     let accepted = form
         .events
         .get(kind)
         .and_then(|versions| versions.accepts.iter().max());
+
     (accepted.copied().unwrap_or(1), data)
 }
 
@@ -85,6 +90,7 @@ fn tested_start_data(definition: &LoadedDefinition, kind: &EventType) -> (u32, V
     let Some(compiled) = &definition.compiled else {
         return (1, json!({}));
     };
+
     let (version, mut data) = start_data(compiled, kind);
     let tested = definition
         .file
@@ -94,6 +100,7 @@ fn tested_start_data(definition: &LoadedDefinition, kind: &EventType) -> (u32, V
         fields.extend(tested);
         correlate(&mut data, compiled.definition(), kind);
     }
+
     (version, data)
 }
 
@@ -114,6 +121,7 @@ fn tested_data(definition: &Path, kind: &EventType, version: u32) -> Option<Map<
         let tests = TestFile::parse(&text, "").ok()?;
         (Path::new(&tests.definition).file_name() == definition.file_name()).then_some(tests)
     });
+
     let mut steps = tests
         .flat_map(|tests| tests.cases)
         .flat_map(|case| case.steps);
@@ -136,12 +144,15 @@ pub fn fields_of_step(definition: &Definition, step: &Step) -> Map<String, Value
     };
     let usual = usual_fields(&alone);
     let mut data = json!({});
+
     for template in step.save.values() {
         put_fields(&mut data, &template.to_string(), &usual);
     }
+
     for condition in step.ok.iter().filter_map(|matcher| matcher.when.as_deref()) {
         put_fields(&mut data, condition, &usual);
     }
+
     match data {
         Value::Object(fields) => fields,
         _ => Map::new(),
@@ -164,6 +175,7 @@ fn fields(text: &str) -> Vec<String> {
         let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         let path = rest[..end].trim_end_matches('.');
         let is_call = rest[end..].starts_with('(');
+
         if is_call {
             path.rsplit_once('.').map_or("", |(path, _)| path)
         } else {
@@ -171,6 +183,7 @@ fn fields(text: &str) -> Vec<String> {
         }
         .to_owned()
     });
+
     paths.filter(|path| !path.is_empty()).collect()
 }
 

@@ -37,6 +37,7 @@ pub fn check_saga<'a>(
             message: message + &advice,
         })
     };
+
     let saga = &spec.saga;
     let Some(program) = programs
         .clone()
@@ -49,6 +50,7 @@ pub fn check_saga<'a>(
             did_you_mean(saga, known),
         );
     };
+
     let starts = || {
         program
             .manifest()

@@ -26,6 +26,7 @@ impl UnreadableProgram {
             subscriptions,
             ..Manifest::default()
         };
+
         Self {
             reference: deployed.program.clone(),
             manifest,

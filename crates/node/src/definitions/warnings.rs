@@ -28,10 +28,12 @@ pub(super) struct WarningContext<'a> {
 pub(super) fn all(plan: &DeploymentPlan, context: &WarningContext<'_>) -> Vec<String> {
     let mut warnings: Vec<_> = plan.changed.iter().filter_map(reused_version).collect();
     warnings.extend(unmet_needs(context));
+
     if !context.pins.complete {
         let message = "too many instances for an exact count; the numbers are lower bounds";
         warnings.push(message.to_owned());
     }
+
     // The lints cover definitions with steps.
     let others = context
         .new
@@ -44,18 +46,21 @@ pub(super) fn all(plan: &DeploymentPlan, context: &WarningContext<'_>) -> Vec<St
             .iter()
             .flat_map(|definition| misspelled_effects(definition, &context.providers)),
     );
+
     warnings.extend(
         context
             .new
             .iter()
             .filter_map(|definition| unknown_outcomes(definition, &context.providers)),
     );
+
     let lints = references::warnings(context.usable)
         .into_iter()
         .zip(context.usable);
     let lints =
         lints.filter(|(_, definition)| definition.context.as_ref() == context.providers.context);
     let lints = lints.flat_map(|(lints, _)| lints);
+
     warnings.extend(lints.map(|warning| format!("{} [{}]", warning.diagnostic, warning.code)));
     warnings
 }
@@ -93,6 +98,7 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
                 .iter()
                 .all(|new| new.program.definition_ref().hash != hash)
     };
+
     let mut warnings = Vec::new();
     for OwnedProgram { program, .. } in context.loaded.iter().filter(|owned| is_old(owned)) {
         let reference = program.definition_ref();
@@ -100,6 +106,7 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
         if live == 0 {
             continue;
         }
+
         let saga = &reference.saga;
         let version = reference.version;
         let hash = &hex::encode(reference.hash)[..8];
@@ -108,6 +115,7 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
         } else {
             format!("{live} live instances")
         };
+
         warnings.extend(missing(program.as_ref(), context).map(|(requirement, remedy)| {
             format!(
                 "{saga} version {version} ({hash}) has {instances} that may request {requirement}: \
@@ -116,6 +124,7 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
             )
         }));
     }
+
     warnings
 }
 
@@ -137,12 +146,14 @@ fn missing<'a>(
             format!("add [upstreams.<name>.effects.\"{effect}\"] to the configuration again"),
         )
     });
+
     let aggregate = |command: &str| {
         command
             .rsplit_once('.')
             .map_or(command, |(of, _)| of)
             .to_owned()
     };
+
     let commands = manifest
         .commands
         .iter()
@@ -154,6 +165,7 @@ fn missing<'a>(
             "add [gateway] to the configuration again".to_owned(),
         )
     });
+
     let sagas = manifest
         .sagas
         .iter()
@@ -198,14 +210,17 @@ fn unknown_outcomes(definition: &LoadedDefinition, providers: &Providers<'_>) ->
         Action::Effect(effect) => Some(&effect.name),
         _ => None,
     });
-    let cannot_probe = |effect: &&EffectName| {
-        if availability::has_stand_in(effect, providers.catalog) {
-            return false;
-        }
-        let executor = providers.executor(WorkKind::Effect, effect.as_str());
-        executor.is_some_and(|executor| !executor.upstream().provider.can_probe(effect))
-    };
-    let effects: BTreeSet<_> = effects.filter(cannot_probe).collect();
+
+    let effects: BTreeSet<_> = effects
+        .filter(|effect: &&EffectName| {
+            if availability::has_stand_in(effect, providers.catalog) {
+                return false;
+            }
+            let executor = providers.executor(WorkKind::Effect, effect.as_str());
+            executor.is_some_and(|executor| !executor.upstream().provider.can_probe(effect))
+        })
+        .collect();
+
     let saga = &definition.program.definition_ref().saga;
     (!effects.is_empty()).then(|| {
         let effects = effects.into_iter().map(EffectName::as_str).collect::<Vec<_>>().join(", ");
@@ -227,6 +242,7 @@ fn misspelled_effects<'a>(
     let replaced = effects
         .iter()
         .filter(|effect| availability::has_stand_in(effect, providers.catalog));
+
     replaced.filter_map(|effect| {
         let advice = providers.similar_effect(effect.as_str())?;
         let saga = &definition.program.definition_ref().saga;

@@ -52,6 +52,7 @@ impl DeployedSchedules {
             let Ok(key) = super::key(deployed.tenant.clone(), &deployed.name) else {
                 continue;
             };
+
             let this = Arc::clone(self);
             let at = key.clone();
             let wanted = deployed.clone();
@@ -59,6 +60,7 @@ impl DeployedSchedules {
             let Ok(Some((kind, data))) = change else {
                 continue;
             };
+
             if let Err(error) = self.runtime.control(&key, self.signal(kind, data)).await {
                 last_failure = Some((key, error));
             } else {
@@ -97,6 +99,7 @@ impl DeployedSchedules {
                 }
             }
         }
+
         schedules.into_values().collect()
     }
 
@@ -116,12 +119,14 @@ impl DeployedSchedules {
             .ok()?;
         let state = instance.and_then(|instance| ScheduleState::decode(&instance.state).ok());
         let current = state.filter(|state| !state.deleted);
+
         if wanted.removed {
             // A user may have replaced the schedule of the file.
             let is_own =
                 current.is_some_and(|state| state.file.as_deref() == Some(wanted.file.as_str()));
             return is_own.then_some((schedule::DELETE, Value::Null));
         }
+
         let spec = ScheduleFile::parse(&wanted.source, &wanted.file).ok()?.spec;
         let file = Some(wanted.file.clone());
         let is_equal = current.is_some_and(|state| state.spec == spec && state.file == file);

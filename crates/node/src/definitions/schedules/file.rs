@@ -43,6 +43,7 @@ impl ScheduleFile {
         let Some(entries) = root.map() else {
             return Err(vec![root.type_error("a map of fields")]);
         };
+
         let mut spec = Map::new();
         let mut problems = Vec::new();
         let mut name = None;
@@ -76,6 +77,7 @@ impl ScheduleFile {
                 _ => problems.push(entry.unknown_field(&FIELDS)),
             }
         }
+
         for (field, is_missing) in [
             ("schedule", name.is_none()),
             ("saga", !spec.contains_key("saga")),
@@ -84,9 +86,11 @@ impl ScheduleFile {
                 problems.push(root.diagnostic(format!("the field `{field}` is missing")));
             }
         }
+
         let Some(name) = name.filter(|_| problems.is_empty()) else {
             return Err(problems);
         };
+
         let spec: ScheduleSpec = serde_json::from_value(Value::Object(spec))
             .map_err(|error| vec![root.diagnostic(error.to_string())])?;
         let file = file.to_owned();
@@ -99,6 +103,7 @@ impl ScheduleFile {
             text,
             document,
         };
+
         match this.spec.check() {
             Ok(()) => Ok(this),
             Err(errors) => Err(errors.iter().map(|error| this.diagnostic(error)).collect()),
@@ -119,6 +124,7 @@ impl ScheduleFile {
                 message,
             }));
         }
+
         self.tenant = context.clone();
         Ok(())
     }
@@ -141,6 +147,7 @@ impl ScheduleFile {
             .map(|name| name.to_string_lossy().into_owned());
         let file = file.unwrap_or_default();
         let source = self.text.clone();
+
         DeployedSchedule {
             tenant: self.tenant.clone(),
             name: self.name.clone(),
@@ -158,6 +165,7 @@ impl ScheduleFile {
             .into_iter()
             .flatten()
             .find(|entry| entry.name == field);
+
         entry.map_or_else(
             || root.diagnostic(error.to_string()),
             |entry| entry.item.diagnostic(error.message.clone()),
