@@ -82,9 +82,11 @@ fn cloud_event(event: &Event, redact: &Redaction) -> Value {
         let known = known
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?))));
+
         let extensions = redact.redact(json!(extensions));
         members.extend(known.chain(extensions.as_object().cloned().unwrap_or_default()));
     }
+
     rendered
 }
 
@@ -110,6 +112,7 @@ pub fn original(original: &DeadLetterOriginal, redact: &Redaction) -> Value {
                 Ok(text) => redact.redact_text(text),
                 Err(_) => redact.redact(json!({ "base64": STANDARD.encode(payload) })),
             };
+
             json!({ "message": { "subject": subject, "headers": headers, "payload": payload }})
         }
     }

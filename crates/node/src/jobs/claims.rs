@@ -42,6 +42,7 @@ impl ClaimWriter {
             {
                 tracing::error!("the pass that stores the claims of jobs panicked");
             }
+
             INTERVAL
         });
     }
@@ -53,12 +54,14 @@ impl ClaimWriter {
             let updates = board.take_claim_updates(self.clock.as_ref());
             unsaved.extend(updates.into_iter().map(|update| (update.job, update)));
         }
+
         if unsaved.is_empty() {
             return;
         }
 
         let updates = std::mem::take(&mut *unsaved).into_values().collect();
         let failed = self.runtime.update_job_claims(updates).await;
+
         // The claims of a shard that has left this process belong to its next owner.
         let remaining = failed
             .into_iter()

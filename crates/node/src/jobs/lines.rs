@@ -82,6 +82,7 @@ impl Unsaved {
         let Some(effect) = item.work.effect() else {
             return;
         };
+
         let flow = self.flows.entry(item.instance.clone()).or_default();
         for line in lines {
             match flow.chunks.back_mut() {
@@ -98,10 +99,12 @@ impl Unsaved {
                 }
             }
         }
+
         let bytes = size(lines);
         (flow.lines, flow.bytes) = (flow.lines + lines.len(), flow.bytes + bytes);
         self.lines = self.lines + lines.len();
         self.bytes = self.bytes + bytes;
+
         while (self.lines > MAX_UNSAVED || self.bytes > MAX_UNSAVED_BYTES)
             && let Some((largest, _)) = self
                 .flows
@@ -121,18 +124,23 @@ impl Unsaved {
         let Some(first) = flow.chunks.front_mut() else {
             return 0;
         };
+
         let count = count.min(first.lines.len());
         let bytes = size(&first.lines[..count]);
+
         first.lines.drain(..count);
         if first.lines.is_empty() {
             flow.chunks.pop_front();
         }
+
         (flow.lines, flow.bytes) = (flow.lines - count, flow.bytes - bytes);
         self.lines = self.lines - count;
         self.bytes = self.bytes - bytes;
+
         if flow.chunks.is_empty() {
             self.flows.remove(key);
         }
+
         count
     }
 
@@ -198,6 +206,7 @@ impl LineWriter {
         background.repeat(self, Duration::ZERO, |writer| async move {
             writer.unsaved.changed.notified().await;
             tokio::time::sleep(COALESCE).await;
+
             // In a task of its own: the end of this one would drop an append in progress, which
             // would then be repeated.
             let saving = Arc::clone(&writer);
@@ -207,6 +216,7 @@ impl LineWriter {
             {
                 return Duration::ZERO;
             }
+
             writer.unsaved.changed.notify_one();
             RETRY
         });
@@ -228,6 +238,7 @@ impl LineWriter {
                 "lines of jobs dropped: their shards are not available"
             );
         }
+
         let saved = futures::stream::iter(flows).map(|flow| self.save_flow(flow));
         saved
             .buffer_unordered(MAX_APPENDS)
@@ -250,6 +261,7 @@ impl LineWriter {
                 chunk: chunk.clone(),
                 max_lines: self.max_lines,
             };
+
             let is_local = self.runtime.reader(&flow).is_some();
             match self.runtime.append_job_log(append).await {
                 Err(_) if is_local => return false,

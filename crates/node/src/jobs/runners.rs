@@ -78,6 +78,7 @@ impl Runners {
     ) -> Result<(), RunnerError> {
         let mut runners = self.lock();
         runners.retain(|_, registration| registration.until > now);
+
         let key = (tenant, runner.name.clone());
         if let Some(registration) = runners.get(&key) {
             registration.check(caller)?;
@@ -91,6 +92,7 @@ impl Runners {
             until: now.saturating_add(EXPIRY),
         };
         runners.insert(key, registration);
+
         Ok(())
     }
 
@@ -113,6 +115,7 @@ impl Runners {
         if let Some(registration) = valid {
             registration.check(caller)?;
         }
+
         runners.remove(&key);
         Ok(())
     }
@@ -130,6 +133,7 @@ impl Runners {
             Some(name) => Bound::Excluded((tenant.clone(), name.to_owned())),
             None => Bound::Included((tenant.clone(), String::new())),
         };
+
         runners
             .range((start, Bound::Unbounded))
             .take_while(|((of, _), _)| of == tenant)
@@ -157,6 +161,7 @@ impl Runners {
         let Some(registration) = found else {
             return Ok(None);
         };
+
         registration.check(caller)?;
         Ok(Some(registration.runner.clone()))
     }

@@ -94,15 +94,17 @@ impl EffectObserver for RecentAttempts {
     }
 
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
-        let made = || FailedAttemptRecord {
-            work: attempted.item.id,
-            label: attempted.item.work.label().into(),
-            upstream: attempted.upstream.to_owned(),
-            attempt: attempted.record(),
-        };
         let went_well = attempted.outcome == AttemptOutcome::Succeeded;
         let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        buffer.note(&attempted.item.instance, went_well, made);
+        buffer.note(&attempted.item.instance, went_well, || {
+            FailedAttemptRecord {
+                work: attempted.item.id,
+                label: attempted.item.work.label().into(),
+                upstream: attempted.upstream.to_owned(),
+                attempt: attempted.record(),
+            }
+        });
+
         drop(buffer);
         self.next.attempt_finished(attempted);
     }

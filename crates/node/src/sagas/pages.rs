@@ -40,6 +40,7 @@ impl BuiltInPages {
             self.shadows
                 .upstream(orlog_program::shadow::PAGE_EFFECT, page(1)),
         ];
+
         // A window of each one: messages that wait for a node do not stop those for the nodes of
         // other upstreams.
         all.extend(
@@ -75,15 +76,18 @@ fn message() -> Policy {
 impl Pages {
     fn upstream(self: &Arc<Self>, effect: &'static str, policy: Policy) -> Upstream {
         let pages = Arc::clone(self);
-        let execute = move |call: FunctionCall| {
-            let outcome = pages.0.get().map(|execute| execute(call));
-            async move {
-                let missing = || ProviderError::unavailable("starting", "the node is starting");
-                outcome.ok_or_else(missing)?.await
-            }
-        };
+
         FunctionProvider::new()
-            .effect(effect, execute)
+            .effect(effect, move |call: FunctionCall| {
+                let outcome = pages.0.get().map(|execute| execute(call));
+                async move {
+                    outcome
+                        .ok_or_else(|| {
+                            ProviderError::unavailable("starting", "the node is starting")
+                        })?
+                        .await
+                }
+            })
             .upstream(effect, policy)
     }
 
@@ -93,14 +97,13 @@ impl Pages {
         F: Fn(FunctionCall) -> BoxFuture<'static, Result<O, ProviderError>> + Send + Sync + 'static,
         O: Serialize + 'static,
     {
-        let executor = move |call| -> BoxFuture<'static, _> {
+        drop(self.0.set(Box::new(move |call| -> BoxFuture<'static, _> {
             let outcome = execute(call);
             Box::pin(async move {
                 serde_json::to_value(outcome.await?)
                     .map_err(|error| ProviderError::permanent("invalid_result", error.to_string()))
             })
-        };
-        drop(self.0.set(Box::new(executor)));
+        })));
     }
 }
 

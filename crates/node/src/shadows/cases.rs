@@ -63,14 +63,17 @@ pub fn ended(
     let Some(mut page) = reader.changed_since(&query)? else {
         return Ok(None);
     };
+
     let has_more = page.len() == PAGE;
     let settled = now.saturating_sub(SETTLE);
     let visible = page
         .iter()
         .take_while(|(_, instance)| instance.updated_at <= settled)
         .count();
+
     // The last pages wait until every instance that ended before `until` is visible.
     let has_more = has_more && visible == page.len() || until.is_some_and(|until| settled < until);
+
     page.truncate(visible);
     let position = |key: &InstanceKey, instance: &Instance| Position {
         at: instance.updated_at,
@@ -79,18 +82,22 @@ pub fn ended(
     };
     let end = page.last().map(|(key, instance)| position(key, instance));
     let mut found = Vec::new();
+
     for (key, instance) in page {
         if !is_sampled(spec, &key, &instance) {
             continue;
         }
+
         let history = reader.history(&key, 0, MAX_TRANSITIONS + 1)?;
         if was_seen(&history, after) || until.is_some_and(|until| ended_at(&history) > Some(until))
         {
             continue;
         }
+
         let position = position(&key, &instance);
         found.extend(case(spec, (key, instance), history, position));
     }
+
     Ok(Some(Cases {
         found,
         end,
@@ -119,6 +126,7 @@ pub fn unfinished(
     let Some(page) = reader.changed_since(&query)? else {
         return Ok(None);
     };
+
     let mut found = Vec::new();
     for (key, instance) in page
         .into_iter()
@@ -132,6 +140,7 @@ pub fn unfinished(
         };
         found.extend(case(spec, (key, instance), history, position));
     }
+
     Ok(Some(Cases {
         found,
         end: None,
@@ -163,6 +172,7 @@ fn case(
     if is_migrated && history.first().is_none_or(|first| first.input.is_none()) {
         return None;
     }
+
     let inputs = if is_migrated {
         Err("it was migrated to another definition")
     } else if history.len() > MAX_TRANSITIONS {
@@ -185,7 +195,9 @@ fn recorded(
 ) -> Result<Vec<(Timestamp, Input)>, &'static str> {
     const INCOMPLETE: &str =
         "its record is incomplete: its shard moved, its node restarted, or an input is too large";
+
     let mut inputs = Vec::with_capacity(history.len());
+
     // The instance may have changed since it was read.
     let history = history
         .into_iter()
@@ -196,6 +208,7 @@ fn recorded(
             _ => return Err(INCOMPLETE),
         }
     }
+
     if inputs.len() as u64 == instance.version {
         Ok(inputs)
     } else {

@@ -48,6 +48,7 @@ impl Comparator<'_> {
             has_more: cases.has_more,
             ..PageOutcome::default()
         };
+
         let mut rest = cases.found.iter();
         while let Some(case) = rest.next() {
             self.count(case, events, &mut outcome);
@@ -57,6 +58,7 @@ impl Comparator<'_> {
                 break;
             }
         }
+
         outcome
     }
 
@@ -73,10 +75,12 @@ impl Comparator<'_> {
                 );
                 continue;
             }
+
             let before = outcome.equal + outcome.different;
             self.count(case, events, &mut outcome);
             outcome.unfinished += outcome.equal + outcome.different - before;
         }
+
         outcome
     }
 
@@ -89,6 +93,7 @@ impl Comparator<'_> {
         if events.known_until.is_some_and(|until| until < end) {
             return skip(outcome, "too many events were published during its life");
         }
+
         let started = Instant::now();
         let additional = events
             .by_instance
@@ -106,6 +111,7 @@ impl Comparator<'_> {
             live,
             candidate,
         };
+
         match compare(&shadow_case, &|| started.elapsed() > INSTANCE_TIME) {
             Comparison::Equal => outcome.equal += 1,
             Comparison::Skipped(reason) => skip(outcome, reason),
@@ -125,6 +131,7 @@ impl Comparator<'_> {
             live,
             candidate,
         } = difference;
+
         kind.truncate(kind.floor_char_boundary(MAX_KIND_BYTES));
         let known = outcome.kinds.iter().position(|known| known.kind == kind);
         let is_full = outcome.kinds.len() >= MAX_KINDS;
@@ -134,12 +141,15 @@ impl Comparator<'_> {
             if known.kind != kind {
                 OTHER.clone_into(&mut known.kind);
             }
+
             known.count += 1;
             if known.instances.len() < MAX_EXAMPLES {
                 known.instances.push(case.key.correlation.clone());
             }
+
             return;
         }
+
         let hidden = self.live.view_state(&case.instance.state);
         let hidden = self.redact.hidden_values(hidden.iter());
         let displayed = |value: Option<Value>| {
@@ -152,6 +162,7 @@ impl Comparator<'_> {
         let live = displayed(live);
         let candidate = displayed(candidate);
         let instances: Vec<CorrelationId> = vec![case.key.correlation.clone()];
+
         outcome.kinds.push(KindOutcome {
             kind,
             count: 1,
@@ -180,6 +191,7 @@ fn redacted(redact: &Redaction, path: &[String], value: Value) -> Value {
             None => break,
         }
     }
+
     value
 }
 

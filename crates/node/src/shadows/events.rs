@@ -47,6 +47,7 @@ pub async fn additional_events(
     let Some(from) = instances.values().map(|(start, _)| *start).min() else {
         return Ok(found);
     };
+
     let mut read = 0;
     for source in sources.iter().filter(|source| !source.has_dead_letters()) {
         let kinds = source.kinds.iter().copied();
@@ -54,15 +55,18 @@ pub async fn additional_events(
             .flat_map(|kind| subject::filters(Some(tenant), kind, None))
             .collect();
         let mut scan = source.bus.scan(filters, ScanStart::Time(from)).await?;
+
         loop {
             let deliveries = scan.next().await?;
             let Some(last) = deliveries.last() else { break };
             read += deliveries.len();
+
             if read > MAX_MESSAGES {
                 let until = last.published_at;
                 found.known_until = Some(found.known_until.map_or(until, |other| other.min(until)));
                 break;
             }
+
             for delivery in &deliveries {
                 let Some((at, event)) = event((source, delivery), types) else {
                     continue;
@@ -70,12 +74,14 @@ pub async fn additional_events(
                 let Ok(correlation) = candidate.correlate(&event) else {
                     continue;
                 };
+
                 let saga = candidate.definition_ref().saga.clone();
                 let key = InstanceKey {
                     tenant: tenant.clone(),
                     saga,
                     correlation,
                 };
+
                 if instances
                     .get(&key)
                     .is_some_and(|(start, end)| (start..=end).contains(&&at))
@@ -85,9 +91,11 @@ pub async fn additional_events(
             }
         }
     }
+
     for events in found.by_instance.values_mut() {
         events.sort_by_key(|(at, _)| *at);
     }
+
     Ok(found)
 }
 
@@ -100,12 +108,15 @@ pub fn event(
 ) -> Option<(Timestamp, Event)> {
     let message = &delivery.message;
     let at = delivery.published_at;
+
     if delivery.defect.is_some() || workflow::is_instance_subject(&message.subject) {
         return None;
     }
+
     let mut event = codec::decode(message, at)
         .ok()
         .filter(|event| types.contains(&event.kind))?;
     source.check(delivery, &mut event).ok()?;
+
     Some((at, event))
 }
