@@ -101,6 +101,7 @@ impl Replays {
             // An instance without inputs on the bus has none to receive.
             ReplayMode::Redeliver => Vec::new(),
         };
+
         let mut instances = match order.mode {
             ReplayMode::Rebuild(work) => self.rebuild(&order, work, program, found).await?,
             ReplayMode::Redeliver => {
@@ -111,8 +112,10 @@ impl Replays {
                 redelivery.run(&order, &program, found).await?
             }
         };
+
         instances.extend(omitted);
         instances.sort_by(|a, b| a.key.cmp(&b.key));
+
         let replay = ReplayReport {
             read,
             undecodable,
@@ -124,6 +127,7 @@ impl Replays {
                 reason = order.reason, instances = replay.instances.len(), "replayed"
             );
         }
+
         Ok(replay)
     }
 
@@ -136,8 +140,8 @@ impl Replays {
         let known: BTreeSet<InstanceKey> = found.inputs.keys().cloned().collect();
         let runtime = Arc::clone(&self.runtime);
         let order = Arc::clone(order);
-        let find = move || omitted::find(&runtime, &order, &known);
-        tokio::task::spawn_blocking(find)
+
+        tokio::task::spawn_blocking(move || omitted::find(&runtime, &order, &known))
             .await
             .map_err(|_| ReplayError::ShuttingDown)?
     }
@@ -158,15 +162,18 @@ impl Replays {
                 .await
         };
         let worked = worked.map_err(|_| ReplayError::ShuttingDown)??;
+
         if order.dry_run {
             return Ok(worked.into_iter().map(|worked| worked.replayed).collect());
         }
+
         let replaced = worked.into_iter().map(|worked| self.replace(worked, order));
         let replaced: Vec<_> = futures::stream::iter(replaced)
             .buffered(MAX_CONCURRENT)
             .collect()
             .await;
         let instances = replaced.into_iter().collect::<Result<Vec<_>, _>>()?;
+
         self.catch_up(order, &end_sequences, &instances).await?;
         Ok(instances)
     }
@@ -195,6 +202,7 @@ impl Replays {
             let Some(reader) = self.runtime.reader(key) else {
                 continue;
             };
+
             // A replay repairs an instance whose snapshot cannot be read.
             let (old, is_unreadable) = match reader.instance(key) {
                 Err(error) if error.is_damage() => (None, true),
@@ -206,6 +214,7 @@ impl Replays {
             } else {
                 Vec::new()
             };
+
             use_recorded_times(&history, &mut inputs, &mut results);
             let remains = RebuildInput {
                 program: Arc::clone(program),
@@ -224,6 +233,7 @@ impl Replays {
                 history: &history,
                 rebuild_input: &remains,
             };
+
             let fate = case.evaluate(&rebuilt);
             let is_applied = matches!(fate, ReplayResult::Created | ReplayResult::Replaced);
             let mut replayed = ReplayedInstance {
@@ -234,6 +244,7 @@ impl Replays {
                 work: 0,
                 inputs: 0,
             };
+
             let version = old.as_ref().map(|old| old.version);
             let version = version
                 .or(history.last().map(|entry| entry.version))
@@ -241,6 +252,7 @@ impl Replays {
             let replacement = is_applied
                 .then(|| self.replacement((order, work), key, (rebuilt, version), rows))
                 .flatten();
+
             replayed.work = replacement
                 .as_ref()
                 .map_or(0, |replacement| replacement.work.len());
@@ -249,6 +261,7 @@ impl Replays {
                 replacement: replacement.map(|it| (it, version)),
             });
         }
+
         Ok(worked)
     }
 
@@ -273,6 +286,7 @@ impl Replays {
                     let page = reader.outbox(&destination, after, PAGE)?;
                     let Some((last, _)) = page.last() else { break };
                     after = last.sequence;
+
                     for (location, item) in page {
                         let of = &item.instance;
                         if of.saga == order.saga {
@@ -285,6 +299,7 @@ impl Replays {
                 }
             }
         }
+
         Ok(waiting)
     }
 
@@ -304,16 +319,20 @@ impl Replays {
             ..
         } = rebuilt;
         let mut instance = instance?;
+
         instance.node = self.node.as_str().into();
+
         // The outbox keeps these rows, so their results belong to the first request.
         for open in &mut instance.pending_work {
             if let Some((_, item)) = rows.iter().find(|(_, item)| item.id == open.id) {
                 open.requested_at = item.created_at;
             }
         }
+
         // A version identifies one state: a request or a copy that has the old state must not match
         // the new one.
         instance.version = instance.version.max(old_version + 1);
+
         if let Some(HistoryEntry { note, version, .. }) = history.last_mut() {
             *version = instance.version;
             note.push_str("; replayed by ");
@@ -323,11 +342,13 @@ impl Replays {
                 note.push_str(reason);
             }
         }
+
         let there: BTreeSet<_> = rows.iter().map(|(_, item)| item.id).collect();
         match mode {
             ReplayWorkMode::Suppress => work.clear(),
             ReplayWorkMode::Emit => work.retain(|item| !there.contains(&item.id)),
         }
+
         let open: BTreeSet<_> = instance.pending_work.iter().map(|open| open.id).collect();
         let is_over =
             |item: &WorkItem| eligibility::has_outcome(&item.work) && !open.contains(&item.id);
@@ -336,6 +357,7 @@ impl Replays {
             .filter(|(_, item)| is_over(item))
             .map(|(location, _)| location.clone())
             .collect();
+
         Some(InstanceReplacement {
             key: key.clone(),
             instance,
@@ -359,6 +381,7 @@ impl Replays {
         let Some((replacement, version)) = replacement else {
             return Ok(replayed);
         };
+
         let id = format!("replay:{}", uuid::Uuid::now_v7());
         let control = ControlRequest {
             id: EventId::new(id).expect("an id of this form is short ASCII"),
@@ -378,6 +401,7 @@ impl Replays {
                 replayed.work = 0;
             }
         }
+
         Ok(replayed)
     }
 
@@ -389,23 +413,24 @@ impl Replays {
         end_sequences: &BTreeMap<String, u64>,
         replayed: &[ReplayedInstance],
     ) -> Result<(), ReplayError> {
-        let is_other = |one: &&ReplayedInstance| {
-            matches!(one.result, ReplayResult::Created | ReplayResult::Replaced)
-        };
         let others: BTreeSet<_> = replayed
             .iter()
-            .filter(is_other)
+            .filter(|one: &&ReplayedInstance| {
+                matches!(one.result, ReplayResult::Created | ReplayResult::Replaced)
+            })
             .map(|one| &one.key)
             .collect();
         if others.is_empty() {
             return Ok(());
         }
+
         let since = self.inputs(order, end_sequences).await?;
         for (key, inputs) in since.inputs.iter().filter(|(key, _)| others.contains(key)) {
             for (_, input) in inputs {
                 self.bring(key, input).await?;
             }
         }
+
         Ok(())
     }
 
@@ -437,6 +462,7 @@ fn use_recorded_times(
             .unwrap_or_else(|| latest.max(*at));
         *at = latest;
     }
+
     inputs.sort_by_key(|(at, _)| *at);
     for entry in history {
         if let Some(result) =

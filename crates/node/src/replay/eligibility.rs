@@ -27,6 +27,7 @@ impl ReplayCandidate<'_> {
                 dead_letter.message
             ));
         }
+
         let Some(new) = &rebuilt.instance else {
             return ReplayResult::Skipped("no start event since then".to_owned());
         };
@@ -37,9 +38,11 @@ impl ReplayCandidate<'_> {
                 _ => ReplayResult::Created,
             };
         };
+
         if is_same(old, new) {
             return ReplayResult::Unchanged;
         }
+
         match self.obstacle(old, (new, rebuilt)) {
             Some(reason) => ReplayResult::Skipped(reason),
             None => ReplayResult::Replaced,
@@ -57,6 +60,7 @@ impl ReplayCandidate<'_> {
         if old.paused {
             return Some("it is paused; resume it first".to_owned());
         }
+
         if let Some(reason) = self.unrecorded(rebuilt) {
             return Some(reason);
         }
@@ -71,9 +75,11 @@ impl ReplayCandidate<'_> {
                 "the timer {label} fired at {at}; it would not fire in an immediate replay"
             ));
         }
+
         if tasks(old) != tasks(new) {
             return Some("the replay would wait for another human task".to_owned());
         }
+
         self.missing_executor(old, new)
     }
 
@@ -83,6 +89,7 @@ impl ReplayCandidate<'_> {
         let [first, ..] = self.history else {
             return Some("it has no history".to_owned());
         };
+
         // A replay can raise the version of the only entry.
         let begins_here = || {
             rebuilt
@@ -96,6 +103,7 @@ impl ReplayCandidate<'_> {
                 "its history begins at version {version}; a replay would begin with a run before it"
             ));
         }
+
         if let Some(HistoryEntry {
             input_label: label,
             at,
@@ -109,6 +117,7 @@ impl ReplayCandidate<'_> {
                 "{label} at {at} was not on the bus; a replay would revert it"
             ));
         }
+
         // The conditions of a signal concern the versions and the waits of the instance before an
         // earlier replay.
         self.history.iter().find_map(
@@ -129,10 +138,12 @@ impl ReplayCandidate<'_> {
         if self.work == ReplayWorkMode::Emit {
             return None;
         }
+
         let known: BTreeSet<Uuid> = old.pending_work.iter().map(|open| open.id).collect();
         let waits = new.pending_work.iter().find(|open| {
             matches!(open.kind, WorkKind::Effect | WorkKind::Saga) && !known.contains(&open.id)
         });
+
         waits.map(|open| {
             format!(
                 "it would wait for {}, which is not executed while work is suppressed",
@@ -146,6 +157,7 @@ impl ReplayCandidate<'_> {
         if let Some(work) = result_of(record) {
             return self.rebuild_input.results.contains_key(&work);
         }
+
         is_timer(record)
             || self
                 .rebuild_input

@@ -23,6 +23,7 @@ pub(super) fn find(
     if !order.only.is_empty() {
         return named(runtime, order, known);
     }
+
     let mut omitted = Vec::new();
     for reader in runtime.readers() {
         let mut query = InstanceQuery {
@@ -39,15 +40,18 @@ pub(super) fn find(
                     omitted.push(skipped(&reader, order, found.key, &found.instance)?);
                 }
             }
+
             if omitted.len() > MAX_INPUTS {
                 return Err(ReplayError::TooMany);
             }
+
             query.cursor = page.next;
             if query.cursor.is_none() {
                 break;
             }
         }
     }
+
     Ok(omitted)
 }
 
@@ -64,10 +68,12 @@ fn named(
             saga: order.saga.clone(),
             correlation: correlation.clone(),
         };
+
         // The shard of another instance runs in another process.
         let Some(reader) = runtime.reader(&key).filter(|_| !known.contains(&key)) else {
             continue;
         };
+
         match reader.instance(&key) {
             Ok(Some(instance)) => omitted.push(skipped(&reader, order, key, &instance)?),
             Ok(None) => {
@@ -81,6 +87,7 @@ fn named(
             Err(error) => return Err(error.into()),
         }
     }
+
     Ok(omitted)
 }
 

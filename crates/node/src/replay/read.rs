@@ -38,6 +38,7 @@ impl ReplayInputs {
             ..
         } = result;
         let at = stored_at.unwrap_or(published_at);
+
         self.results.entry(command_id).or_insert(RecordedResult {
             at,
             outcome,
@@ -64,23 +65,28 @@ pub(crate) async fn read_inputs(
         found
             .end_sequences
             .insert(source.name.clone(), scan.end_sequence());
+
         loop {
             let deliveries = scan.next().await?;
             if deliveries.is_empty() {
                 break;
             }
+
             for delivery in &deliveries {
                 sort_in((source, programs, order), delivery, &mut found);
             }
+
             if found.count > MAX_INPUTS {
                 return Err(ReplayError::TooMany);
             }
         }
     }
+
     for inputs in found.inputs.values_mut() {
         // There are several streams; the sort is stable, so the order within a stream stays.
         inputs.sort_by_key(|(at, _)| *at);
     }
+
     Ok(found)
 }
 
@@ -90,11 +96,13 @@ fn sort_in(
     found: &mut ReplayInputs,
 ) {
     found.read += 1;
+
     // The ingester dead-letters it.
     if delivery.defect.is_some() {
         found.undecodable += 1;
         return;
     }
+
     let message = &delivery.message;
     let at = delivery.published_at;
     let is_own_message = is_result(&message.subject);
@@ -103,14 +111,17 @@ fn sort_in(
     } else {
         effect_queue::decode_carried(message)
     };
+
     match result {
         Some(Ok(result)) if source.bus.rejection(message).is_none() => found.add_result(result, at),
         Some(_) => found.undecodable += 1,
         None => {}
     }
+
     if is_own_message {
         return;
     }
+
     match inputs_of((source, programs, order), delivery) {
         Some(inputs) => {
             let matching = inputs.into_iter().filter(|(key, _)| {
@@ -149,15 +160,19 @@ fn inputs_of(
                 Input::Control(request)
             }
         };
+
         return Some(vec![(key, input)]);
     }
+
     let mut event = codec::decode(message, at).ok()?;
     source.check(delivery, &mut event).ok()?;
+
     let routes = programs.route(&event).into_iter();
     let routes = routes.filter(|route| match route {
         Ok(key) => key.saga == order.saga,
         Err((saga, _)) => *saga == order.saga,
     });
+
     routes
         .map(|route| Some((route.ok()?, Input::Event(event.clone()))))
         .collect()
@@ -168,10 +183,12 @@ fn filters(source: &EventSource, order: &ReplayRequest) -> Vec<String> {
     let mut filters: Vec<String> = kinds
         .flat_map(|kind| subject::filters(Some(&order.tenant), kind, None))
         .collect();
+
     // The results of effects are stored beside the facts.
     if source.kinds.contains(&SubjectKind::WorkflowEvent) {
         filters.extend(subject::result_filters(Some(&order.tenant)));
     }
+
     filters
 }
 

@@ -48,11 +48,13 @@ impl Redelivery {
                 .map(|planned| planned.replayed)
                 .collect());
         }
+
         let delivered = planned.into_iter().map(|planned| self.deliver(planned));
         let delivered: Vec<_> = futures::stream::iter(delivered)
             .buffered(MAX_CONCURRENT)
             .collect()
             .await;
+
         delivered.into_iter().collect()
     }
 
@@ -66,6 +68,7 @@ impl Redelivery {
             let Some(reader) = self.runtime.reader(&key) else {
                 continue;
             };
+
             let plan = InstanceRedelivery {
                 key: &key,
                 reader: &reader,
@@ -81,8 +84,10 @@ impl Redelivery {
                 work: 0,
                 inputs: inputs.len(),
             };
+
             planned.push(PlannedRedelivery { replayed, inputs });
         }
+
         Ok(planned)
     }
 
@@ -99,11 +104,13 @@ impl Redelivery {
                 Err(error @ ControlError::Unavailable) => return Err(error.into()),
             }
         }
+
         if let Some(reader) = self.runtime.reader(&replayed.key) {
             replayed.after = reader
                 .instance(&replayed.key)?
                 .map(|instance| instance.status);
         }
+
         Ok(replayed)
     }
 }
@@ -132,6 +139,7 @@ impl InstanceRedelivery<'_> {
             }
             instance => instance?,
         };
+
         let history = self.reader.history(self.key, 0, usize::MAX)?;
         let horizon = self.reader.dedupe_horizon(self.now)?;
         let mut missed = Vec::new();
@@ -146,11 +154,14 @@ impl InstanceRedelivery<'_> {
                     format!("it cannot be determined whether {label} at {at} was applied"),
                 );
             }
+
             missed.push(input);
         }
+
         if missed.is_empty() {
             return Ok((instance, ReplayResult::Unchanged, missed));
         }
+
         match &instance {
             Some(instance) if instance.paused => skipped(
                 Some(instance.clone()),
