@@ -55,15 +55,19 @@ pub fn create(source: &BackupSource<'_>, to: &Path) -> Result<Manifest, BackupFa
     {
         return Err(BackupFailure::Replicated);
     }
+
     let (shards, bus) = copy_data(source, to)?;
+
     if let Some(registry) = source.registry {
         let dir = to.join("registry");
         registry
             .copy_to(&dir)
             .map_err(|error| files::io_error(&dir)(std::io::Error::other(error)))?;
     }
+
     let layout = to.join("layout.toml");
     fs::write(&layout, &source.layout).map_err(files::io_error(&layout))?;
+
     let definitions = source
         .shards
         .first()
@@ -80,6 +84,7 @@ pub fn create(source: &BackupSource<'_>, to: &Path) -> Result<Manifest, BackupFa
         definitions: definitions.unwrap_or_default(),
         files: Vec::new(),
     };
+
     remove_locks(to)?;
     manifest.files = files::checksums(to)?;
     manifest.write(to)?;
@@ -97,6 +102,7 @@ fn copy_data(
         .iter()
         .map(|(shard, reader)| (reader.clone(), shard_dir(*shard)))
         .collect();
+
     // Before the copy of the stores: events that they have not read by then must still be in the
     // copied stream.
     let retention_guard = source.bus.map(Embedded::hold_retention);
@@ -111,6 +117,7 @@ fn copy_data(
         }
         None => BusBackup::Nats,
     };
+
     drop(retention_guard);
     let mut shards = Vec::new();
     for ((shard, _), copied) in source.shards.iter().zip(stood) {
@@ -123,8 +130,10 @@ fn copy_data(
                 found,
             });
         }
+
         shards.push(described(*shard, copied));
     }
+
     Ok((shards, bus))
 }
 
@@ -154,6 +163,7 @@ fn remove_locks(to: &Path) -> Result<(), BackupFailure> {
             fs::remove_file(&file).map_err(files::io_error(&file))?;
         }
     }
+
     Ok(())
 }
 

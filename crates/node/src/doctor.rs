@@ -40,8 +40,10 @@ pub async fn run_checks(config: &Config, deep: bool) -> Vec<CheckResult> {
         {
             findings.extend(data_dir::check_data_dir(config));
         }
+
         findings.extend(damage);
     }
+
     let connected = match config.bus.kind {
         BusKind::Nats => dependencies::check_bus(config, &mut findings).await,
         BusKind::Embedded => None,
@@ -51,5 +53,6 @@ pub async fn run_checks(config: &Config, deep: bool) -> Vec<CheckResult> {
     findings.extend(dependencies::check_hosts(config).await);
     findings.push(watch.stop());
     findings.push(limits::check_open_files());
+
     findings
 }

@@ -50,11 +50,13 @@ pub fn new_dir(path: &Path) -> Result<(), BackupFailure> {
         .mode(0o700)
         .create(path)
         .map_err(io_error(path))?;
+
     for entry in fs::read_dir(path).map_err(io_error(path))? {
         if entry.map_err(io_error(path))?.file_name() != "lost+found" {
             return Err(BackupFailure::NotEmpty(path.to_owned()));
         }
     }
+
     Ok(())
 }
 
@@ -69,6 +71,7 @@ pub(super) fn sync_tree(dir: &Path) -> Result<(), BackupFailure> {
                 .map(Path::to_owned),
         );
     }
+
     dirs.iter().try_for_each(|dir| sync_dir(dir))
 }
 
@@ -93,6 +96,7 @@ pub(super) fn below(dir: &Path) -> Result<Vec<PathBuf>, BackupFailure> {
             }
         }
     }
+
     files.sort();
     Ok(files)
 }
@@ -102,6 +106,7 @@ pub(super) fn below(dir: &Path) -> Result<Vec<PathBuf>, BackupFailure> {
 pub(super) fn checksums(dir: &Path) -> Result<Vec<FileChecksum>, BackupFailure> {
     let mut sums = Vec::new();
     sync_tree(dir)?;
+
     for path in below(dir)? {
         let name = path
             .strip_prefix(dir)
@@ -117,6 +122,7 @@ pub(super) fn checksums(dir: &Path) -> Result<Vec<FileChecksum>, BackupFailure> 
             });
         }
     }
+
     Ok(sums)
 }
 
@@ -131,10 +137,12 @@ fn trim(path: &Path) -> io::Result<u64> {
         let start = end.saturating_sub(CHUNK_BYTES as u64);
         let piece = &mut piece[..usize::try_from(end - start).unwrap_or(CHUNK_BYTES)];
         file.read_exact_at(piece, start)?;
+
         if *piece == zeros[..piece.len()] {
             end = start;
             continue;
         }
+
         let left = piece
             .iter()
             .rposition(|byte| *byte != 0)
@@ -142,6 +150,7 @@ fn trim(path: &Path) -> io::Result<u64> {
         end = start + left;
         break;
     }
+
     file.set_len(end)?;
     file.sync_all()?;
     Ok(length)
@@ -161,6 +170,7 @@ pub(super) fn checksum(path: &Path) -> Result<FileChecksum, BackupFailure> {
         digest.update(&piece[..read]);
         bytes += read as u64;
     }
+
     Ok(FileChecksum {
         path: path.display().to_string(),
         bytes,

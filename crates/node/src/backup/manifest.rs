@@ -120,6 +120,7 @@ impl Manifest {
         let sums = fs::read_to_string(from.join(SUMS)).map_err(|_| missing(SUMS))?;
         let path = from.join(MANIFEST);
         let text = fs::read(from.join(MANIFEST)).map_err(|_| missing(MANIFEST))?;
+
         let own = checksum(&path)?.sha256;
         let stated = sums
             .lines()
@@ -130,6 +131,7 @@ impl Manifest {
                 "{MANIFEST} does not match {SUMS}"
             )]));
         }
+
         let format = serde_json::from_slice::<serde_json::Value>(&text)
             .map_err(|error| invalid(error.to_string()))?;
         if let Some(found) = format["format"]
@@ -141,6 +143,7 @@ impl Manifest {
             );
             return Err(invalid(reason));
         }
+
         let manifest: Self =
             serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
         if manifest.sums(&own) != sums {
@@ -148,6 +151,7 @@ impl Manifest {
                 "{SUMS} does not match the manifest"
             )]));
         }
+
         Ok(manifest)
     }
 

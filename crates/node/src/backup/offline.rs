@@ -27,25 +27,32 @@ pub fn rebuild(data: &Path, shard: u16, from: Option<&Path>) -> anyhow::Result<R
             config.shards
         );
     }
+
     let dir = layout::shard_dir(data, shard);
     let stored = layout::stored_shard_position(data, shard)?.with_context(|| no_position(&dir))?;
     let window = stored.dedupe_window();
-    let base = |copy: &Path| match from {
-        Some(from) => {
-            backup::copy_shard(from, shard, copy)?;
-            Ok(RebuildBase::Copy)
-        }
-        None => match window {
-            Some(dedupe_window) => Ok(RebuildBase::NewStore { dedupe_window }),
-            None => bail!(
-                "layout.toml does not contain the dedupe window of shard {shard}, because an \
+
+    let options = component_config::store(&config);
+    let rebuilt = orlog_store::rebuild_tables(
+        &dir,
+        DurablePosition::from(&stored),
+        &options,
+        |copy: &Path| match from {
+            Some(from) => {
+                backup::copy_shard(from, shard, copy)?;
+                Ok(RebuildBase::Copy)
+            }
+            None => match window {
+                Some(dedupe_window) => Ok(RebuildBase::NewStore { dedupe_window }),
+                None => bail!(
+                    "layout.toml does not contain the dedupe window of shard {shard}, because an \
                  earlier release wrote it; \
                  use a backup (--backup)"
-            ),
+                ),
+            },
         },
-    };
-    let options = component_config::store(&config);
-    let rebuilt = orlog_store::rebuild_tables(&dir, DurablePosition::from(&stored), &options, base);
+    );
+
     rebuilt.map_err(|error: anyhow::Error| match error.downcast::<Error>() {
         Ok(lost @ Error::Lost { .. }) => {
             anyhow!(
@@ -90,6 +97,7 @@ pub fn backup_offline(data: &Path, to: &Path) -> anyhow::Result<Manifest> {
         node: String::new(),
         now: orlog_model::Clock::now(&crate::clock::SystemClock).to_string(),
     };
+
     Ok(backup::create(&source, to)?)
 }
 
@@ -99,6 +107,7 @@ fn open_bus(data: &Path) -> anyhow::Result<Option<orlog_bus::embedded::Embedded>
     if !dir.is_dir() {
         return Ok(None);
     }
+
     let options = component_config::bus(&Config::default());
     Ok(Some(orlog_bus::embedded::Embedded::open(
         dir,

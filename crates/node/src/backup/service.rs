@@ -82,6 +82,7 @@ impl Backups {
             Some(old) => drop(self.delete(old.id)),
             None => {}
         }
+
         let backups = Arc::clone(self);
         let copying = tokio::task::spawn_blocking(move || {
             // Held for the duration of the copy, even if the caller has disconnected.
@@ -89,6 +90,7 @@ impl Backups {
             backups.copy()
         });
         let handle = copying.await.map_err(|_| BackupError::ShuttingDown)??;
+
         tracing::info!(id = %handle.id, bytes = handle.manifest.bytes(), "backup created");
         Ok(handle)
     }
@@ -97,6 +99,7 @@ impl Backups {
         if self.config.replicated() {
             return Err(BackupFailure::Replicated);
         }
+
         let id = Uuid::now_v7();
         let dir = self.dir.join(format!("{PREFIX}{id}"));
         let data = &self.config.data_dir;
@@ -104,6 +107,7 @@ impl Backups {
             path: data.clone(),
             source: std::io::Error::other(error),
         })?;
+
         let bus = match &*self.transport {
             Transport::Embedded(bus) => Some(&**bus),
             Transport::Nats(_) => None,
@@ -117,6 +121,7 @@ impl Backups {
             node: self.config.node_name(),
             now: self.clock.now().to_string(),
         };
+
         let missing = (0..self.config.shards)
             .find(|shard| !source.shards.iter().any(|(known, _)| known == shard));
         match missing {
@@ -127,6 +132,7 @@ impl Backups {
             }
             _ => self.has_room(&source)?,
         }
+
         match backup::create(&source, &dir) {
             Ok(manifest) => {
                 let handle = BackupHandle { id, manifest, dir };
@@ -148,16 +154,23 @@ impl Backups {
             path: path.clone(),
             source,
         })?;
-        let stored = |(_, reader): &(u16, orlog_store::Reader)| {
-            reader
-                .stats()
-                .tables
-                .iter()
-                .map(|table| table.bytes)
-                .sum::<u64>()
-        };
+
         let events = source.bus.map_or(0, orlog_bus::embedded::Embedded::bytes);
-        let needed = source.shards.iter().map(stored).sum::<u64>() + events + HEADROOM_BYTES;
+        let needed = source
+            .shards
+            .iter()
+            .map(|(_, reader): &(u16, orlog_store::Reader)| {
+                reader
+                    .stats()
+                    .tables
+                    .iter()
+                    .map(|table| table.bytes)
+                    .sum::<u64>()
+            })
+            .sum::<u64>()
+            + events
+            + HEADROOM_BYTES;
+
         let free = backup::free_bytes(path).map_err(|source| BackupFailure::Io {
             path: path.clone(),
             source,
@@ -216,6 +229,7 @@ pub(crate) fn claim_dir(config: &Config) -> anyhow::Result<PathBuf> {
                 .with_context(|| format!("{} cannot be removed", path.display()))?;
         }
     }
+
     Ok(dir)
 }
 

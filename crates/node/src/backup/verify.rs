@@ -25,6 +25,7 @@ pub fn verify(from: &Path) -> Result<Manifest, BackupFailure> {
                 file.path
             )]));
         }
+
         match checksum(&from.join(&file.path)) {
             Ok(found) if found.bytes != file.bytes => {
                 errors.push(format!(
@@ -42,6 +43,7 @@ pub fn verify(from: &Path) -> Result<Manifest, BackupFailure> {
             Err(error) => return Err(error),
         }
     }
+
     for path in below(from)? {
         let name = path
             .strip_prefix(from)
@@ -50,10 +52,12 @@ pub fn verify(from: &Path) -> Result<Manifest, BackupFailure> {
             .into_owned();
         let is_known = [MANIFEST, SUMS].contains(&name.as_str())
             || manifest.files.iter().any(|file| file.path == name);
+
         if !is_known {
             errors.push(format!("{name} is not listed in the manifest"));
         }
     }
+
     if errors.is_empty() {
         Ok(manifest)
     } else {
@@ -89,11 +93,14 @@ pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
     if part.exists() {
         return Err(InterruptedRestore(to.to_owned()).into());
     }
+
     if was_there {
         new_dir(to)?;
     }
+
     let manifest = verify(from)?;
     new_dir(&part)?;
+
     // Inside the directory, not beside it: the directory may be a mount point, and renames cannot
     // cross it.
     let mut moved = Vec::new();
@@ -107,6 +114,7 @@ pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
         fs::remove_dir_all(if was_there { &part } else { to }).ok();
         return Err(error);
     }
+
     Ok(manifest)
 }
 
@@ -124,12 +132,14 @@ pub fn copy_shard(from: &Path, shard: u16, to: &Path) -> Result<Manifest, Backup
             reason,
         });
     }
+
     new_dir(to)?;
     let dir = format!("shard-{shard}/");
     let files = manifest
         .files
         .iter()
         .filter_map(|file| Some((file, file.path.strip_prefix(&dir)?)));
+
     fill(files, from, to)?;
     Ok(manifest)
 }
@@ -147,6 +157,7 @@ fn fill<'a>(
         if let Some(dir) = target.parent() {
             fs::create_dir_all(dir).map_err(io_error(dir))?;
         }
+
         fs::copy(&source, &target).map_err(io_error(&target))?;
         if checksum(&target)?.sha256 != file.sha256 {
             return Err(BackupFailure::Damaged(vec![format!(
@@ -154,11 +165,13 @@ fn fill<'a>(
                 file.path
             )]));
         }
+
         let written = File::options().write(true).open(&target);
         let synced =
             written.and_then(|open| open.set_len(file.length).and_then(|()| open.sync_all()));
         synced.map_err(io_error(&target))?;
     }
+
     sync_tree(to)
 }
 
@@ -170,9 +183,11 @@ fn move_out(part: &Path, to: &Path, moved: &mut Vec<PathBuf>) -> Result<(), Back
         fs::rename(entry.path(), &target).map_err(io_error(&target))?;
         moved.push(target);
     }
+
     sync_dir(to)?;
     fs::remove_dir(part).map_err(io_error(part))?;
     sync_dir(to)?;
+
     let above = to
         .parent()
         .filter(|above| !above.as_os_str().is_empty())

@@ -36,6 +36,7 @@ impl ClockComparison {
         let went = i128::from(now.as_millis()) - i128::from(self.system_time.as_millis());
         let should = i128::try_from(self.monotonic.elapsed().as_millis()).unwrap_or(i128::MAX);
         let apart = (went - should).unsigned_abs();
+
         if now < MADE {
             let remedy = "set the clock, for example with NTP";
             CheckResult::error(
@@ -63,6 +64,7 @@ pub(super) fn compare(host: &str, date: &str) -> Option<CheckResult> {
     let apart = ours.duration_since(theirs).max(theirs.duration_since(ours));
     let found = format!("{} s apart from the clock of {host}", apart.as_secs());
     let remedy = "synchronize both clocks with NTP";
+
     match apart {
         apart if apart >= MAX_SKEW => Some(CheckResult::error(CHECK, found, remedy)),
         apart if apart >= WARN_SKEW => Some(CheckResult::warn(CHECK, found, remedy)),

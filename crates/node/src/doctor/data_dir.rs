@@ -36,12 +36,15 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
     if rights.status == CheckStatus::Error {
         return vec![rights];
     }
+
     let mut findings = vec![rights];
     findings.extend(check_exposure(config));
     findings.extend(room(data));
+
     if !data.is_dir() {
         return findings;
     }
+
     if let Err(error) = layout::check_data_dir(config) {
         findings.push(CheckResult::error(
             DATA_DIR,
@@ -49,15 +52,18 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
             "use the configuration with which the directory was created",
         ));
     }
+
     // An unreadable file was reported above.
     let durable = layout::durable_positions(data).unwrap_or_default();
     for shard in 0..config.shards {
         let expected = durable.get(&layout::shard_name(shard)).copied();
         findings.extend(store(&layout::shard_dir(data, shard), shard, expected));
     }
+
     if config.bus.kind == BusKind::Embedded {
         findings.extend(events(&data.join("bus"), durable.get("bus").copied()));
     }
+
     findings
 }
 
@@ -71,6 +77,7 @@ pub(super) fn check_rights(config: &Config) -> CheckResult {
     } else {
         ("its parent directory", above(data))
     };
+
     if !path.is_dir() {
         return CheckResult::error(
             DATA_DIR,
@@ -78,6 +85,7 @@ pub(super) fn check_rights(config: &Config) -> CheckResult {
             "set `data_dir` to a directory",
         );
     }
+
     let user = rustix::process::geteuid().as_raw();
     if let Err(error) =
         rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
@@ -89,6 +97,7 @@ pub(super) fn check_rights(config: &Config) -> CheckResult {
             format!("change the owner: chown {user} {}", path.display()),
         );
     }
+
     let shards = (0..config.shards).map(|shard| layout::shard_dir(data, shard));
     match shards
         .chain([data.join("bus")])
@@ -126,6 +135,7 @@ fn first_inaccessible(path: &Path) -> Option<(PathBuf, Errno)> {
         Err(Errno::NOENT) => return None,
         Err(error) => return Some((path.to_owned(), error)),
     }
+
     fs::read_dir(path)
         .ok()?
         .flatten()
@@ -145,6 +155,7 @@ fn check_exposure(config: &Config) -> Option<CheckResult> {
         .flatten()
         .find_map(|dir| Some((dir, readable_by_others(dir)?)))?;
     let found = format!("other users can read {}", file.display());
+
     Some(CheckResult::warn(
         PERMISSIONS,
         found,
@@ -163,6 +174,7 @@ fn readable_by_others(path: &Path) -> Option<PathBuf> {
     if !metadata.is_dir() || !mode.contains(Mode::XOTH) {
         return None;
     }
+
     fs::read_dir(path)
         .ok()?
         .flatten()
@@ -180,6 +192,7 @@ fn above(path: &Path) -> &Path {
             None => return Path::new("."),
         }
     }
+
     above
 }
 
@@ -187,6 +200,7 @@ fn room(data: &Path) -> Option<CheckResult> {
     let path = above(data);
     let free = free_bytes(path).ok()?;
     let found = format!("{} MiB free at {}", free >> 20, path.display());
+
     Some(if free < MIN_SPACE_BYTES {
         CheckResult::error(
             ROOM,
@@ -203,15 +217,18 @@ fn room(data: &Path) -> Option<CheckResult> {
 /// Returns the inode numbers of locked files.
 fn locked_inodes() -> BTreeSet<u64> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let inode = |line: &str| {
-        line.split_whitespace()
-            .nth(5)?
-            .rsplit(':')
-            .next()?
-            .parse()
-            .ok()
-    };
-    locks.lines().filter_map(inode).collect()
+
+    locks
+        .lines()
+        .filter_map(|line: &str| {
+            line.split_whitespace()
+                .nth(5)?
+                .rsplit(':')
+                .next()?
+                .parse()
+                .ok()
+        })
+        .collect()
 }
 
 /// Returns whether a node uses the data directory.
@@ -238,6 +255,7 @@ fn store(dir: &Path, shard: u16, expected: Option<DurablePosition>) -> Option<Ch
             "in use by a running node; check that node with --node",
         ));
     }
+
     match orlog_store::read_info(dir, expected) {
         Ok(None) => None,
         Ok(Some(info)) => {
@@ -247,6 +265,7 @@ fn store(dir: &Path, shard: u16, expected: Option<DurablePosition>) -> Option<Ch
                     .find(|(table, _)| *table == name)
                     .map_or(0, |(_, rows)| *rows)
             };
+
             let last = info
                 .journal
                 .as_ref()
@@ -267,6 +286,7 @@ fn store(dir: &Path, shard: u16, expected: Option<DurablePosition>) -> Option<Ch
 
 fn events(dir: &Path, expected: Option<DurablePosition>) -> Option<CheckResult> {
     const CHECK: &str = "events";
+
     let log = dir.join("log");
     if !log.is_dir() && expected.is_none() {
         return None;
@@ -277,6 +297,7 @@ fn events(dir: &Path, expected: Option<DurablePosition>) -> Option<CheckResult> 
             "the log is in use by a running node",
         ));
     }
+
     Some(match orlog_bus::embedded::verify(dir, expected) {
         Ok(found) => CheckResult::ok(
             CHECK,

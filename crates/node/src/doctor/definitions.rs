@@ -26,6 +26,7 @@ pub(super) fn check_definitions(
         let reason = "effects over NATS cannot be checked while NATS does not respond";
         return vec![CheckResult::warn(UPSTREAMS, reason, "fix the bus first")];
     }
+
     let upstreams =
         UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), Vec::new())
             .in_role(config.role, remote.cloned())
@@ -42,6 +43,7 @@ pub(super) fn check_definitions(
             return findings;
         }
     };
+
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let attempts: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
     let names: Vec<_> = found.iter().map(|upstream| upstream.name.clone()).collect();
@@ -55,6 +57,7 @@ pub(super) fn check_definitions(
                     names.join(", ")
                 },
             ));
+
             findings.extend(definitions(config, &catalog));
         }
         Err(error) => {
@@ -65,6 +68,7 @@ pub(super) fn check_definitions(
             ));
         }
     }
+
     findings
 }
 
@@ -76,6 +80,7 @@ fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
     else {
         return Vec::new();
     };
+
     if !dir.is_dir() {
         let remedy = "create it, or set `definitions_dir` to the directory with the definitions";
         return vec![CheckResult::error(
@@ -84,6 +89,7 @@ fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
             remedy,
         )];
     }
+
     let checked = definitions::read_dir(dir)
         .and_then(|files| {
             DefinitionSet::new(Some(dir.clone()), Vec::new()).validate(None, &files, catalog)
@@ -110,6 +116,7 @@ fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
                 DEFINITIONS,
                 names.collect::<Vec<_>>().join(", "),
             )];
+
             let warnings = references::warnings(&list).into_iter().flatten();
             findings.extend(warnings.map(|warning| {
                 CheckResult::warn(
@@ -118,12 +125,14 @@ fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
                     "see `orlog check`",
                 )
             }));
+
             let problems = references::contradictions(&list, |_| false);
             findings.extend(
                 problems
                     .iter()
                     .map(|problem| failed_check(DEFINITIONS, problem)),
             );
+
             findings
         }
         Err(problems) => problems

@@ -45,10 +45,12 @@ pub(super) async fn check_bus(
             return None;
         }
     };
+
     findings.push(CheckResult::ok(
         BUS,
         format!("NATS {} answers", connection.server_version()),
     ));
+
     match transport::streams(&connection, config, SystemClock.now(), false).await {
         Ok(differences) => findings.extend(differences.iter().map(|difference| {
             let remedy = match &difference.rejected {
@@ -65,6 +67,7 @@ pub(super) async fn check_bus(
             ));
         }
     }
+
     effects::probe_dependencies(config, &connection).await
 }
 
@@ -74,6 +77,7 @@ pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
     if let Ok(table) = Value::try_from(config) {
         collect(&table, "the configuration", &mut named);
     }
+
     for entry in config
         .upstreams_dir
         .iter()
@@ -83,6 +87,7 @@ pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
     {
         let path = entry.path();
         let text = std::fs::read_to_string(&path).unwrap_or_default();
+
         if let Ok(table) = text.parse::<toml::Table>() {
             collect(
                 &Value::Table(table),
@@ -91,6 +96,7 @@ pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
             );
         }
     }
+
     let mut findings = Vec::new();
     for (reference, origin) in &named {
         if let Err(error) = reference
@@ -105,6 +111,7 @@ pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
             ));
         }
     }
+
     findings.extend(check_admin_token(config));
     if findings.is_empty() && !named.is_empty() {
         findings.push(CheckResult::ok(
@@ -112,6 +119,7 @@ pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
             format!("{} readable", named.len()),
         ));
     }
+
     findings
 }
 
@@ -122,9 +130,11 @@ fn check_admin_token(config: &Config) -> Option<CheckResult> {
     if config.auth.mode != AuthMode::Token || (config.auth.token.file.is_none() && !file.exists()) {
         return None;
     }
+
     let error = auth::check_admin_token(&file).err()?;
     let remedy =
         "a file with at least 32 random characters, readable by the node and not by other users";
+
     Some(CheckResult::error(
         "secrets",
         format!("auth.token.file: {error:#}"),
@@ -155,6 +165,7 @@ pub(super) async fn check_hosts(config: &Config) -> Vec<CheckResult> {
     if let Ok(table) = Value::try_from(config) {
         bases(&table, &mut urls);
     }
+
     for entry in config
         .upstreams_dir
         .iter()
@@ -167,10 +178,12 @@ pub(super) async fn check_hosts(config: &Config) -> Vec<CheckResult> {
             .iter()
             .for_each(|table| bases(&Value::Table(table.clone()), &mut urls));
     }
+
     let Ok(client) = orlog_effect::http::client().timeout(CHECK_TIMEOUT).build() else {
         return Vec::new();
     };
-    let query = |url: String| {
+
+    futures::future::join_all(urls.into_iter().map(|url: String| {
         let client = client.clone();
         async move {
             match client.head(&url).send().await {
@@ -195,12 +208,11 @@ pub(super) async fn check_hosts(config: &Config) -> Vec<CheckResult> {
                 }
             }
         }
-    };
-    futures::future::join_all(urls.into_iter().map(query))
-        .await
-        .into_iter()
-        .flatten()
-        .collect()
+    }))
+    .await
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn bases(value: &Value, urls: &mut BTreeSet<String>) {

@@ -68,6 +68,7 @@ impl NodeParts<'_> {
         findings.extend(self.node_keys());
         findings.extend(self.breakers());
         findings.extend(self.workers.into_iter().flat_map(job_consumers::findings));
+
         let mut work_waits = false;
         for (shard, reader) in self.runtime.numbered_readers() {
             let oldest = self.oldest(&reader);
@@ -75,6 +76,7 @@ impl NodeParts<'_> {
                 matches!(&oldest, Ok(Some((age, _))) if *age > self.limits.stale_work / 5);
             findings.extend(self.shard(shard, &reader, oldest, last_sequence));
         }
+
         findings.extend(incidents(&self.trend, self.definitions, work_waits));
         findings.extend(self.quarantined());
         findings.extend(self.room());
@@ -101,6 +103,7 @@ impl NodeParts<'_> {
                 "restart it after it has stopped",
             ),
         ];
+
         match failed.iter().find(|(failed, ..)| *failed) {
             Some((_, message, remedy)) => {
                 CheckResult::error("node", format!("{node} {message}"), *remedy)
@@ -128,6 +131,7 @@ impl NodeParts<'_> {
             }
             None => return None,
         };
+
         let remedy = "restore the NATS servers, or the network to them \
             (docs/runbooks/shard-without-owner.md)";
         Some(CheckResult::error("cluster", found, remedy))
@@ -135,13 +139,16 @@ impl NodeParts<'_> {
 
     /// Reports the shards that this node should run and cannot.
     fn failing_shards(&self) -> Vec<CheckResult> {
-        let finding = |(shard, reason): (&u16, &String)| {
-            let found = format!("the shard does not run: {reason}");
-            let remedy =
-                "remove the cause; the node retries (docs/runbooks/shard-without-owner.md)";
-            CheckResult::error(&format!("shard {shard}"), found, remedy)
-        };
-        self.obstacles.shards.iter().map(finding).collect()
+        self.obstacles
+            .shards
+            .iter()
+            .map(|(shard, reason): (&u16, &String)| {
+                let found = format!("the shard does not run: {reason}");
+                let remedy =
+                    "remove the cause; the node retries (docs/runbooks/shard-without-owner.md)";
+                CheckResult::error(&format!("shard {shard}"), found, remedy)
+            })
+            .collect()
     }
 
     /// Reports pods with other keys of the node.
@@ -173,15 +180,14 @@ impl NodeParts<'_> {
     }
 
     fn lost_streams(&self) -> Vec<CheckResult> {
-        let finding = |(stream, reason): (String, String)| {
-            let found = format!("OR0061: stream {stream} is not read: {reason}");
-            let remedy = "restore the stream, or restart the node with --accept-data-loss";
-            CheckResult::error("streams", found, remedy)
-        };
         self.runtime
             .lost_streams()
             .into_iter()
-            .map(finding)
+            .map(|(stream, reason): (String, String)| {
+                let found = format!("OR0061: stream {stream} is not read: {reason}");
+                let remedy = "restore the stream, or restart the node with --accept-data-loss";
+                CheckResult::error("streams", found, remedy)
+            })
             .collect()
     }
 
@@ -213,20 +219,23 @@ impl NodeParts<'_> {
                 ),
             )];
         }
-        let finding = |condition: &&orlog_effect::UpstreamStatus| {
-            let state = condition.breaker.map_or("", breaker::BreakerState::as_str);
-            let mut found = format!(
-                "circuit breaker of {} is {state}: too many failures",
-                condition.upstream
-            );
-            if let Some(error) = &condition.last_error {
-                found.push_str("; last: ");
-                found.push_str(error);
-            }
-            let remedy = "check the upstream; its effects wait and continue automatically";
-            CheckResult::error("breakers", found, remedy)
-        };
-        open.iter().map(finding).collect()
+
+        open.iter()
+            .map(|condition: &&orlog_effect::UpstreamStatus| {
+                let state = condition.breaker.map_or("", breaker::BreakerState::as_str);
+                let mut found = format!(
+                    "circuit breaker of {} is {state}: too many failures",
+                    condition.upstream
+                );
+                if let Some(error) = &condition.last_error {
+                    found.push_str("; last: ");
+                    found.push_str(error);
+                }
+
+                let remedy = "check the upstream; its effects wait and continue automatically";
+                CheckResult::error("breakers", found, remedy)
+            })
+            .collect()
     }
 
     fn shard(
@@ -247,6 +256,7 @@ impl NodeParts<'_> {
                 "free disk space, or raise store.max_size and restart the node",
             ));
         }
+
         if let Some(reason) = stats
             .replication
             .as_ref()
@@ -256,9 +266,11 @@ impl NodeParts<'_> {
                 format!("replicated log on NATS unavailable, commits are blocked: {reason}");
             findings.push(CheckResult::error(&check, found, "check the NATS servers"));
         }
+
         let fsyncs = self.trend.fsyncs.get(&shard).copied().unwrap_or_default();
         findings.extend(slow_disk(&check, &self.trend, fsyncs));
         findings.extend(attention(&check, reader));
+
         match oldest {
             Ok(Some((age, destination))) if age > self.limits.stale_work => {
                 let found = format!("work for {destination} has waited for {} s", age.as_secs());
@@ -277,12 +289,14 @@ impl NodeParts<'_> {
             }
             Ok(_) => {}
         }
+
         findings.extend(self.lag(&check, reader, last_sequence));
         if findings.is_empty() {
             let depth = reader.outbox_depth().unwrap_or_default();
             let found = format!("{} commits, {depth} work items", stats.position);
             findings.push(CheckResult::ok(&check, found));
         }
+
         findings
     }
 
@@ -300,6 +314,7 @@ impl NodeParts<'_> {
                 oldest = oldest.max(Some((age, name)));
             }
         }
+
         Ok(oldest)
     }
 
@@ -316,6 +331,7 @@ impl NodeParts<'_> {
         let found = format!("{behind} events are not processed");
         let remedy = "the node receives more than it processes: check upstreams and the disk, or \
             publish less";
+
         (behind > LAG).then(|| CheckResult::warn(check, found, remedy))
     }
 
@@ -326,6 +342,7 @@ impl NodeParts<'_> {
             free >> 20,
             self.config.data_dir.display()
         );
+
         Some(if free < LOW_SPACE_BYTES {
             CheckResult::warn(
                 "disk",
@@ -356,8 +373,10 @@ fn attention(check: &str, reader: &Reader) -> Vec<CheckResult> {
         let since = attention.since;
         let count = instances.count();
         let found = format!("{more}{count} instances {message}, such as {first} since {since}");
+
         Some(CheckResult::error(check, found, remedy))
     };
+
     let stuck = finding(
         "stuck",
         "are stuck",
@@ -369,5 +388,6 @@ fn attention(check: &str, reader: &Reader) -> Vec<CheckResult> {
         "`orlog dlq list` prints the reason; correct it, then use `orlog dlq redrive` \
          (docs/runbooks/unapplied-result.md)",
     );
+
     stuck.into_iter().chain(unapplied).collect()
 }

@@ -38,6 +38,7 @@ pub(super) fn incidents(
 fn clock_jump(trend: &Trend) -> Option<CheckResult> {
     let jump = trend.clock_jump_ms;
     let direction = if jump > 0 { "forward" } else { "back" };
+
     (jump.unsigned_abs() > MAX_CLOCK_JUMP_MS).then(|| {
         let by = seconds(Duration::from_millis(jump.unsigned_abs()));
         let found = format!("the wall clock of this machine was set {direction} by {by}");
@@ -52,23 +53,28 @@ fn failing_versions(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<Chec
     let failing = trend.definitions.iter().filter(|(_, totals)| {
         totals.failed > MIN_FAILED && totals.failed * 100 > totals.ended() * FAILED_PERCENT
     });
-    let finding = |((saga, version), totals): (
-        &(orlog_model::SagaName, u32),
-        &orlog_actors::DefinitionTotals,
-    )| {
-        let found = format!(
-            "{} of {} instances of {} that ended within {} failed",
-            totals.failed,
-            totals.ended(),
-            definitions.describe_version(saga, *version),
-            seconds(trend.elapsed)
-        );
-        let remedy = "if the version is new, deploy the previous one with `orlog deploy \
+
+    failing
+        .map(
+            |((saga, version), totals): (
+                &(orlog_model::SagaName, u32),
+                &orlog_actors::DefinitionTotals,
+            )| {
+                let found = format!(
+                    "{} of {} instances of {} that ended within {} failed",
+                    totals.failed,
+                    totals.ended(),
+                    definitions.describe_version(saga, *version),
+                    seconds(trend.elapsed)
+                );
+
+                let remedy = "if the version is new, deploy the previous one with `orlog deploy \
             --allow-downgrade` \
                       (docs/runbooks/bad-deploy.md)";
-        CheckResult::error("definitions", found, remedy)
-    };
-    failing.map(finding).collect()
+                CheckResult::error("definitions", found, remedy)
+            },
+        )
+        .collect()
 }
 
 fn runaway_sagas(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<CheckResult> {
@@ -76,7 +82,8 @@ fn runaway_sagas(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<CheckRe
         u128::from(**inputs) * 1000
             > u128::from(OWN_INPUTS_PER_SECOND) * trend.elapsed.as_millis().max(1000)
     });
-    let finding = |(saga, inputs): (&orlog_model::SagaName, &u64)| {
+
+    running.map(|(saga, inputs): (&orlog_model::SagaName, &u64)| {
         let saga = definitions.describe_saga(saga);
         let found = format!(
             "instances of {saga} sent {inputs} start events or facts to {saga} itself within {}",
@@ -85,9 +92,9 @@ fn runaway_sagas(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<CheckRe
         let remedy = "deploy a definition that does not start itself, then cancel the remaining \
             instances \
                       (docs/runbooks/runaway-definition.md)";
+
         CheckResult::error("definitions", found, remedy)
-    };
-    running.map(finding).collect()
+    }).collect()
 }
 
 fn hot_tenant(trend: &Trend) -> Option<CheckResult> {
@@ -101,6 +108,7 @@ fn hot_tenant(trend: &Trend) -> Option<CheckResult> {
         .tenants
         .iter()
         .max_by_key(|(_, transitions)| **transitions)?;
+
     (active > 1 && transitions * 100 > all * TENANT_PERCENT).then(|| {
         let found = format!(
             "tenant {tenant:?} causes {} % of the transitions while work waits",
@@ -116,6 +124,7 @@ fn hot_tenant(trend: &Trend) -> Option<CheckResult> {
 fn dead_letters(trend: &Trend) -> Option<CheckResult> {
     let created: u64 = trend.dead_letters.values().sum();
     let (reason, _) = trend.dead_letters.iter().max_by_key(|(_, count)| **count)?;
+
     (created > 0).then(|| {
         let found = format!(
             "{created} messages were dead-lettered within {}, most for {reason}",

@@ -45,11 +45,14 @@ pub(super) fn findings(workers: &WorkerPool) -> Vec<CheckResult> {
                  (docs/runbooks/effect-consumers.md)",
             ),
         };
+
         findings.push(finding);
     }
+
     if findings.is_empty() && count > 0 {
         let found = format!("the jobs of {count} groups of workers are received");
         findings.push(CheckResult::ok(NAME, found));
     }
+
     findings
 }

@@ -38,10 +38,12 @@ pub async fn check_before_start(config: &Config) -> Result<(), String> {
     if config.role.runs_sagas() && rights.status == CheckStatus::Error {
         return Err(format!("{}; {}", rights.message, rights.remedy));
     }
+
     let limit = config.store.start_check_timeout;
     if limit.is_zero() {
         return Ok(());
     }
+
     let program = match std::env::current_exe() {
         Ok(program) => program,
         Err(error) => {
@@ -49,6 +51,7 @@ pub async fn check_before_start(config: &Config) -> Result<(), String> {
             return Ok(());
         }
     };
+
     let checks = stores(config).map(|(_, dir)| {
         let program = program.clone();
         async move {
@@ -74,6 +77,7 @@ pub async fn check_before_start(config: &Config) -> Result<(), String> {
             TableCheck::Intact(_) | TableCheck::Incomplete => {}
         }
     }
+
     Ok(())
 }
 
@@ -104,6 +108,7 @@ pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
             ));
             continue;
         }
+
         results.push(match check(&program, &dir).await {
             TableCheck::Intact(found) => CheckResult::ok(&name, found),
             TableCheck::Incomplete => CheckResult::warn(
@@ -118,6 +123,7 @@ pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
             ),
         });
     }
+
     results
 }
 
@@ -134,6 +140,7 @@ async fn check(program: &Path, dir: &Path) -> TableCheck {
         .arg(dir)
         .stdin(Stdio::null())
         .kill_on_drop(true);
+
     let output = match command.output().await {
         Ok(output) => output,
         Err(error) => {
@@ -149,9 +156,11 @@ async fn check(program: &Path, dir: &Path) -> TableCheck {
             .collect();
         Some(format!("{} (problems: {})", found.first()?, found.len()))
     };
+
     if let Some(reason) = problems("damaged ") {
         return TableCheck::Damaged(reason);
     }
+
     match lines.lines().find_map(|line| line.strip_prefix("checked ")) {
         Some(rows) if output.status.success() => match problems("row ") {
             Some(reason) => TableCheck::DamagedRows(reason),

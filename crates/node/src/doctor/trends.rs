@@ -75,6 +75,7 @@ impl Trends {
             start_offset,
             samples: Mutex::default(),
         };
+
         trends.add_sample();
         trends
     }
@@ -111,6 +112,7 @@ impl Trends {
         {
             samples.pop_front();
         }
+
         samples.push_back(sample);
     }
 
@@ -119,6 +121,7 @@ impl Trends {
         let fsyncs = self.runtime.numbered_readers().map(|(shard, reader)| {
             let fsync = reader.stats().fsync;
             let fast = BOUNDS_SECONDS.partition_point(|bound| *bound <= SLOW_SYNC_SECONDS);
+
             (
                 shard,
                 Fsyncs {
@@ -127,6 +130,7 @@ impl Trends {
                 },
             )
         });
+
         Sample {
             at: self.clock.steady(),
             clock_offset: self.clock_offset_ms(),
@@ -184,9 +188,10 @@ fn changes<K: Ord, V: Default>(
     then: &BTreeMap<K, V>,
     subtract: impl Fn(&V, &V) -> V,
 ) -> BTreeMap<K, V> {
-    let change = |(key, value): (K, V)| {
-        let change = subtract(&value, then.get(&key).unwrap_or(&V::default()));
-        (key, change)
-    };
-    now.into_iter().map(change).collect()
+    now.into_iter()
+        .map(|(key, value): (K, V)| {
+            let change = subtract(&value, then.get(&key).unwrap_or(&V::default()));
+            (key, change)
+        })
+        .collect()
 }
