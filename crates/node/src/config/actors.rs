@@ -101,6 +101,7 @@ impl Serialize for ActorKeyConfig {
         let text = |time: &Option<Timestamp>| time.as_ref().map(ToString::to_string);
         let not_before = text(&self.not_before);
         let not_after = text(&self.not_after);
+
         KeyTable {
             public: self.public.to_string(),
             not_before,
@@ -158,6 +159,7 @@ impl SignaturesConfig {
             "auth.signatures.window",
             "must be between 1m and 1h; clients sign for 1m, and nonces are stored for this time",
         );
+
         found.require(
             self.leeway <= self.window,
             "auth.signatures.leeway",
@@ -179,6 +181,7 @@ impl ActorKeyConfig {
         let message =
             format_args!("the key {public} occurs twice; a key belongs to one actor or peer");
         found.require(known.insert(public.key_id()), place, message);
+
         let is_ordered = match (self.not_before, self.not_after) {
             (Some(from), Some(to)) => from < to,
             _ => true,
@@ -202,9 +205,11 @@ impl ActorConfig {
             key("keys"),
             "no key; add one that `orlog key show` prints",
         );
+
         for actor_key in &self.keys {
             actor_key.validate(&key("keys"), known, found);
         }
+
         for tenant in self.tenants.iter().filter(|tenant| *tenant != "*") {
             if let Err(error) = TenantId::new(tenant.as_str()) {
                 found.report(key("tenants"), error);

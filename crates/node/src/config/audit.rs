@@ -56,33 +56,39 @@ impl AuditConfig {
             );
             found.report("audit.exclude_routes", message);
         }
+
         found.require(
             self.max_file_size >= MIN_FILE_BYTES,
             "audit.max_file_size",
             "must be at least 4KiB",
         );
+
         found.require(
             self.retention >= MIN_RETENTION,
             "audit.retention",
             "must be at least 24h",
         );
+
         found.require(
             self.max_size >= self.alarm_size,
             "audit.max_size",
             "must be at least audit.alarm_size",
         );
+
         let has_files = has_dir || self.dir.is_some();
         found.require(
             has_files || !self.required,
             "audit.dir",
             "this node has no data directory; set the directory of the audit trail",
         );
+
         let publishes = !self.nats_subject.is_empty();
         found.require(
             !publishes || (on_nats && has_files),
             "audit.nats_subject",
             "requires bus.kind = \"nats\", and audit.dir on a node without a data directory",
         );
+
         if publishes && let Err(error) = orlog_bus::subject::check_subject(&self.nats_subject) {
             found.report("audit.nats_subject", error);
         }

@@ -155,18 +155,20 @@ impl TrustedGatewayConfig {
     /// # Errors
     /// The first text that is not an address or network.
     pub fn networks(&self) -> Result<Vec<IpNet>, String> {
-        let network = |text: &String| {
-            let network = text
-                .parse()
-                .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-            network.map_err(|_| {
-                format!(
-                    "invalid address or network {text:?}; expected for example 10.0.0.7 or \
+        self.sources
+            .iter()
+            .map(|text: &String| {
+                let network = text
+                    .parse()
+                    .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+                network.map_err(|_| {
+                    format!(
+                        "invalid address or network {text:?}; expected for example 10.0.0.7 or \
                     10.0.0.0/8"
-                )
+                    )
+                })
             })
-        };
-        self.sources.iter().map(network).collect()
+            .collect()
     }
 }
 
@@ -190,6 +192,7 @@ impl AuthConfig {
                 format_args!("{other:?} cannot be public; only {can} can"),
             );
         }
+
         match self.mode {
             AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
                 let message = format_args!(
@@ -208,12 +211,14 @@ impl AuthConfig {
             AuthMode::Jwt => self.jwt.validate(found),
             AuthMode::Gateway => self.gateway.validate(many_pods, found),
         }
+
         self.oidc.validate(
             self.mode == AuthMode::Jwt,
             &self.jwt.issuer,
             many_pods,
             found,
         );
+
         self.signatures.validate(found);
         for (id, actor) in &self.actors {
             actor.validate(id, known, found);
@@ -228,6 +233,7 @@ impl JwtConfig {
             "auth.jwt.jwks_url",
             "no keys are configured; set jwks_url, jwks_file or keys",
         );
+
         found.require(
             self.jwks_url.is_empty() || is_protected(&self.jwks_url),
             "auth.jwt.jwks_url",
@@ -235,6 +241,7 @@ impl JwtConfig {
              https URL or \
              jwks_file. A loopback address may use http",
         );
+
         let message = "the issuer is missing; set the expected iss claim of tokens";
         found.require(!self.issuer.is_empty(), "auth.jwt.issuer", message);
         found.require(
@@ -243,17 +250,21 @@ impl JwtConfig {
             "the audience is missing; set the expected aud claim, otherwise tokens of other \
              services are accepted",
         );
+
         found.require(
             self.leeway <= MAX_LEEWAY,
             "auth.jwt.leeway",
             "the leeway is longer than 5m, so expired tokens would stay valid; synchronize the \
              clocks",
         );
+
         let message = "no token type is accepted; set for example [\"JWT\"]";
         found.require(!self.types.is_empty(), "auth.jwt.types", message);
+
         let tenant = &self.tenant_claim;
         let role = &self.role_claim;
         let groups = &self.groups_claim;
+
         for (key, claim) in [
             ("tenant_claim", tenant),
             ("role_claim", role),
@@ -273,12 +284,14 @@ impl TrustedGatewayConfig {
         if let Err(message) = self.networks() {
             found.report("auth.gateway.sources", message);
         }
+
         let message = "any client can send the gateway headers; set sources, a secret, or both";
         found.require(
             !self.sources.is_empty() || self.secret.is_some(),
             "auth.gateway.sources",
             message,
         );
+
         let Self {
             secret_header,
             user_header,
@@ -287,6 +300,7 @@ impl TrustedGatewayConfig {
             groups_header,
             ..
         } = self;
+
         let headers = [
             secret_header,
             user_header,
@@ -294,6 +308,7 @@ impl TrustedGatewayConfig {
             tenants_header,
             groups_header,
         ];
+
         let is_name = |name: &str| {
             !name.is_empty()
                 && name
@@ -306,6 +321,7 @@ impl TrustedGatewayConfig {
             );
             found.report("auth.gateway", message);
         }
+
         found.require(
             !many_pods || self.secret.is_some(),
             "auth.gateway.secret",

@@ -71,11 +71,13 @@ impl ClusterConfig {
         if self.mode == ClusterMode::Standalone {
             return;
         }
+
         found.require(
             nats,
             "cluster.mode",
             "several pods require `bus.kind = \"nats\"`",
         );
+
         let is_valid_name = |name: &str| {
             name.chars()
                 .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
@@ -83,22 +85,26 @@ impl ClusterConfig {
         let name = &self.name;
         let message =
             format_args!("{name:?} contains characters other than letters, digits, - and _");
+
         found.require(
             !name.is_empty() && is_valid_name(name),
             "cluster.name",
             message,
         );
+
         found.require(
             self.lease_ttl >= Duration::from_secs(1),
             "cluster.lease_ttl",
             "must be at least 1s",
         );
+
         let count = self.pod_count;
         let message = format_args!(
             "with `static`, the node name must end in a number below {count}, as in orlog-0; it is \
              {node:?}"
         );
         let is_pod = ordinal(node).is_some_and(|ordinal| ordinal < count);
+
         found.require(
             self.mode != ClusterMode::Static || is_pod,
             "cluster.mode",
@@ -125,6 +131,7 @@ impl ClusterConfig {
         if self.mode == ClusterMode::Standalone {
             return;
         }
+
         let url = self.url(listen, https);
         let scheme = if https { "https://" } else { "http://" };
         if !url.starts_with(scheme) {
@@ -134,6 +141,7 @@ impl ClusterConfig {
             );
             return found.report("cluster.advertise_url", message);
         }
+
         match (https, self.tls.ca.is_some()) {
             (true, false) => {
                 let message = "pods verify each other; set the CA that issues their certificates";

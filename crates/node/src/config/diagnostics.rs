@@ -37,6 +37,7 @@ impl ConfigDiagnostic {
 fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = &text[..offset.min(text.len())];
     let line = before.matches('\n').count() + 1;
+
     (
         line,
         before
@@ -74,11 +75,13 @@ impl KeyError {
             } else {
                 value.span().start
             });
+
             table = match value.get_ref() {
                 DeValue::Table(inner) => Some(inner),
                 _ => None,
             };
         }
+
         place.map(|offset| line_and_column(text, offset))
     }
 }
@@ -86,13 +89,16 @@ impl KeyError {
 /// Reads a table with every key.
 pub(super) fn read(table: Table) -> Result<Config, KeyError> {
     serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
-        let name = |segment: &Segment| match segment {
-            Segment::Map { key } => Some(key.clone()),
-            Segment::Seq { .. } | Segment::Enum { .. } | Segment::Unknown => None,
-        };
         let message = error.inner().message();
         KeyError {
-            path: error.path().iter().filter_map(name).collect(),
+            path: error
+                .path()
+                .iter()
+                .filter_map(|segment: &Segment| match segment {
+                    Segment::Map { key } => Some(key.clone()),
+                    Segment::Seq { .. } | Segment::Enum { .. } | Segment::Unknown => None,
+                })
+                .collect(),
             message: explain(message),
             is_unknown: message.starts_with("unknown field"),
             is_missing: message.starts_with("missing field"),
@@ -113,12 +119,15 @@ fn explain(message: &str) -> String {
         return "this is no socket address; set an IP address and a port, for example 127.0.0.1:7070"
             .to_owned();
     }
+
     let Some(rest) = message.strip_prefix("unknown field ") else {
         return message.trim_end().to_owned();
     };
+
     let mut names = rest.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();
     let known: Vec<&str> = names.collect();
+
     if defaults::TABLE
         .get(found)
         .is_some_and(|value| !value.is_table())
@@ -128,6 +137,7 @@ fn explain(message: &str) -> String {
              [table]"
         );
     }
+
     let has_suffix = |name: &str| name.rsplit('_').next() == Some(found);
     let likeness = |name: &str| {
         if has_suffix(name) {
@@ -136,6 +146,7 @@ fn explain(message: &str) -> String {
             strsim::jaro_winkler(found, name)
         }
     };
+
     let nearest = known
         .iter()
         .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
@@ -147,6 +158,7 @@ fn explain(message: &str) -> String {
             .into_iter()
             .find(|(path, _)| path.last().is_some_and(|key| key == found))
     };
+
     match nearest.or_else(|| Some(elsewhere()?.0.join("."))) {
         Some(name) => format!("unknown key `{found}`; did you mean `{name}`?"),
         None => format!("unknown key `{found}`; known keys: {}", known.join(", ")),
@@ -166,6 +178,7 @@ pub(super) fn leaves(table: &Table) -> Vec<(Vec<String>, Value)> {
             _ => found.push((vec![key.clone()], value.clone())),
         }
     }
+
     found
 }
 

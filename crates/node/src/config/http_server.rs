@@ -82,11 +82,13 @@ impl HttpTlsConfig {
             "http.tls.certificate",
             "certificate and key must be set together",
         );
+
         found.require(
             self.client_ca.is_none() || self.is_enabled(),
             "http.tls.client_ca",
             "requires http.tls.certificate",
         );
+
         found.require(
             !self.require_client_certificate || self.client_ca.is_some() || cluster_ca,
             "http.tls.require_client_certificate",
@@ -121,6 +123,7 @@ impl HttpServerConfig {
         let scan = self.scan_limit;
         let message = format_args!("must be between 1 and http.scan_limit: {page}, {scan}");
         found.require(page > 0 && scan >= page, "http.max_page_size", message);
+
         let largest = self.max_batch_size.max(self.max_body_size);
         let message = format_args!(
             "must be at least http.max_batch_size and http.max_body_size: {largest} bytes"
@@ -130,12 +133,14 @@ impl HttpServerConfig {
             "http.max_bytes_in_flight",
             message,
         );
+
         let message = format_args!("must be at least {MIN_CONNECTIONS}");
         found.require(
             self.max_connections >= MIN_CONNECTIONS,
             "http.max_connections",
             message,
         );
+
         let quotas = &self.per_caller;
         for (key, value) in [
             ("http.max_concurrent_reads", self.max_concurrent_reads),
@@ -156,6 +161,7 @@ impl HttpServerConfig {
         ] {
             found.require(value > 0, key, "must be at least 1");
         }
+
         let share = quotas.max_share;
         let message = format_args!("{share} is not above 0.0 and at most 1.0");
         found.require(
@@ -193,15 +199,18 @@ impl TryFrom<String> for HostPattern {
 
     fn try_from(text: String) -> Result<Self, String> {
         let name = text.strip_prefix("*.").unwrap_or(&text);
-        let is_label = |label: &str| {
-            !label.is_empty()
-                && label
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
-        };
-        if text == "*" || name.split('.').all(is_label) {
+
+        if text == "*"
+            || name.split('.').all(|label: &str| {
+                !label.is_empty()
+                    && label
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+            })
+        {
             return Ok(Self(text.to_ascii_lowercase()));
         }
+
         Err(format!(
             "invalid host {text:?}; expected a name without scheme and port, such as \
              \"orlog.example.com\" or \"*.example.com\""

@@ -388,6 +388,7 @@ impl Config {
     pub(crate) fn equal_values(&self) -> BTreeMap<String, String> {
         let table = Table::try_from(self).unwrap_or_default();
         let is_equal = |key: &str| rule_of(key).is_some_and(|rule| rule.agreement == Equal);
+
         leaves(&table)
             .into_iter()
             .map(|(path, value)| (path.join("."), value))

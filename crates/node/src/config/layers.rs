@@ -58,8 +58,10 @@ impl Setting {
         if CLIENT_VARIABLES.contains(&name) || is_service {
             return None;
         }
+
         let path: Vec<String> = key.split("__").map(str::to_ascii_lowercase).collect();
         let value = typed(default_of(&path), text);
+
         Some(Self {
             origin: format!("environment variable {name}"),
             path,
@@ -126,13 +128,15 @@ impl Layers {
         mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Self {
-        let text = |(name, value): (OsString, OsString)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        };
-        let variables = variables.into_iter().filter_map(text);
+        let variables = variables
+            .into_iter()
+            .filter_map(|(name, value): (OsString, OsString)| {
+                Some((name.into_string().ok()?, value.into_string().ok()?))
+            });
         self.settings
             .extend(variables.filter_map(|(name, value)| Setting::variable(&name, &value)));
         self.settings.sort_by(|a, b| a.origin.cmp(&b.origin));
+
         self
     }
 
@@ -157,9 +161,11 @@ impl Layers {
         if let Some((path, text)) = &self.file {
             merge(&mut merged, parse(path, text)?);
         }
+
         for setting in &self.settings {
             merge(&mut merged, setting.alone());
         }
+
         read(merged).map_err(|error| Error::Invalid {
             location: self.location_of(&error),
             message: error.message,
@@ -172,54 +178,66 @@ impl Layers {
     pub fn errors(&self) -> Vec<Error> {
         let mut found = Vec::new();
         if let Some((file, text)) = &self.file {
-            let error_of = |(path, value): (Vec<String>, Value)| {
-                let key = path.join(".");
-                let origin = file.display();
-                let error = Setting {
-                    origin: String::new(),
-                    path,
-                    value,
-                }
-                .key_error()?;
-                let position = error
-                    .find_in(text)
-                    .map(|(line, column)| format!("{line}:{column}: "));
-                let location = format!(
-                    "{origin}:{}{key}",
-                    position.unwrap_or_else(|| " ".to_owned())
-                );
-                Some(Error::Invalid {
-                    location,
-                    message: error.message,
-                })
-            };
             match parse(file, text) {
-                Ok(table) => found.extend(leaves(&table).into_iter().filter_map(error_of)),
+                Ok(table) => found.extend(leaves(&table).into_iter().filter_map(
+                    |(path, value): (Vec<String>, Value)| {
+                        let key = path.join(".");
+                        let origin = file.display();
+                        let error = Setting {
+                            origin: String::new(),
+                            path,
+                            value,
+                        }
+                        .key_error()?;
+
+                        let position = error
+                            .find_in(text)
+                            .map(|(line, column)| format!("{line}:{column}: "));
+                        let location = format!(
+                            "{origin}:{}{key}",
+                            position.unwrap_or_else(|| " ".to_owned())
+                        );
+
+                        Some(Error::Invalid {
+                            location,
+                            message: error.message,
+                        })
+                    },
+                )),
                 Err(error) => found.push(error),
             }
         }
+
         found.extend(self.settings.iter().filter_map(Setting::error));
         if found.is_empty() {
             return self
                 .merged()
                 .map_or_else(|error| vec![error], |config| config.validate());
         }
+
         found
     }
 
     /// Returns the layer that sets a key: a flag or variable, or the place in the file.
     fn location_of(&self, error: &KeyError) -> String {
-        let sets = |setting: &&Setting| error.path.starts_with(&setting.path);
-        if let Some(setting) = self.settings.iter().rfind(sets) {
+        if let Some(setting) = self
+            .settings
+            .iter()
+            .rfind(|setting: &&Setting| error.path.starts_with(&setting.path))
+        {
             return setting.origin.clone();
         }
+
         if let Some((path, text)) = &self.file
             && let Some((line, column)) = error.find_in(text)
         {
             return format!("{}:{line}:{column}", path.display());
         }
-        let is_below = |setting: &&Setting| setting.path.starts_with(&error.path);
-        let below = self.settings.iter().find(is_below);
+
+        let below = self
+            .settings
+            .iter()
+            .find(|setting: &&Setting| setting.path.starts_with(&error.path));
         below.map_or_else(
             || "the configuration".to_owned(),
             |setting| setting.origin.clone(),

@@ -122,15 +122,14 @@ impl NatsConfig {
     /// `nats`.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        let is_local = |server: &String| {
+        self.servers.iter().all(|server: &String| {
             let url = if server.contains("://") {
                 server.clone()
             } else {
                 format!("nats://{server}")
             };
             is_loopback_url(&url)
-        };
-        self.servers.iter().all(is_local)
+        })
     }
 
     /// Validates rules that involve several keys.
@@ -141,6 +140,7 @@ impl NatsConfig {
             ("nats.nkey", self.nkey.is_some()),
             ("nats.creds", self.creds.is_some()),
         ];
+
         let mut provided = credentials
             .iter()
             .filter(|(_, provided)| *provided)
@@ -151,23 +151,27 @@ impl NatsConfig {
                 format_args!("conflicts with {second}; set only one of them"),
             );
         }
+
         let is_complete = self.user.is_empty() == self.password.is_none();
         found.require(
             is_complete,
             "nats.user",
             "user and password must be set together",
         );
+
         let is_complete = self.tls.certificate.is_some() == self.tls.key.is_some();
         found.require(
             is_complete,
             "nats.tls.certificate",
             "certificate and key must be set together",
         );
+
         found.require(
             !(self.tls.required && self.tls.allow_plaintext),
             "nats.tls.allow_plaintext",
             "contradicts nats.tls.required; set only one of them",
         );
+
         let replicas = self.replicas;
         let message = format_args!("{replicas} is not between 1 and 5");
         found.require((1..=5).contains(&replicas), "nats.replicas", message);

@@ -77,12 +77,14 @@ impl FromStr for NodeAddress {
                 Err(invalid())
             };
         }
+
         let url = Url::parse(text).map_err(|_| invalid())?;
         let is_origin = url.path() == "/"
             && url.query().is_none()
             && url.fragment().is_none()
             && url.username().is_empty()
             && url.password().is_none();
+
         if is_origin && is_protected(text) {
             Ok(Self(url.origin().ascii_serialization()))
         } else {

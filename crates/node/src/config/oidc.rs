@@ -50,23 +50,27 @@ impl OidcConfig {
         if !self.is_enabled() {
             return;
         }
+
         found.require(
             is_jwt,
             "auth.oidc.client_id",
             "the log-in requires auth.mode = \"jwt\", whose keys verify its tokens",
         );
+
         found.require(
             !many_pods,
             "auth.oidc.client_id",
             "sessions belong to one node, and pods forward requests to each other; use a gateway \
              in front of the pods",
         );
+
         found.require(
             !is_jwt || is_protected(issuer),
             "auth.jwt.issuer",
             "the log-in reads the endpoints of the issuer; set its https URL. A loopback address \
              may use http",
         );
+
         let is_callback =
             reqwest::Url::parse(&self.redirect_url).is_ok_and(|url| url.path() == CALLBACK);
         found.require(
@@ -75,6 +79,7 @@ impl OidcConfig {
             "set the https URL of /auth/callback as browsers reach this node. A loopback address \
              may use http",
         );
+
         found.require(
             self.scopes.iter().any(|scope| scope == "openid"),
             "auth.oidc.scopes",

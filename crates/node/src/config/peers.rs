@@ -49,12 +49,14 @@ impl IdentityConfig {
             "identity.name",
             "the pods of a cluster are one node for its peers; set one name for all of them",
         );
+
         let is_published = self
             .address
             .as_ref()
             .is_none_or(|address| address.subject().is_none());
         let message = "the subject of a node depends on the NATS account of its peer; peers state \
             it (orlog peer add)";
+
         found.require(is_published, "identity.address", message);
     }
 }
@@ -71,17 +73,20 @@ pub(super) fn validate(
         let message =
             "this is the name of this node (identity.name, node_name); a peer has another one";
         found.require(own != Some(name), format_args!("peers.{name}"), message);
+
         let is_reachable = on_nats || peer.address.subject().is_none();
         found.require(
             is_reachable,
             format_args!("peers.{name}.address"),
             NATS_REQUIRED,
         );
+
         found.require(
             !peer.keys.is_empty(),
             &key,
             "no key; add the one that `orlog peer show` prints there",
         );
+
         for peer_key in &peer.keys {
             peer_key.validate(&key, known, found);
         }

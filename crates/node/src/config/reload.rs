@@ -69,6 +69,7 @@ impl ConfigSource {
                 }
             }
         }
+
         if errors.is_empty() {
             Ok(NextConfig { config, warnings })
         } else {
@@ -96,6 +97,7 @@ impl ConfigSource {
             limits,
             ..
         } = next;
+
         applied.upstreams = upstreams;
         applied.gateway = gateway;
         applied.webhooks = webhooks;
@@ -131,14 +133,17 @@ fn changed_keys(before: &Config, after: &Config) -> Vec<String> {
             .find(|(other, _)| other == path)
             .is_none_or(|(_, other)| other != value)
     };
+
     let mut changed: Vec<_> = after.iter().filter(|leaf| differs(&before, leaf)).collect();
     changed.extend(before.iter().filter(|leaf| differs(&after, leaf)));
+
     let mut keys: Vec<_> = changed
         .into_iter()
         .map(|(path, _)| path.join("."))
         .collect();
     keys.sort();
     keys.dedup();
+
     keys
 }
 

@@ -120,6 +120,7 @@ impl RetentionConfig {
             .into_iter()
             .chain(sagas)
             .chain(tenants);
+
         for (table, window) in all.filter_map(|(table, window)| Some((table, window?.limit()?))) {
             let message = format_args!(
                 "{window:?} is shorter than store.dedupe_window, {remembered:?}: a duplicate event \

@@ -70,8 +70,10 @@ impl QueueConfig {
             "queue.max_in_flight",
             "must be at least 1",
         );
+
         let is_long = self.ack_wait >= Duration::from_millis(100);
         found.require(is_long, "queue.ack_wait", "must be at least 100ms");
+
         let is_positive = !self.redispatch_after.is_zero();
         found.require(
             is_positive,

@@ -50,8 +50,11 @@ impl TextValue for u64 {
     }
 
     fn write(&self) -> String {
-        let fits = |(_, unit): &&(&str, u64)| *self >= *unit && self.is_multiple_of(*unit);
-        let (name, unit) = UNITS.iter().rev().find(fits).unwrap_or(&UNITS[0]);
+        let (name, unit) = UNITS
+            .iter()
+            .rev()
+            .find(|(_, unit): &&(&str, u64)| *self >= *unit && self.is_multiple_of(*unit))
+            .unwrap_or(&UNITS[0]);
         format!("{}{name}", self / unit)
     }
 }
@@ -134,6 +137,7 @@ fn read_size(text: &str) -> Option<u64> {
                 .1
         }
     };
+
     number
         .parse::<u64>()
         .ok()?

@@ -13,8 +13,12 @@ impl Config {
         self.validate_sagas(&mut found);
         self.validate_bounds(&mut found);
         self.validate_connections(&mut found);
-        let error = |(location, message)| Error::Invalid { location, message };
-        found.into_inner().into_iter().map(error).collect()
+
+        found
+            .into_inner()
+            .into_iter()
+            .map(|(location, message)| Error::Invalid { location, message })
+            .collect()
     }
 
     fn validate_sagas(&self, found: &mut Violations) {
@@ -22,11 +26,13 @@ impl Config {
         let slots = orlog_model::SLOTS;
         let message = format_args!("{shards} is not between 1 and {slots}");
         found.require((1..=slots).contains(&shards), "shards", message);
+
         let on_nats = self.bus.kind == BusKind::Nats;
         let role = self.role.as_str();
         let message =
             format_args!("the role {role:?} requires NATS; set bus.kind = \"nats\" and [nats]");
         found.require(self.role == Role::Combined || on_nats, "role", message);
+
         if let Some(gateway) = &self.gateway {
             let message = match (&gateway.base_url, &gateway.subject) {
                 (None, None) => Some("base_url and subject are missing; set one of them"),
@@ -40,6 +46,7 @@ impl Config {
                 found.report("gateway", message);
             }
         }
+
         self.queue.validate(found);
         for (name, webhook) in &self.webhooks {
             webhook.validate(name, found);
@@ -61,12 +68,14 @@ impl Config {
             "telemetry.sample_ratio",
             message,
         );
+
         let message = "must be at least 1; 0 drops every span and log record";
         found.require(
             self.telemetry.queue_size > 0,
             "telemetry.queue_size",
             message,
         );
+
         self.http.validate(found);
         let max = BusConfig::default().max_message_size;
         found.require(
@@ -74,6 +83,7 @@ impl Config {
             "bus.max_message_size",
             "maximum event size is 1MiB",
         );
+
         self.retention.validate(self.store.dedupe_window, found);
         self.http.tls.validate(self.cluster.tls.ca.is_some(), found);
     }
@@ -86,16 +96,19 @@ impl Config {
             "store.replication",
             "\"jetstream\" requires bus.kind = \"nats\"; set it, or set replication to \"none\"",
         );
+
         self.nats.validate(found);
         let many_pods = self.cluster.mode != ClusterMode::Standalone;
         let mut keys = BTreeSet::new();
         self.auth
             .validate((self.listen, many_pods), &mut keys, found);
         self.identity.validate(many_pods, found);
+
         let own = self.identity_name().ok();
         peers::validate(&self.peers, (own.as_ref(), on_nats), &mut keys, found);
         self.audit.validate(self.role.runs_sagas(), on_nats, found);
         self.cluster.validate(&self.node_name(), on_nats, found);
+
         if self.cluster.mode == ClusterMode::Leases && !self.replicated() {
             let message = "shards that move between pods require replication to NATS: \"auto\" or \
                 \"jetstream\"";

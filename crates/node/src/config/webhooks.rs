@@ -111,8 +111,10 @@ pub struct WebhookTemplates {
 }
 
 fn is_header_name(name: &str) -> bool {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(is_token)
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 fn default_replay_window() -> Duration {
@@ -153,12 +155,14 @@ impl WebhookSignatureConfig {
                 ""
             });
         };
+
         let prefix = payload
             .strip_suffix(BODY)
             .filter(|prefix| !prefix.contains(BODY));
         let prefix = prefix.ok_or_else(|| {
             format!("{payload:?} must end with {BODY}, for example \"v0:{TIMESTAMP}:{BODY}\"")
         })?;
+
         match (prefix.contains(TIMESTAMP), self.timestamp_header.is_some()) {
             (true, false) => Err(format!("{payload:?} requires timestamp_header")),
             (false, true) => Err(format!(
@@ -186,6 +190,7 @@ impl WebhookSignatureConfig {
             let message = format_args!("invalid header name {name:?}");
             found.require(is_header_name(name), format_args!("{key}.{field}"), message);
         }
+
         if scheme == WebhookScheme::Token {
             let message = "a token signs nothing; remove timestamp_header and payload";
             found.require(
@@ -228,6 +233,7 @@ impl WebhookConfig {
                     None
                 }
             };
+
         let id = self
             .id
             .clone()
@@ -237,6 +243,7 @@ impl WebhookConfig {
             (&self.correlation, "correlation"),
             (&self.subject, "subject"),
         ];
+
         let kind = compile(&self.kind.as_str().into(), "type");
         let id = compile(&id.into(), "id");
         let data = compile(&self.data, "data");
@@ -245,6 +252,7 @@ impl WebhookConfig {
                 .as_ref()
                 .and_then(|text| compile(&text.as_str().into(), path))
         });
+
         match (kind, id, data) {
             (Some(kind), Some(id), Some(data)) if errors.is_empty() => Ok(WebhookTemplates {
                 kind,
@@ -260,12 +268,15 @@ impl WebhookConfig {
     /// Validates the keys of the webhook with this name.
     pub(super) fn validate(&self, name: &str, found: &mut Violations) {
         let key = format!("webhooks.{name}");
-        let is_part =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-        let is_name = (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_part);
+
+        let is_name = (1..=MAX_NAME_BYTES).contains(&name.len())
+            && name.bytes().all(|byte: u8| {
+                byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte)
+            });
         let message = format_args!(
             "invalid name {name:?}; use 1 to {MAX_NAME_BYTES} of the characters a-z, 0-9, - and _"
         );
+
         found.require(is_name, &key, message);
         let message = "the list is empty; example: secrets = [\"env:WEBHOOK_SECRET\"]";
         found.require(
@@ -273,6 +284,7 @@ impl WebhookConfig {
             format_args!("{key}.secrets"),
             message,
         );
+
         let signature = format!("{key}.signature");
         match (&self.signature, self.scheme.is_preset()) {
             (Some(_), true) => found.report(
@@ -288,10 +300,12 @@ impl WebhookConfig {
             (Some(config), false) => config.validate(self.scheme, &signature, found),
             (None, true) => {}
         }
+
         let has_id = self.id.is_some() || self.scheme.delivery_id().is_some();
         let message = "requests of the scheme have no delivery id; set an expression that is equal \
             for all attempts";
         found.require(has_id, format_args!("{key}.id"), message);
+
         for error in self.templates().err().into_iter().flatten() {
             found.report(format_args!("{key}.{}", error.path), &error);
         }
