@@ -62,6 +62,7 @@ impl TelemetryHandle {
             .unwrap_or_default();
         sink.register("telemetry_spans_sent_total", spans.sent);
         sink.register("telemetry_spans_dropped_total", spans.dropped);
+
         let logs = self
             .logs
             .as_ref()
@@ -73,17 +74,18 @@ impl TelemetryHandle {
 
     /// Exports the queued records and stops.
     pub async fn stop(self) {
-        let stop = move || {
+        // It waits for the collector, and the runtime must continue to transfer the data. An error
+        // would be a panic there.
+        tokio::task::spawn_blocking(move || {
             if let Some(spans) = &self.spans {
                 spans.stop();
             }
             if let Some(logs) = &self.logs {
                 logs.stop();
             }
-        };
-        // It waits for the collector, and the runtime must continue to transfer the data. An error
-        // would be a panic there.
-        tokio::task::spawn_blocking(stop).await.ok();
+        })
+        .await
+        .ok();
     }
 }
 
@@ -104,6 +106,7 @@ pub fn start(config: &Config) -> anyhow::Result<TelemetryHandle> {
         LogFormat::Auto if is_terminal => human(),
         LogFormat::Auto | LogFormat::Json => JsonLogLayer.boxed(),
     };
+
     let logs = (telemetry.logs && LOGS.has_collector(config))
         .then(|| LogExporter::start(config))
         .transpose()?;
@@ -114,11 +117,13 @@ pub fn start(config: &Config) -> anyhow::Result<TelemetryHandle> {
     let records = FieldLayer
         .and_then(log_layer)
         .and_then(logs.as_ref().map(LogExporter::layer));
+
     Registry::default()
         .with(records.with_filter(filter.and(is_record)))
         .with(spans.as_ref().map(request_span::layer))
         .try_init()
         .context("a logger is already installed")?;
+
     levels::install(handle, &log.filter);
     Ok(TelemetryHandle { spans, logs })
 }

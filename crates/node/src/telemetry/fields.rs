@@ -108,6 +108,7 @@ where
             }
         }
     }
+
     event.record(&mut all);
     all
 }

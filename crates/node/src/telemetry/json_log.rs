@@ -26,6 +26,7 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for JsonLogLayer {
             metadata.target(),
             &{ gather(event, &context) },
         );
+
         // The reader of the log may have disconnected, and there is no other place to report the
         // error.
         std::io::stderr().lock().write_all(line.as_bytes()).ok();
@@ -43,6 +44,7 @@ fn line(timestamp: &str, level: Level, target: &str, fields: &LogFields) -> Stri
         .chain(others)
         .map(|(name, value)| format!("{}:{value}", Value::from(name)))
         .collect();
+
     format!("{{{}}}\n", pairs.join(","))
 }
 

@@ -69,6 +69,7 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
             LEVEL_NAMES.join(", ")
         ));
     }
+
     EnvFilter::try_new(format!("{QUIET},{text}"))
         .map_err(|error| format!("{text:?} is not a filter {example}: {error}"))
 }
@@ -89,6 +90,7 @@ pub(super) fn install(handle: Handle<EnvFilter, Registry>, configured: &str) {
         until: None,
         change: 0,
     });
+
     // Stored only by the installer of the global subscriber, which is set once.
     LEVELS
         .set(LogLevels {
@@ -118,12 +120,14 @@ impl LogLevels {
     ) -> Result<LogFilter, String> {
         let parsed = parse(filter)?;
         let mut now = self.lock();
+
         self.handle
             .reload(parsed)
             .map_err(|error| error.to_string())?;
         now.change += 1;
         filter.clone_into(&mut now.filter);
         now.until = lasting.map(|lasting| SystemClock.now().saturating_add(lasting));
+
         if let Some(lasting) = lasting {
             let change = now.change;
             tokio::spawn(async move {
@@ -131,6 +135,7 @@ impl LogLevels {
                 self.back(Some(change));
             });
         }
+
         tracing::info!(filter, ?lasting, "log filter changed");
         Ok(self.snapshot(&now))
     }
@@ -147,6 +152,7 @@ impl LogLevels {
         if change.is_some_and(|change| change != now.change) {
             return;
         }
+
         let configured = parse(&self.configured).and_then(|filter| {
             self.handle
                 .reload(filter)
@@ -155,6 +161,7 @@ impl LogLevels {
         if let Err(error) = configured {
             return tracing::error!(error, "cannot restore the configured log filter");
         }
+
         now.change += 1;
         now.filter.clone_from(&self.configured);
         now.until = None;

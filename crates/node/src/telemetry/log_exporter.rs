@@ -58,6 +58,7 @@ impl LogExporter {
             .with_max_export_batch_size(batch_size)
             .with_scheduled_delay(delay)
             .build();
+
         let exporter = CountingExporter {
             exporter,
             state: Arc::clone(&state),
@@ -68,6 +69,7 @@ impl LogExporter {
         let provider = SdkLoggerProvider::builder()
             .with_log_processor(processor)
             .with_resource(otlp::resource(config));
+
         Ok(Self {
             provider: provider.build(),
             state,
@@ -102,6 +104,7 @@ pub(super) struct OtlpLogLayer {
 impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for OtlpLogLayer {
     fn on_event(&self, event: &Event<'_>, context: layer::Context<'_, S>) {
         let metadata = event.metadata();
+
         // The exporter thread suppresses its own records.
         if EXCLUDED
             .iter()
@@ -111,6 +114,7 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for OtlpLogLayer {
         {
             return;
         }
+
         let fields = gather(event, &context);
         let level = *metadata.level();
         let mut record = self.logger.create_log_record();
@@ -124,12 +128,14 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for OtlpLogLayer {
                 .iter()
                 .map(|(name, value)| (Key::from_static_str(name), any(value))),
         );
+
         // In a request, the SDK adds the trace and the span of the request.
         if !Context::map_current(|current| current.span().span_context().is_valid())
             && let Some(trace) = fields.get("trace_id").and_then(trace::parse_trace_id)
         {
             record.set_trace_context(TraceId::from_bytes(trace), SpanId::INVALID, None);
         }
+
         self.logger.emit(record);
     }
 }

@@ -57,6 +57,7 @@ impl MetricSpec {
             .collect::<Vec<_>>()
             .try_into()
             .ok()?;
+
         Some(Self {
             name: name.trim_end_matches('`'),
             kind: MetricKind::ALL

@@ -37,6 +37,7 @@ impl MetricSink for MetricsRegistry {
         let spec = metric_specs::find(&whole)
             .or_else(|| metric_specs::find(name))
             .expect("the table names every metric");
+
         // The format appends the suffix itself.
         let bare = if spec.kind == MetricKind::Counter {
             spec.name.trim_end_matches("_total")

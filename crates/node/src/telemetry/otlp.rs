@@ -111,6 +111,7 @@ impl BatchSettings {
         let delay = signal
             .processor_variable("SCHEDULE_DELAY")
             .unwrap_or(DELAY_MS);
+
         Self {
             queue_size,
             batch_size,
@@ -187,9 +188,11 @@ impl ExportState {
         else {
             return;
         };
+
         if rejected > 0 || !reason.is_empty() {
             tracing::warn!(rejected, reason, "collector rejected some records");
         }
+
         self.rejected.store(
             u64::try_from(rejected).unwrap_or_default(),
             Ordering::Relaxed,
@@ -204,6 +207,7 @@ impl ExportState {
         self.pending.fetch_sub(batch, Ordering::Relaxed);
         let label = self.label;
         let count = batch as u64;
+
         if result.is_ok() {
             let rejected = self.rejected.swap(0, Ordering::Relaxed).min(count);
             self.counts.sent.inc_by(count - rejected);
@@ -284,9 +288,11 @@ pub(super) fn configure<B: WithExportConfig + WithHttpConfig>(
     };
     let builder = builder.with_timeout(timeout).with_http_client(client);
     let endpoint = config.telemetry.otlp_endpoint.trim_end_matches('/');
+
     if endpoint.is_empty() {
         return Ok(builder);
     }
+
     let url = format!("{endpoint}{}", signal.path);
     check(&url).with_context(|| format!("telemetry.otlp_endpoint: invalid address {url:?}"))?;
     Ok(builder.with_endpoint(url))
@@ -314,6 +320,7 @@ pub(super) fn resource(config: &Config) -> Resource {
             Box::new(TelemetryResourceDetector),
             Box::new(EnvResourceDetector::new()),
         ]);
+
     match variable::<String>("OTEL_SERVICE_NAME") {
         Some(name) => resource.with_service_name(name).build(),
         None => resource.build(),
@@ -344,6 +351,7 @@ impl HttpClient for RuntimeClient {
             .headers_mut()
             .values_mut()
             .for_each(|value| value.set_sensitive(true));
+
         let request = reqwest::Request::try_from(request)?;
         let sent = self.runtime.spawn(send(self.http.clone(), request)).await;
         let response = sent.map_err(anyhow::Error::from).flatten();
@@ -356,6 +364,7 @@ impl HttpClient for RuntimeClient {
                 .set_error(format!("status {}", response.status())),
             Err(error) => self.state.set_error(format!("{error:#}")),
         }
+
         Ok(response?)
     }
 }

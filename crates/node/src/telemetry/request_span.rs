@@ -42,6 +42,7 @@ impl RequestSpan {
         let Some(spans) = spans else {
             return Self::disabled(None);
         };
+
         match parent {
             Some(parent) if !parent.is_sampled() => return Self::disabled(None),
             None if !changes => return Self::disabled(None),
@@ -57,6 +58,7 @@ impl RequestSpan {
             }
             Some(_) => {}
         }
+
         let span = tracing::info_span!(
             target: TARGET,
             "request",
@@ -72,18 +74,20 @@ impl RequestSpan {
             http.response.status_code = field::Empty,
             "error.type" = field::Empty,
         );
+
         // The caller's context includes its `tracestate`. An error means that the span is disabled.
         let caller = TraceContextPropagator::new()
             .extract_with_context(&Context::new(), &HeaderExtractor(headers));
         span.set_parent(caller).ok();
+
         let context = span.context();
         let trace = context.span().span_context().clone();
-        let own = || {
-            let id = SpanId::new(trace.span_id().to_bytes());
-            TraceParent::new_root(trace.trace_id().to_bytes(), id, trace.is_sampled())
-        };
+
         Self {
-            trace: trace.is_valid().then(own),
+            trace: trace.is_valid().then(|| {
+                let id = SpanId::new(trace.span_id().to_bytes());
+                TraceParent::new_root(trace.trace_id().to_bytes(), id, trace.is_sampled())
+            }),
             span,
         }
     }

@@ -89,6 +89,7 @@ impl SpanExporter {
             .with_max_export_batch_size(batch_size)
             .with_scheduled_delay(delay)
             .build();
+
         let mut processor = BatchSpanProcessor::new(
             CountingExporter {
                 exporter,
@@ -96,11 +97,13 @@ impl SpanExporter {
             },
             batches,
         );
+
         processor.set_resource(&otlp::resource(config));
         let messaging = match config.bus.kind {
             BusKind::Embedded => "orlog",
             BusKind::Nats => "nats",
         };
+
         Ok(Arc::new(Self {
             processor,
             state,
@@ -140,6 +143,7 @@ impl SpanExporter {
         if !self.state.admit() {
             return;
         }
+
         let mut span = SpanData {
             span_context: span_context(frame.own),
             parent_span_id: frame.parent.map_or(SpanId::INVALID, |parent| {
@@ -157,6 +161,7 @@ impl SpanExporter {
             status: Status::Unset,
             instrumentation_scope: self.scope.clone(),
         };
+
         fill(&mut span);
         self.processor.on_end(span);
     }
@@ -226,14 +231,14 @@ pub(super) fn link<'a>(
 ) {
     span.links.dropped_count =
         u32::try_from(to.len().saturating_sub(MAX_LINKS)).unwrap_or(u32::MAX);
-    let relation = |to| {
+
+    span.links.links.extend(to.take(MAX_LINKS).map(|to| {
         Link::new(
             span_context(to),
             vec![KeyValue::new("orlog.link", relation)],
             0,
         )
-    };
-    span.links.links.extend(to.take(MAX_LINKS).map(relation));
+    }));
 }
 
 /// Sets the error status with an error type.

@@ -47,6 +47,7 @@ impl Tracer for SpanExporter {
                 ];
             });
         }
+
         Some(own)
     }
 
@@ -63,6 +64,7 @@ impl Tracer for SpanExporter {
         let end = now.system_at(ended);
         let kind = SpanKind::Internal;
         let name = &["commit"];
+
         self.emit(
             &SpanFrame {
                 own: &commit,
@@ -84,6 +86,7 @@ impl Tracer for SpanExporter {
                 );
             },
         );
+
         for (decided, made) in group.commits() {
             self.decided(decided, made, &commit, (&now, end));
         }
@@ -99,6 +102,7 @@ impl Tracer for SpanExporter {
         } = *ignored;
         let own = parent.with_span(random_span());
         let name = [key.saga.as_str(), " ", input];
+
         self.emit(
             &SpanFrame::since(started, &own, Some(parent), SpanKind::Internal, &name),
             |span| {
@@ -138,6 +142,7 @@ impl Tracer for SpanExporter {
                 ("execute", SpanKind::Internal)
             }
         };
+
         let is_message = kind != SpanKind::Internal;
         let name = [verb, " ", &label(item)];
         self.emit(
@@ -148,6 +153,7 @@ impl Tracer for SpanExporter {
                     .push(KeyValue::new("orlog.outcome", outcome.label()));
                 span.attributes
                     .push(KeyValue::new("orlog.attempt.count", i64::from(attempts)));
+
                 if is_message {
                     let operation = if executed_by == ExecutedBy::Worker {
                         "process"
@@ -161,6 +167,7 @@ impl Tracer for SpanExporter {
                         id("messaging.message.id", item.id),
                     ]);
                 }
+
                 if let WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } =
                     outcome
                 {
@@ -189,10 +196,12 @@ impl EffectObserver for SpanExporter {
             duration,
             ..
         } = *attempted;
+
         let code = attempted.code();
         let (Some(own), Some(parent)) = (&item.trace, attempted.parent) else {
             return;
         };
+
         let now = Instant::now();
         let started = now.checked_sub(duration).unwrap_or(now);
         let name = [&*label(item)];
@@ -205,9 +214,11 @@ impl EffectObserver for SpanExporter {
                     KeyValue::new("orlog.attempt.number", i64::from(number)),
                     KeyValue::new("orlog.attempt.outcome", outcome.as_str()),
                 ]);
+
                 if let Some(remote) = remote_span {
                     link(span, iter::once(remote), "remote");
                 }
+
                 if outcome != AttemptOutcome::Succeeded {
                     fail(span, code.unwrap_or(outcome.as_str()), outcome.as_str());
                 }
@@ -236,6 +247,7 @@ impl SpanExporter {
         let Some(commit_kind) = CommitKind::from_commit(made) else {
             return;
         };
+
         let TransitionSpan {
             own,
             parent,
@@ -247,6 +259,7 @@ impl SpanExporter {
         if let Some(timer) = timer {
             self.fired(timer, parent, &made.key, start);
         }
+
         let kind = SpanKind::Internal;
         let name = [made.key.saga.as_str(), " ", commit_kind.label()];
         let frame = SpanFrame {
@@ -257,6 +270,7 @@ impl SpanExporter {
             start,
             end,
         };
+
         self.emit(&frame, |span| {
             of_instance(span, &made.key);
             span.attributes.push(KeyValue::new(
@@ -265,6 +279,7 @@ impl SpanExporter {
             ));
             add_event(span, "decided", now.system_at(*at));
             link(span, iter::once(commit), "commit");
+
             match commit_kind {
                 CommitKind::Transition(record) => {
                     span.attributes.extend([
