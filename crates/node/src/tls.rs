@@ -114,6 +114,7 @@ impl NodeTls {
         if !config.http.tls.is_enabled() {
             return Ok(None);
         }
+
         let http = config.http.tls.clone();
         let cluster = config.cluster.tls.clone();
         let source = Source {
@@ -128,6 +129,7 @@ impl NodeTls {
             certificates,
             failure: String::new(),
         });
+
         Ok(Some(Arc::new(Self { source, state })))
     }
 
@@ -141,12 +143,14 @@ impl NodeTls {
             }
             Ok(Some((Arc::new(self.source.certificates(&files)?), files)))
         });
+
         let failure = replaced
             .as_ref()
             .err()
             .map(ToString::to_string)
             .unwrap_or_default();
         let is_new = std::mem::replace(&mut state.failure, failure.clone()) != failure;
+
         match replaced {
             Ok(Some((certificates, files))) => {
                 state.certificates = certificates;
@@ -180,6 +184,7 @@ impl Source {
             |key, path: &Option<PathBuf>| read(key, path.as_deref().unwrap_or(Path::new("")));
         let optional =
             |key, path: &Option<PathBuf>| path.as_deref().map(|path| read(key, path)).transpose();
+
         Ok(Files {
             certificate: required("http.tls.certificate", &http.certificate)?,
             key: required("http.tls.key", &http.key)?,
@@ -199,21 +204,25 @@ impl Source {
             http.certificate.as_ref(),
             &files.certificate,
         )?;
+
         let path = || http.key.clone().unwrap_or_default();
-        let missing = |_| Error::Content {
+
+        let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|_| Error::Content {
             key: "http.tls.key",
             path: path(),
             expected: "private key",
-        };
-        let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(missing)?;
+        })?;
         let mut clients = Vec::new();
         let mut pods = Vec::new();
+
         if let Some(ca) = &files.client_ca {
             clients = certificates("http.tls.client_ca", http.client_ca.as_ref(), ca)?;
         }
+
         if let Some(ca) = &files.cluster_ca {
             pods = certificates("cluster.tls.ca", cluster.ca.as_ref(), ca)?;
         }
+
         // Pods present their certificates on the same port as other clients.
         let clients = roots("http.tls.client_ca", clients.iter().chain(&pods))?;
         let identity = || (chain.clone(), key.clone_key());
@@ -228,6 +237,7 @@ impl Source {
                 (&cluster.peer_name, node),
             )?))
         };
+
         Ok(Certificates {
             server: Arc::new(server),
             pods,
@@ -267,8 +277,10 @@ fn server_config(
         let verifier = verifier
             .build()
             .map_err(|error| rejected("http.tls.client_ca", &error))?;
+
         builder.with_client_cert_verifier(verifier)
     };
+
     let server = builder.with_single_cert(chain, key);
     let mut server = server.map_err(|error| rejected("http.tls.certificate", &error))?;
     server.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
@@ -303,5 +315,6 @@ fn roots<'a>(
             reason: error.to_string(),
         })?;
     }
+
     Ok(roots)
 }

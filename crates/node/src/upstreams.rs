@@ -150,6 +150,7 @@ impl UpstreamSources {
                 vec![Diagnostic::of_file("the configuration", error)],
             ),
         };
+
         let files = self.dir.as_deref().map_or(Ok(Vec::new()), files);
         for path in files.unwrap_or_else(|found| {
             problems.push(found);
@@ -160,6 +161,7 @@ impl UpstreamSources {
                 Err(found) => problems.push(found),
             }
         }
+
         let others = self
             .built_in
             .iter()
@@ -169,6 +171,7 @@ impl UpstreamSources {
                     self.role != Role::Saga
                 }
             });
+
         upstreams.extend(others.cloned());
         upstreams.extend(
             self.of_sagas
@@ -176,6 +179,7 @@ impl UpstreamSources {
                 .filter(|_| self.role.runs_sagas())
                 .cloned(),
         );
+
         upstreams.extend(self.elsewhere());
         if problems.is_empty() {
             Ok(upstreams)
@@ -198,6 +202,7 @@ impl UpstreamSources {
             .gateway
             .as_ref()
             .filter(|_| self.role.runs_sagas());
+
         if let Some(gateway) = gateway {
             upstreams.push(match (&gateway.subject, &gateway.base_url, &self.remote) {
                 (Some(subject), None, Some(remote)) => {
@@ -208,6 +213,7 @@ impl UpstreamSources {
                 _ => gateway.upstream().map_err(|error| error.to_string())?,
             });
         }
+
         Ok(upstreams)
     }
 
@@ -219,12 +225,14 @@ impl UpstreamSources {
             ..
         } = self.remote.as_ref().filter(|_| self.role == Role::Saga)?;
         let provider = dispatch.as_ref()?(*delay);
+
         // Remote effects take no permits of local ones; the relay limits them.
         let policy = Policy {
             max_concurrency: 1 << 20,
             ..Policy::worker()
         };
         let upstream = Upstream::fallback(REMOTE_UPSTREAM, provider, policy);
+
         // Any process with permission to publish results could emit facts: those of an effect need
         // a file that declares them.
         let upstream = upstream.with_facts(BTreeSet::new());
@@ -241,12 +249,14 @@ impl UpstreamSources {
         } else {
             self.role != Role::Saga
         };
+
         if !is_used {
             return Ok(None);
         }
         if self.rejects_scripts && config.runs_programs() {
             return Err(Diagnostic::of_file(&file, UNSIGNED_SCRIPTS.to_owned()));
         }
+
         let dispatch = self
             .remote
             .as_ref()
@@ -260,6 +270,7 @@ impl UpstreamSources {
             dir,
             queue: queue.as_ref().map(|queue| queue as _),
         };
+
         config
             .upstream(site)
             .map(Some)
@@ -287,6 +298,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
         let is_hidden = path
             .file_name()
             .is_none_or(|name| name.to_string_lossy().starts_with('.'));
+
         if !is_hidden
             && path
                 .extension()
@@ -295,6 +307,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
             paths.push(path);
         }
     }
+
     paths.sort();
     Ok(paths)
 }
@@ -307,6 +320,7 @@ fn name_of(path: &Path) -> Result<&str, Diagnostic> {
     if is_name(name) {
         return Ok(name);
     }
+
     let message =
         format!("invalid upstream name {name:?}: use lowercase letters, digits, - and _ only");
     Err(Diagnostic::of_file(path.display().to_string(), message))
@@ -328,6 +342,7 @@ fn read(path: &Path) -> Result<Box<dyn UpstreamConfig>, Diagnostic> {
             ..Diagnostic::of_file(&file, message)
         }
     };
+
     let header: FileHeader = toml::from_str(&text).map_err(to_diagnostic)?;
     let described = toml::Deserializer::parse(&text).and_then(|file| header.kind.read(file));
     described.map_err(to_diagnostic)

@@ -71,10 +71,12 @@ impl Webhook {
                 .collect();
             anyhow::Error::msg(errors.join("; "))
         })?;
+
         for reference in &config.secrets {
             let key = signature::key(config.scheme, &reference.resolve()?);
             key.with_context(|| format!("invalid secret {reference}"))?;
         }
+
         Ok(Self {
             name: name.to_owned(),
             config: config.clone(),

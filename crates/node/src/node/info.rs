@@ -167,8 +167,10 @@ impl From<&JobConsumer> for EffectConsumerInfo {
             }),
             SubscriptionState::Conflict(reason) => Some(reason.clone()),
         };
+
         let backlog = consumer.backlog;
         let oldest = backlog.and_then(|backlog| backlog.oldest);
+
         Self {
             effect: consumer.group.effect.to_string(),
             tenant: consumer.group.tenant.as_ref().map(ToString::to_string),
@@ -208,6 +210,7 @@ pub(crate) fn collect(sources: InfoSources<'_>) -> Info {
         Some(_) => format!("jetstream, {} replicas", config.nats.replicas),
         None => durability(config.store.durability, config.store.interval),
     };
+
     let bus = match config.bus.kind {
         BusKind::Embedded => durability(config.bus.durability, config.bus.interval),
         BusKind::Nats => format!("jetstream, {} replicas", config.nats.replicas),
@@ -268,6 +271,7 @@ fn durability(mode: config::Durability, interval: std::time::Duration) -> String
 fn saga(program: &dyn Program) -> SagaInfo {
     let reference = program.definition_ref();
     let triggers = &program.manifest().subscriptions;
+
     SagaInfo {
         name: reference.saga.to_string(),
         version: reference.version,
@@ -286,6 +290,7 @@ fn saga(program: &dyn Program) -> SagaInfo {
 
 fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
     let conditions = catalog.upstream_statuses().into_iter();
+
     // The effects of built-in sagas are executed by the node itself.
     let conditions = conditions.filter(|condition| !is_built_in(&condition.upstream));
     let info = conditions.map(|condition| UpstreamInfo {
@@ -298,6 +303,7 @@ fn upstreams(catalog: &Catalog) -> Vec<UpstreamInfo> {
         remaining_retries: condition.remaining_retries,
         tenants: condition.tenants,
     });
+
     info.collect()
 }
 
@@ -307,6 +313,7 @@ fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
     let info = runtime.numbered_readers().map(|(index, reader)| {
         let stats = reader.stats();
         let slots = &ranges[usize::from(index)];
+
         ShardInfo {
             shard: index,
             first_slot: slots.start,
@@ -321,6 +328,7 @@ fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
                 .collect(),
         }
     });
+
     info.collect()
 }
 
@@ -331,6 +339,7 @@ fn consumer(config: &Config, subscription: &StreamSubscription) -> ConsumerInfo 
         filters,
         ack_floor,
     } = subscription.clone();
+
     let durable = (config.bus.kind == BusKind::Nats)
         .then(|| orlog_bus::nats::durable_consumer(&config.node_name()));
     ConsumerInfo {

@@ -83,6 +83,7 @@ impl PodTrust {
             peer_name: peer_name.to_owned(),
             clients: Mutex::default(),
         };
+
         trust.check_own(pod)?;
         Ok(trust)
     }
@@ -103,6 +104,7 @@ impl PodTrust {
                 .verify_client_cert(leaf, intermediates, now)
                 .map(|_| ())
         });
+
         verified.map_err(|reason| Error::OwnCertificate { name, reason })
     }
 
@@ -116,6 +118,7 @@ impl PodTrust {
         if let Some(client) = clients.get(&name) {
             return Ok(client.clone());
         }
+
         let verifier = PeerVerifier {
             servers: Arc::clone(&self.servers),
             name: server_name(&name)?,
@@ -130,9 +133,11 @@ impl PodTrust {
             .https_only(true)
             .tls_backend_preconfigured(config)
             .build()?;
+
         if clients.len() >= MAX_CLIENTS {
             clients.clear();
         }
+
         clients.insert(name, client.clone());
         Ok(client)
     }

@@ -43,6 +43,7 @@ impl Provider for NatsGateway {
                 format!("{} is not a command", item.work.label()),
             ));
         };
+
         let subject = self
             .subject
             .render(item, command, |value| encode_token(value).into_owned());
@@ -52,6 +53,7 @@ impl Provider for NatsGateway {
             headers: headers(item),
             payload: gateway_message::body(item, command).into(),
         };
+
         match self.requests.request(question, attempt.timeout).await {
             Ok(response) => {
                 let status = response
@@ -84,12 +86,15 @@ fn headers(item: &WorkItem) -> Headers {
         let tenant = encode_token(item.instance.tenant.as_str());
         headers.push(("x-tenant-id".into(), tenant.into()));
     }
+
     if let Some(trace) = &item.trace {
         headers.push(("traceparent".into(), trace.as_str().into()));
     }
+
     if let Some(baggage) = orlog_model::trace::tenant_baggage(&item.instance) {
         headers.push(("baggage".into(), baggage.into()));
     }
+
     headers
 }
 

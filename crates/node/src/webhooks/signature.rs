@@ -93,6 +93,7 @@ pub fn verify(
             return Err(SignatureError::Expired { difference });
         }
     }
+
     let mut unavailable = None;
     for reference in &config.secrets {
         match reference.resolve() {
@@ -101,6 +102,7 @@ pub fn verify(
             Err(error) => unavailable = Some(error),
         }
     }
+
     Err(unavailable.map_or(SignatureError::Mismatch, SignatureError::Unavailable))
 }
 
@@ -120,6 +122,7 @@ impl Presented {
                 .iter()
                 .any(|token| digest(token).ct_eq(&digest(&key)).into());
         }
+
         let expected = hmac_sha256(&key, &[self.prefix.as_bytes(), body]);
         self.signatures
             .iter()
@@ -139,6 +142,7 @@ fn stripe(headers: &HeaderMap) -> Result<Presented, SignatureError> {
     let signatures = fields()
         .filter(|(name, _)| *name == "v1")
         .filter_map(|(_, hex)| hex::decode(hex).ok());
+
     Ok(Presented {
         prefix: format!("{timestamp}."),
         timestamp: Some(seconds(STRIPE_SIGNATURE, timestamp)?),
@@ -160,6 +164,7 @@ fn standard_webhooks(headers: &HeaderMap) -> Result<Presented, SignatureError> {
     let timestamp = single(headers, WEBHOOK_TIMESTAMP)?;
     let signatures = single(headers, WEBHOOK_SIGNATURE)?.split(' ');
     let signatures = signatures.filter_map(|one| STANDARD.decode(one.strip_prefix("v1,")?).ok());
+
     Ok(Presented {
         prefix: format!("{id}.{timestamp}."),
         timestamp: Some(seconds(WEBHOOK_TIMESTAMP, timestamp)?),
@@ -174,6 +179,7 @@ fn hmac(format: &WebhookSignatureConfig, headers: &HeaderMap) -> Result<Presente
         &format.prefix,
         format.encoding,
     )?;
+
     let timestamp = match &format.timestamp_header {
         Some(header) => {
             let text = single(headers, header)?;
@@ -185,6 +191,7 @@ fn hmac(format: &WebhookSignatureConfig, headers: &HeaderMap) -> Result<Presente
     let prefix = format
         .signed_prefix(text)
         .map_err(|_| malformed(&format.header, "invalid payload"))?;
+
     Ok(Presented {
         prefix,
         timestamp: timestamp.map(|(_, seconds)| seconds),
@@ -213,9 +220,11 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SignatureEr
     let value = values
         .next()
         .ok_or_else(|| SignatureError::Missing(name.to_owned()))?;
+
     if values.next().is_some() {
         return Err(malformed(name, "it occurs more than once"));
     }
+
     value
         .to_str()
         .map_err(|_| malformed(name, "it is not ASCII"))
@@ -234,6 +243,7 @@ fn decode(
 ) -> Result<Vec<u8>, SignatureError> {
     let text = text.strip_prefix(prefix);
     let text = text.ok_or_else(|| malformed(header, "it does not start with the prefix"))?;
+
     match encoding {
         SignatureEncoding::Hex => {
             hex::decode(text).map_err(|_| malformed(header, "it is not hexadecimal"))
