@@ -26,6 +26,7 @@ impl BackgroundTasks {
                 () = stopped => false,
                 () = tokio::time::sleep(after) => true,
             };
+
             if is_due {
                 task.await;
             }
@@ -57,6 +58,7 @@ impl BackgroundTasks {
                     delay = task(service).await;
                 }
             };
+
             tokio::select! {
                 biased;
                 () = stopped => {}

@@ -45,11 +45,13 @@ impl KeyFiles {
     /// Replaces changed certificates and signing keys. Those that cannot be used are logged once.
     pub(crate) async fn reload(self: &Arc<Self>) {
         let keys = Arc::clone(self);
-        let reload = move || {
+
+        match tokio::task::spawn_blocking(move || {
             keys.reload_signing_keys();
             keys.tls.as_ref().map(|tls| tls.reload())
-        };
-        match tokio::task::spawn_blocking(reload).await {
+        })
+        .await
+        {
             Ok(Some(Reload::Replaced)) => tracing::info!("certificates replaced"),
             Ok(Some(Reload::Rejected(error))) => {
                 tracing::error!(
@@ -66,6 +68,7 @@ impl KeyFiles {
         let Some(connection) = &self.connection else {
             return;
         };
+
         let keys = component_config::signing_keys(&self.config).map_err(|error| error.to_string());
         let replaced = keys.and_then(|keys| {
             connection
@@ -78,12 +81,14 @@ impl KeyFiles {
             .signing_failure
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+
         if !failure.is_empty() && *last != failure {
             tracing::error!(
                 error = failure,
                 "signing keys rejected; the previous ones stay in use"
             );
         }
+
         *last = failure;
     }
 }

@@ -95,6 +95,7 @@ pub(crate) fn nats(config: &Config) -> anyhow::Result<Options> {
     } else {
         Credentials::None
     };
+
     let tls = TlsOptions {
         required: nats.requires_tls(),
         ca: nats.tls.ca.clone(),
@@ -118,8 +119,13 @@ pub(crate) fn nats(config: &Config) -> anyhow::Result<Options> {
 /// # Errors
 /// Fails if a key is not available under its reference.
 pub(crate) fn signing_keys(config: &Config) -> Result<Vec<Vec<u8>>, SecretUnavailable> {
-    let key = |key: &SecretRef| key.resolve().map(|key| key.expose().as_bytes().to_vec());
-    config.nats.signing.keys.iter().map(key).collect()
+    config
+        .nats
+        .signing
+        .keys
+        .iter()
+        .map(|key: &SecretRef| key.resolve().map(|key| key.expose().as_bytes().to_vec()))
+        .collect()
 }
 
 /// Returns the stream specifications.
@@ -139,17 +145,21 @@ pub(crate) fn streams(config: &Config) -> StreamSet {
             .manage_aggregate_stream
             .then(|| retention(&nats.aggregates)),
     });
+
     plan.0.push(NatsRegistry::plan(nats.replicas));
     if config.replicated() {
         plan.0.extend(replication::stream_specs(nats.replicas).0);
     }
+
     let retention = config.auth.signatures.time_window().replay_time() + NONCE_MARGIN;
     plan.0
         .push(NonceStream::stream_spec(retention, nats.replicas));
+
     if config.cluster.mode != ClusterMode::Standalone {
         plan.0
             .push(Leases::plan(&config.cluster.name, nats.replicas));
     }
+
     plan
 }
 
@@ -164,14 +174,14 @@ pub(crate) fn snapshot_policy(config: &Config) -> SnapshotPolicy {
 /// Returns the audit options. A node without data stores no audit log unless a path is configured.
 pub(crate) fn audit(config: &Config) -> crate::audit::AuditOptions {
     let audit = &config.audit;
-    let usual = || {
-        config
-            .role
-            .runs_sagas()
-            .then(|| config.data_dir.join("audit"))
-    };
+
     crate::audit::AuditOptions {
-        dir: audit.dir.clone().or_else(usual),
+        dir: audit.dir.clone().or_else(|| {
+            config
+                .role
+                .runs_sagas()
+                .then(|| config.data_dir.join("audit"))
+        }),
         max_file_bytes: audit.max_file_size,
         max_total_bytes: audit.max_size,
         retention: audit.retention,

@@ -38,6 +38,7 @@ pub fn raise_limit() {
     if current == maximum {
         return;
     }
+
     if let Err(error) = setrlimit(
         Resource::Nofile,
         Rlimit {
@@ -84,6 +85,7 @@ fn share(limit: u64, config: &Config) -> Result<usize, TooFewDescriptors> {
             shards: config.shards,
         });
     }
+
     Ok(connections.min(config.http.max_connections))
 }
 
@@ -97,6 +99,7 @@ fn reserved(config: &Config) -> u64 {
         BusKind::Embedded => OF_LOG + config.bus.retention_size / config.bus.segment_size.max(1),
         BusKind::Nats => OF_NATS,
     };
+
     OF_PROCESS + RESERVED_CONNECTIONS as u64 + shards * OF_SHARD + transport
 }
 

@@ -46,10 +46,12 @@ impl EffectParts {
                 .in_role(config.role, remote_dependencies)
                 .reject_scripts(config.role == Role::Effect && !config.nats.permits_scripts());
         let read = upstreams.read().map_err(DefinitionErrors)?;
+
         for upstream in &read {
             let checked = upstream.provider.check().await;
             checked.map_err(|reason| anyhow::anyhow!("upstream {}: {reason}", upstream.name))?;
         }
+
         let catalog = Arc::new(Catalog::new(read, clock, observer)?);
         Ok(Self {
             upstreams,
@@ -68,17 +70,20 @@ async fn remote_dependencies(
     let Some(connection) = connection else {
         return Ok(None);
     };
+
     let mut dispatch = None;
     if config.role.runs_sagas() {
-        let open =
-            || async { Ok(ResultListener::subscribe(queue(connection), Arc::clone(clock)).await?) };
-        let opened = with_startup_retry(open).await;
+        let opened = with_startup_retry(|| async {
+            Ok(ResultListener::subscribe(queue(connection), Arc::clone(clock)).await?)
+        })
+        .await;
         let listener = opened.context("effect results cannot be received")?;
-        let offering = move |timeout| {
+
+        dispatch = Some(Arc::new(move |timeout| {
             Arc::new(QueueProvider::new(Arc::clone(&listener), timeout)) as Arc<dyn Provider>
-        };
-        dispatch = Some(Arc::new(offering) as QueueProviderFactory);
+        }) as QueueProviderFactory);
     }
+
     let requests = Arc::new(connection.clone()) as Arc<dyn RequestClient>;
     Ok(Some(RemoteDependencies {
         dispatch,
@@ -116,6 +121,7 @@ pub(crate) async fn workers(
     let Some(connection) = connection.filter(|_| config.role == Role::Effect) else {
         return Ok(None);
     };
+
     let dependencies = WorkerPoolDependencies {
         queue: queue(connection),
         catalog: Arc::clone(catalog),
@@ -123,6 +129,7 @@ pub(crate) async fn workers(
         metrics: Arc::clone(metrics),
         tracer,
     };
+
     let behavior = WorkerPoolConfig {
         node: config.node_name(),
         max_in_flight: config.queue.max_in_flight,
@@ -135,11 +142,10 @@ pub(crate) async fn workers(
 
 /// Returns the tenants whose effects this node executes; `None`: all tenants.
 fn tenants(config: &Config) -> Option<Arc<BTreeSet<TenantId>>> {
-    let listed = || {
+    (config.tenants.mode == TenantMode::Allowlist).then(|| {
         let allowed = config.tenants.allowed.iter().cloned();
         Arc::new(allowed.chain([TenantId::default_tenant()]).collect())
-    };
-    (config.tenants.mode == TenantMode::Allowlist).then(listed)
+    })
 }
 
 /// Compares the consumers of effects with the configuration of a node of the role `effect`, and

@@ -27,6 +27,7 @@ pub fn sign(key: &SigningKey, request: &mut Request, now: Timestamp) -> Result<(
         path: url.path(),
         query: url.query(),
     };
+
     let body = request
         .body()
         .and_then(|body| body.as_bytes())

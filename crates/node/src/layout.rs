@@ -121,6 +121,7 @@ impl DurablePositions {
                 retries: Mutex::default(),
             });
         }
+
         whole(&data)?;
         let mut is_unconfirmed = false;
         let layout = if let Some(found) = read(&data)? {
@@ -130,13 +131,17 @@ impl DurablePositions {
             if !accept_data_loss {
                 check_is_new(&data)?;
             }
+
             // A pod that the record of its cluster rejects must start with the corrected value.
             is_unconfirmed = config.shares_state();
+
             if !is_unconfirmed {
                 write(&data, &expected)?;
             }
+
             expected
         };
+
         Ok(Self {
             data,
             layout: Mutex::new(layout),
@@ -168,9 +173,11 @@ impl DurablePositions {
         let mut layout = self.layout();
         let mut next = layout.clone();
         next.durable.extend(found);
+
         if next == *layout {
             return;
         }
+
         match write(&self.data, &next) {
             Ok(()) => {
                 *layout = next;
@@ -313,6 +320,7 @@ fn check_is_new(data: &Path) -> anyhow::Result<()> {
             return Err(explain_loss(lost));
         }
     }
+
     Ok(())
 }
 
@@ -329,6 +337,7 @@ pub(crate) fn stored_config(data: &Path) -> anyhow::Result<Config> {
             file(data).display()
         )
     })?;
+
     let tenants = TenantsConfig {
         key_sharded: spread,
         ..TenantsConfig::default()
@@ -385,6 +394,7 @@ fn compare(data: &Path, found: &DataLayout, expected: &DataLayout) -> anyhow::Re
              setting, or use another directory"
         );
     }
+
     if found.spread != expected.spread {
         let found: Vec<&str> = found.spread.iter().map(TenantId::as_str).collect();
         let expected: Vec<&str> = expected.spread.iter().map(TenantId::as_str).collect();
@@ -393,6 +403,7 @@ fn compare(data: &Path, found: &DataLayout, expected: &DataLayout) -> anyhow::Re
              restore the setting, or use another directory"
         );
     }
+
     Ok(())
 }
 

@@ -53,12 +53,15 @@ fn is_equal(path: &Path, bytes: &[u8]) -> bool {
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(dir)?;
+
     let temporary = path.with_extension("new");
+
     // The file of an interrupted attempt may have other permissions, which `mode` does not change.
     fs::remove_file(&temporary).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),
     })?;
+
     let mut file = File::options()
         .write(true)
         .create_new(true)
@@ -67,6 +70,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&temporary, path)?;
+
     File::open(dir)?.sync_all()
 }
 
@@ -87,6 +91,7 @@ pub fn read(path: &Path, others: u32) -> Result<String, ReadError> {
             mode: mode & 0o777 & !others,
         });
     }
+
     fs::read_to_string(path).map_err(unreadable)
 }
 

@@ -67,8 +67,13 @@ impl From<FieldPath> for String {
 
 impl FieldPath {
     fn matches(&self, path: &[String]) -> bool {
-        let fits = |(rule, name): (&String, &String)| rule == "*" || rule == name;
-        self.0.len() <= path.len() && self.0.iter().rev().zip(path.iter().rev()).all(fits)
+        self.0.len() <= path.len()
+            && self
+                .0
+                .iter()
+                .rev()
+                .zip(path.iter().rev())
+                .all(|(rule, name): (&String, &String)| rule == "*" || rule == name)
     }
 }
 
@@ -144,6 +149,7 @@ impl Redaction {
                 });
             }
         }
+
         // A value may be a part of another one.
         hidden.0.sort_by_key(|value| std::cmp::Reverse(value.len()));
         hidden.0.dedup();
@@ -205,6 +211,7 @@ impl Redaction {
                     } else {
                         self.walk(value, path, hide);
                     }
+
                     path.pop();
                 }
             }

@@ -34,14 +34,17 @@ pub(super) async fn open(
                 .context("the registry did not open")?
                 .map_err(layout::explain_open)?,
         );
+
         return Ok(AccessRegistry::new(
             Arc::clone(&journal) as Arc<dyn Registry>,
             Some(journal),
         ));
     };
+
     let registry = with_startup_retry(|| async { Ok(NatsRegistry::open(connection).await?) }).await;
     let registry = registry.context("the registry of contexts and actors cannot be opened")?;
     record::claim(config, connection, &registry).await?;
+
     let position = registry
         .durable_position()
         .map_or(0, |found| found.position);

@@ -100,6 +100,7 @@ async fn try_open(
         epoch,
         stopped,
     };
+
     let snapshot_commits = pace.commits;
     let snapshot_bytes = pace.bytes;
     let replication = ReplicationOptions {
@@ -108,8 +109,8 @@ async fn try_open(
         snapshot_commits,
         snapshot_bytes,
     };
-    let open = move || orlog_store::open_replicated(&dir, options, replication);
-    tokio::task::spawn_blocking(open)
+
+    tokio::task::spawn_blocking(move || orlog_store::open_replicated(&dir, options, replication))
         .await
         .unwrap_or_else(|panic| resume_unwind(panic.into_panic()))
 }
@@ -147,6 +148,7 @@ impl NatsCommitLog {
         } else {
             wait()
         };
+
         response.map_err(translated)
     }
 }
@@ -202,15 +204,18 @@ impl CommitLog for NatsCommitLog {
 
     fn snapshots(&self) -> Result<Vec<Snapshot>, CommitLogError> {
         let snapshots = self.wait(self.snapshots.list())?;
-        let read = |object: &nats::Snapshot| {
-            let (position, base) = read_notes(&object.metadata)?;
-            Some(Snapshot {
-                position,
-                base,
-                bytes: object.bytes,
+
+        Ok(snapshots
+            .iter()
+            .filter_map(|object: &nats::Snapshot| {
+                let (position, base) = read_notes(&object.metadata)?;
+                Some(Snapshot {
+                    position,
+                    base,
+                    bytes: object.bytes,
+                })
             })
-        };
-        Ok(snapshots.iter().filter_map(read).collect())
+            .collect())
     }
 
     fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
@@ -220,6 +225,7 @@ impl CommitLog for NatsCommitLog {
             self.snapshots
                 .delete_orphans(&format!("{epoch:020}"))
                 .await?;
+
             let object = nats::Snapshot {
                 name: name(epoch, snapshot),
                 metadata: notes(epoch, snapshot),
@@ -265,6 +271,7 @@ impl NatsCommitLog {
         let found = objects
             .into_iter()
             .find(|object| read_notes(&object.metadata) == notes);
+
         found.map(|object| object.name).ok_or_else(|| {
             nats::ShardLogError::Damaged(format!(
                 "the snapshot of commit {} no longer exists",
@@ -311,6 +318,7 @@ fn read_notes(notes: &BTreeMap<String, String>) -> Option<(LogPosition, Option<L
 fn read_position(notes: &BTreeMap<String, String>, prefix: &str) -> Option<LogPosition> {
     let note = |name: &str| notes.get(&format!("{prefix}{name}"));
     let number = |name: &str| note(name)?.parse().ok();
+
     Some(LogPosition {
         log: u128::from_str_radix(note("log")?, 16).ok()?.to_be_bytes(),
         position: number("position")?,

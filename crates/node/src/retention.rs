@@ -79,9 +79,11 @@ impl Retention {
         if !self.config.role.runs_sagas() {
             return;
         }
+
         let interval = self.config.retention.interval;
         background.repeat(self, STARTUP_DELAY.min(interval), |retention| async move {
             let started = Instant::now();
+
             match retention.purge().await {
                 Ok(purged) if purged != PurgeResult::default() => {
                     tracing::info!(?purged, "retention purge completed");
@@ -92,12 +94,14 @@ impl Retention {
                         pass");
                 }
             }
+
             retention
                 .config
                 .retention
                 .interval
                 .saturating_sub(started.elapsed())
         });
+
         background.repeat(self, TRIM_INTERVAL, |retention| async move {
             if let Err(error) = retention.trim_feeds().await {
                 tracing::debug!(%error, "feed trim failed; retrying later");
@@ -138,6 +142,7 @@ impl Retention {
                     .iter()
                     .map(|(key, version, _)| self.runtime.purge_instance(key.clone(), *version));
                 let responses = try_join_all(requests).await?;
+
                 // A long history needs several changes; live instances wait for another pass.
                 let accepted = group
                     .into_iter()
@@ -146,14 +151,17 @@ impl Retention {
                 let (more, done): (Vec<_>, Vec<_>) = accepted
                     .map(|(one, _)| one)
                     .partition(|(_, _, rows)| *rows > PURGE_BATCH as u64);
+
                 self.purges.instances.inc_by(done.len() as u64);
                 removed += done.len() as u64;
+
                 let shorter = more
                     .into_iter()
                     .map(|(key, version, rows)| (key, version, rows - PURGE_BATCH as u64));
                 waiting.extend(shorter);
             }
         }
+
         Ok(removed)
     }
 
@@ -165,15 +173,18 @@ impl Retention {
             for (instance, id) in stretch.found {
                 by_instance.entry(instance).or_default().push(id);
             }
+
             let purges = by_instance.into_iter().map(|(instance, tasks)| async move {
                 let count = tasks.len() as u64;
                 let is_purged = self.runtime.purge_tasks(instance, tasks).await?;
                 Ok::<_, DeployError>(if is_purged { count } else { 0 })
             });
             let count = try_join_all(purges).await?.iter().sum();
+
             self.purges.tasks.inc_by(count);
             removed += count;
         }
+
         Ok(removed)
     }
 
@@ -190,6 +201,7 @@ impl Retention {
             self.purges.dead_letters.inc_by(count);
             removed += count;
         }
+
         Ok(removed)
     }
 
@@ -208,6 +220,7 @@ impl Retention {
                 self.runtime.trim_feed(shard, before, max_commits).await?;
             }
         }
+
         Ok(())
     }
 }
@@ -257,10 +270,12 @@ impl<'a> TableSweep<'a> {
         let Some(from) = self.next.take() else {
             return Ok(None);
         };
+
         let taken = self
             .started
             .map_or(Duration::ZERO, |started| started.elapsed());
         tokio::time::sleep(taken.max(PAUSE)).await;
+
         let Retention {
             config,
             runtime,
@@ -270,15 +285,18 @@ impl<'a> TableSweep<'a> {
         if !runtime.health().accepting {
             return Ok(None);
         }
+
         let context = SweepContext {
             config: Arc::clone(config),
             now: clock.now(),
         };
+
         self.started = Some(Instant::now());
         let reader = reader.clone();
         let scanned = tokio::task::spawn_blocking(move || scan(&context, &reader, &from)).await;
         let mut stretch = scanned.map_err(|_| DeployError::ShuttingDown)??;
         self.next = stretch.next.take();
+
         Ok(Some(stretch))
     }
 }

@@ -31,8 +31,10 @@ impl ReadOnlyStores {
     pub fn open(data: &Path) -> anyhow::Result<Self> {
         let config = layout::stored_config(data)?;
         let options = component_config::store(&config);
-        let open = |index| orlog_store::open(&layout::shard_dir(data, index), options.clone());
-        let stores = (0..config.shards).map(open).collect::<Result<_, _>>();
+
+        let stores = (0..config.shards)
+            .map(|index| orlog_store::open(&layout::shard_dir(data, index), options.clone()))
+            .collect::<Result<_, _>>();
         Ok(Self(stores.with_context(|| {
             format!("the data directory {} cannot be opened", data.display())
         })?))
@@ -53,17 +55,17 @@ async fn local(config: &Config, local: &LocalStorage) -> anyhow::Result<Vec<(Wri
     if !has_all(config) || config.replicated() {
         return Ok(Vec::new());
     }
+
     let opened = config.clone();
     let local = local.clone();
-    let open = move || {
-        let open = |shard| open_local(&opened, shard, &local);
+
+    let stores = tokio::task::spawn_blocking(move || {
         (0..opened.shards)
-            .map(open)
+            .map(|shard| open_local(&opened, shard, &local))
             .collect::<anyhow::Result<Vec<_>>>()
-    };
-    let stores = tokio::task::spawn_blocking(open)
-        .await
-        .context("the store did not open")?;
+    })
+    .await
+    .context("the store did not open")?;
     stores.with_context(|| unusable(config))
 }
 
@@ -81,6 +83,7 @@ pub(crate) fn open_local(
     let mut options = component_config::store(config);
     options.expected = local.positions.get(&name);
     options.accept_data_loss = local.accept_data_loss;
+
     let opened = match &local.disk {
         Some(disk) => orlog_store::open_with_disk(&dir, options, Arc::clone(disk)),
         None => orlog_store::open(&dir, options),
@@ -92,6 +95,7 @@ pub(crate) fn open_local(
         }
         other => other.into(),
     })?;
+
     local
         .positions
         .store(layout::shard_position(shard, &reader));
@@ -158,6 +162,7 @@ async fn follow_logs(
         let (_, never) = watch::channel(false);
         stores.push(replication::open(connection, (index, None, never), dir, options, pace).await?);
     }
+
     Ok(stores)
 }
 
@@ -218,6 +223,7 @@ impl NodeStorage {
             accept_data_loss: local.accept_data_loss,
         };
         let transport = Box::pin(Transport::open(config, log, Arc::clone(clock))).await?;
+
         local.positions.store(transport.durable_position());
         let expected = local
             .positions
@@ -225,9 +231,11 @@ impl NodeStorage {
             .filter(|_| !local.accept_data_loss);
         let access =
             Arc::new(Box::pin(registry::open(config, expected, transport.connection())).await?);
+
         local.positions.confirm()?;
         let replicated = self::replicated(config, &transport, local.accept_data_loss);
         stores.extend(Box::pin(replicated).await?);
+
         Ok(Self {
             stores,
             transport: Arc::new(transport),
@@ -250,6 +258,7 @@ fn log_checkpoints(stores: &[(Writer, Reader)]) -> anyhow::Result<Vec<ConsumerCh
             position: reader.checkpoint(&key)?,
         });
     }
+
     Ok(found)
 }
 
@@ -281,9 +290,12 @@ impl PositionRecorder {
             .filter_map(|(shard, reader)| layout::shard_position(shard, &reader))
             .collect();
         found.extend(self.transport.durable_position());
+
         let registry = self.access.durable_position();
         found.extend(registry.map(|position| (layout::REGISTRY.to_owned(), position.into())));
+
         let positions = Arc::clone(&self.positions);
+
         // A panic is reported by the runtime.
         drop(tokio::task::spawn_blocking(move || positions.store(found)).await);
     }

@@ -89,16 +89,20 @@ impl Transport {
                 options.expected = log.durable;
                 options.checkpoints = log.checkpoints;
                 options.accept_data_loss = log.accept_data_loss;
+
                 let opened =
                     tokio::task::spawn_blocking(move || Embedded::open(dir, &options, clock)).await;
                 let opened = opened.context("the bus did not open")?;
                 let opened = opened.map_err(layout::explain_open)?;
+
                 Ok(Self::Embedded(Arc::new(opened)))
             }
             BusKind::Nats => {
                 let connection = with_startup_retry(|| connect(config)).await?;
                 with_startup_retry(|| check_streams(&connection, config, clock.now())).await?;
+
                 let mut streams = Vec::new();
+
                 // A node without sagas consumes no stream; one open stream is enough to detect
                 // whether the servers are reachable.
                 let read = if config.role.runs_sagas() {
@@ -107,11 +111,15 @@ impl Transport {
                     &SOURCES[1..2]
                 };
                 for (name, _) in read {
-                    let open = || async {
-                        Ok(NatsStream::open(&connection, name, &config.node_name()).await?)
-                    };
-                    streams.push((*name, with_startup_retry(open).await?));
+                    streams.push((
+                        *name,
+                        with_startup_retry(|| async {
+                            Ok(NatsStream::open(&connection, name, &config.node_name()).await?)
+                        })
+                        .await?,
+                    ));
                 }
+
                 Ok(Self::Nats(Box::new(NatsTransport {
                     connection,
                     read: streams,
@@ -168,23 +176,27 @@ impl Transport {
             Transport::Embedded(bus) => {
                 vec![EventSource::embedded(Arc::clone(bus) as Arc<dyn Bus>)]
             }
-            Transport::Nats(nats) => {
-                let source = |((name, stream), (_, kind)): (
-                    &(&str, Arc<NatsStream>),
-                    (&str, SubjectKind),
-                )| {
-                    EventSource {
-                        name: (*name).to_owned(),
-                        bus: Arc::clone(stream) as Arc<dyn Bus>,
-                        kinds: vec![kind],
-                        sharing: Some(StreamSharing {
-                            admission: Some(Arc::<AdmittedTenants>::clone(&nats.tenants)),
-                        }),
-                        authority: Some(Arc::clone(authority) as Arc<dyn EventAuthority>),
-                    }
-                };
-                nats.read.iter().zip(SOURCES).map(source).collect()
-            }
+            Transport::Nats(nats) => nats
+                .read
+                .iter()
+                .zip(SOURCES)
+                .map(
+                    |((name, stream), (_, kind)): (
+                        &(&str, Arc<NatsStream>),
+                        (&str, SubjectKind),
+                    )| {
+                        EventSource {
+                            name: (*name).to_owned(),
+                            bus: Arc::clone(stream) as Arc<dyn Bus>,
+                            kinds: vec![kind],
+                            sharing: Some(StreamSharing {
+                                admission: Some(Arc::<AdmittedTenants>::clone(&nats.tenants)),
+                            }),
+                            authority: Some(Arc::clone(authority) as Arc<dyn EventAuthority>),
+                        }
+                    },
+                )
+                .collect(),
         }
     }
 
@@ -253,6 +265,7 @@ where
 {
     let started = tokio::time::Instant::now();
     let mut logged = false;
+
     loop {
         match attempt().await {
             Err(error) if passes(&error) && started.elapsed() < STARTUP_TIMEOUT => {
@@ -312,6 +325,7 @@ async fn check_streams(
         if difference.stream == AGGREGATE_EVENTS && !config.role.runs_sagas() {
             continue;
         }
+
         let open = !provision || difference.rejected.is_some();
         if open && difference.missing {
             let remedy = if difference.rejected.is_some() {
@@ -321,6 +335,7 @@ async fn check_streams(
             };
             bail!("{difference}{remedy}");
         }
+
         if open {
             tracing::warn!("{difference}; `orlog streams diff` lists the differences");
         } else {
@@ -331,5 +346,6 @@ async fn check_streams(
             );
         }
     }
+
     Ok(())
 }
