@@ -53,7 +53,7 @@ use crate::webhooks::Webhooks;
 use crate::{component_config, effects, stores};
 use callers::Callers;
 use observers::{InitialMetrics, Observers};
-use services::{OwnParts, Parts, Services};
+use services::{Parts, ServiceParts, Services};
 use slot_owner::Routing;
 
 pub use overrides::AppOverrides;
@@ -123,11 +123,11 @@ pub struct App {
 }
 
 /// State that the API reads.
-struct Observed {
+struct ApiParts {
     registry: MetricsRegistry,
     started_at: Timestamp,
     attempts: Arc<RecentAttempts>,
-    counted: Arc<AttemptMetrics>,
+    attempt_metrics: Arc<AttemptMetrics>,
     callers: Callers,
     pages: BuiltInPages,
     webhooks: Arc<Webhooks>,
@@ -157,6 +157,8 @@ impl App {
         let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
         let tls = NodeTls::load(&config)?;
+
+        // Before any connection: a directory that is in use, or that lost data, is the first error.
         let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
         let NodeStorage {
             mut stores,
@@ -167,9 +169,9 @@ impl App {
         let Observers {
             tracer,
             attempts,
-            counted,
+            attempt_metrics,
             lines,
-            first,
+            effect_observer,
         } = observers::build_observers(&overrides.telemetry, overrides.effect_observer);
 
         let connection = transport.connection();
@@ -187,7 +189,7 @@ impl App {
             connection,
             overrides.upstreams,
             &clock,
-            &first,
+            &effect_observer,
         ))
         .await?;
 
@@ -196,12 +198,14 @@ impl App {
             .clone()
             .filter(|_| config.role.runs_sagas());
         let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
-        let occasion = (started_at, config.role.runs_sagas());
+
+        // Before the runtime: a shard never runs without the definitions of its instances.
         let programs = Arc::new(initial::activate(
             &definitions,
             &catalog,
             &mut stores,
-            occasion,
+            started_at,
+            config.role.runs_sagas(),
         )?);
 
         let dependencies = RuntimeDependencies {
@@ -230,7 +234,7 @@ impl App {
             registry,
             collected,
             purges,
-        } = InitialMetrics::of(&runtime, &counted, &overrides.telemetry);
+        } = InitialMetrics::of(&runtime, &attempt_metrics, &overrides.telemetry);
 
         let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
         let tenants = transport
@@ -258,7 +262,7 @@ impl App {
         };
 
         let diagnosis = overrides.diagnosis;
-        let own = OwnParts {
+        let service_parts = ServiceParts {
             upstreams,
             tls,
             backup_dir,
@@ -268,23 +272,28 @@ impl App {
             lines,
         };
 
-        let state = Observed {
+        let state = ApiParts {
             registry,
             started_at,
             attempts,
-            counted,
+            attempt_metrics,
             callers,
             pages,
             webhooks,
             config_source: overrides.config_source.map(Arc::new),
             telemetry: overrides.telemetry,
         };
-        Box::pin(Self::join(parts, own, state)).await
+        Box::pin(Self::join(parts, service_parts, state)).await
     }
 
     /// Starts the services, and joins the cluster if it is configured.
-    async fn join(parts: Parts, own: OwnParts, state: Observed) -> anyhow::Result<Arc<Self>> {
-        let services = Services::build(&parts, own);
+    async fn join(
+        parts: Parts,
+        service_parts: ServiceParts,
+        state: ApiParts,
+    ) -> anyhow::Result<Arc<Self>> {
+        // Before the cluster is joined: from then on shards arrive, and they use the services.
+        let services = Services::build(&parts, service_parts);
         services.run_in(&parts.background);
 
         let identity = state.callers.peer_client.peers().identity();
@@ -307,7 +316,7 @@ impl App {
             metrics_registry: Mutex::new(state.registry),
             started_at: state.started_at,
             attempts: state.attempts,
-            attempt_metrics: state.counted,
+            attempt_metrics: state.attempt_metrics,
             runners: Runners::default(),
             authenticator: state.callers.authenticator,
             access: parts.access,
@@ -372,6 +381,8 @@ impl App {
             }
         };
 
+        // Both halves share one deadline: what the handover of shards uses is no longer available
+        // to the shards that stay.
         let sagas = async {
             let end = tokio::time::Instant::now() + deadline;
             if let Some(cluster) = &self.routing.cluster {
@@ -382,6 +393,7 @@ impl App {
         let (sagas, workers) = tokio::join!(sagas, workers);
         let drained = sagas && workers;
 
+        // Also after a timeout: the process stops, and the next start continues the work.
         self.drain_state.send_replace(true);
         drained
     }

@@ -133,8 +133,14 @@ impl AuditTrail {
 
         let denials = Arc::clone(&trail.denials);
         let failures = trail.failures.clone();
-        let files = (calls, denial_files);
-        let writer = AuditWriter::new(files, denials, summaries, options.log, failures);
+        let writer = AuditWriter::new(
+            calls,
+            denial_files,
+            denials,
+            summaries,
+            options.log,
+            failures,
+        );
         let (jobs, queue) = sync_channel(MAX_QUEUED);
         let thread = std::thread::Builder::new().name("orlog-audit".to_owned());
 

@@ -117,6 +117,9 @@ impl Cluster {
         let (status_sender, status) = watch::channel(ControllerStatus::default());
 
         let me = me(config, node_keys);
+
+        // For its peers the pods are one node, so a pod with other keys is an error of the
+        // operator.
         tokio::spawn(node_keys::report(me.clone(), membership.view()));
 
         let own_keys = me.node_keys.clone();
@@ -191,6 +194,9 @@ impl Cluster {
         self.orders.send_replace(ControllerCommand::HandOver);
         let mut status = self.status.clone();
         let over = status.wait_for(|status| status.handover.is_complete());
+
+        // After the timeout the remaining shards stop without a handover; other pods acquire them
+        // when this pod leaves.
         drop(tokio::time::timeout(deadline, over).await);
     }
 

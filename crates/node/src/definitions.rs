@@ -343,7 +343,7 @@ impl DefinitionSet {
         let mut plan = DeploymentPlan::of(self.of(context.context).deployment.as_deref(), new);
         plan.context = context.context.map(ToString::to_string);
         let usable = self.usable_with(context.context, new);
-        plan.warnings = warnings::all(&plan, &Self::context((new, &usable), context));
+        plan.warnings = warnings::all(&plan, &Self::context(new, &usable, context));
         plan
     }
 
@@ -353,7 +353,7 @@ impl DefinitionSet {
     pub fn unmet_needs(&self, context: &UsageContext<'_>) -> Vec<String> {
         let active = self.of(context.context).definitions;
         let usable = self.usable_with(context.context, &active);
-        warnings::unmet_needs(&Self::context((&active, &usable), context))
+        warnings::unmet_needs(&Self::context(&active, &usable, context))
     }
 
     /// Returns a warning for each effect and command that a definition of a context requests and no
@@ -383,7 +383,8 @@ impl DefinitionSet {
     }
 
     fn context<'a>(
-        (new, usable): (&'a [LoadedDefinition], &'a [LoadedDefinition]),
+        new: &'a [LoadedDefinition],
+        usable: &'a [LoadedDefinition],
         context: &UsageContext<'a>,
     ) -> warnings::WarningContext<'a> {
         let UsageContext {
@@ -407,18 +408,19 @@ impl DefinitionSet {
     pub fn record(
         current: Option<&Deployment>,
         checked: &ValidatedDefinitions,
-        (at, by): (Timestamp, &str),
+        at: Timestamp,
+        by: &str,
         is_stored: impl Fn(&[u8; 16]) -> bool,
     ) -> Deployment {
         let dir = checked
             .digest
             .or(current.and_then(|current| current.definitions_digest));
-        let occasion = plan::DeploymentMetadata {
+        let metadata = plan::DeploymentMetadata {
             at,
             deployed_by: by,
             definitions_digest: dir,
         };
-        let mut record = plan::record(current, &checked.definitions, &occasion, is_stored);
+        let mut record = plan::record(current, &checked.definitions, &metadata, is_stored);
 
         if checked.context.is_some() {
             plan::add_events(&mut record, &checked.definitions);

@@ -123,8 +123,14 @@ impl Replays {
         };
         if !order.dry_run {
             tracing::warn!(
-                tenant = %order.tenant, saga = %order.saga, from = %order.from, mode = ?order.mode, by = order.user,
-                reason = order.reason, instances = replay.instances.len(), "replayed"
+                tenant = %order.tenant,
+                saga = %order.saga,
+                from = %order.from,
+                mode = ?order.mode,
+                by = order.user,
+                reason = order.reason,
+                instances = replay.instances.len(),
+                "replayed"
             );
         }
 
@@ -154,6 +160,7 @@ impl Replays {
         program: Arc<dyn Program>,
         found: ReplayInputs,
     ) -> Result<Vec<ReplayedInstance>, ReplayError> {
+        // Inputs that arrive from here on are read again by `catch_up`.
         let end_sequences = found.end_sequences.clone();
         let worked = {
             let replays = Arc::clone(self);
@@ -168,6 +175,9 @@ impl Replays {
         }
 
         let replaced = worked.into_iter().map(|worked| self.replace(worked, order));
+
+        // In order and bounded: each replacement is a commit of its shard, beside those of new
+        // events.
         let replaced: Vec<_> = futures::stream::iter(replaced)
             .buffered(MAX_CONCURRENT)
             .collect()
@@ -194,6 +204,7 @@ impl Replays {
         program: &Arc<dyn Program>,
         found: ReplayInputs,
     ) -> Result<Vec<RebuiltCandidate>, ReplayError> {
+        // Once for all instances: the outbox has no index by instance.
         let waiting = self.waiting_work(order)?;
         let mut worked = Vec::new();
         let mut results = found.results;
@@ -234,13 +245,14 @@ impl Replays {
                 rebuild_input: &remains,
             };
 
-            let fate = case.evaluate(&rebuilt);
-            let is_applied = matches!(fate, ReplayResult::Created | ReplayResult::Replaced);
+            // Decided before the replacement is built, so that a dry run returns the same result.
+            let result = case.evaluate(&rebuilt);
+            let is_applied = matches!(result, ReplayResult::Created | ReplayResult::Replaced);
             let mut replayed = ReplayedInstance {
                 key: key.clone(),
                 before: old.as_ref().map(|old| old.status),
                 after: rebuilt.instance.as_ref().map(|instance| instance.status),
-                result: fate,
+                result,
                 work: 0,
                 inputs: 0,
             };
@@ -250,7 +262,7 @@ impl Replays {
                 .or(history.last().map(|entry| entry.version))
                 .unwrap_or_default();
             let replacement = is_applied
-                .then(|| self.replacement((order, work), key, (rebuilt, version), rows))
+                .then(|| self.replacement(order, work, key, rebuilt, version, rows))
                 .flatten();
 
             replayed.work = replacement
@@ -305,9 +317,11 @@ impl Replays {
 
     fn replacement(
         &self,
-        (order, mode): (&ReplayRequest, ReplayWorkMode),
+        order: &ReplayRequest,
+        mode: ReplayWorkMode,
         key: &InstanceKey,
-        (rebuilt, old_version): (RebuiltInstance, u64),
+        rebuilt: RebuiltInstance,
+        old_version: u64,
         rows: &[(OutboxKey, WorkItem)],
     ) -> Option<InstanceReplacement> {
         let RebuiltInstance {

@@ -58,7 +58,9 @@ pub fn stream_specs(replicas: usize) -> StreamSet {
 /// before the timeout; else errors that need an operator, see [`orlog_store::open_replicated`].
 pub async fn open(
     connection: &Connection,
-    (shard, epoch, stopped): (u16, Option<u64>, watch::Receiver<bool>),
+    shard: u16,
+    epoch: Option<u64>,
+    stopped: watch::Receiver<bool>,
     dir: PathBuf,
     options: Options,
     pace: SnapshotPolicy,
@@ -66,8 +68,16 @@ pub async fn open(
     let started = Instant::now();
     let mut retries = RetryLog::default();
     loop {
-        let shard_owner = (shard, epoch, stopped.clone());
-        match try_open(connection, shard_owner, dir.clone(), options.clone(), pace).await {
+        let attempt = try_open(
+            connection,
+            shard,
+            epoch,
+            stopped.clone(),
+            dir.clone(),
+            options.clone(),
+            pace,
+        );
+        match attempt.await {
             Err(error @ Error::Unavailable { .. })
                 if started.elapsed() < REQUEST_TIMEOUT && !*stopped.borrow() =>
             {
@@ -83,7 +93,9 @@ pub async fn open(
 
 async fn try_open(
     connection: &Connection,
-    (shard, epoch, stopped): (u16, Option<u64>, watch::Receiver<bool>),
+    shard: u16,
+    epoch: Option<u64>,
+    stopped: watch::Receiver<bool>,
     dir: PathBuf,
     options: Options,
     pace: SnapshotPolicy,

@@ -52,6 +52,8 @@ impl ReadOnlyStores {
 /// # Errors
 /// Fails if a store is not available; the text states the reason.
 async fn local(config: &Config, local: &LocalStorage) -> anyhow::Result<Vec<(Writer, Reader)>> {
+    // In a cluster the stores follow the leases, and a replicated store must first be compared with
+    // its log.
     if !has_all(config) || config.replicated() {
         return Ok(Vec::new());
     }
@@ -80,10 +82,13 @@ pub(crate) fn open_local(
 ) -> anyhow::Result<(Writer, Reader)> {
     let dir = layout::shard_dir(&config.data_dir, shard);
     let name = layout::shard_name(shard);
+
+    // A store compares itself with the stored position before it writes anything.
     let mut options = component_config::store(config);
     options.expected = local.positions.get(&name);
     options.accept_data_loss = local.accept_data_loss;
 
+    // Tests replace the disk to inject faults.
     let opened = match &local.disk {
         Some(disk) => orlog_store::open_with_disk(&dir, options, Arc::clone(disk)),
         None => orlog_store::open(&dir, options),
@@ -159,8 +164,10 @@ async fn follow_logs(
             ..component_config::store(config)
         };
         let pace = component_config::snapshot_policy(config);
+
+        // A node without leases never gives a shard back.
         let (_, never) = watch::channel(false);
-        stores.push(replication::open(connection, (index, None, never), dir, options, pace).await?);
+        stores.push(replication::open(connection, index, None, never, dir, options, pace).await?);
     }
 
     Ok(stores)
@@ -224,6 +231,8 @@ impl NodeStorage {
         };
         let transport = Box::pin(Transport::open(config, log, Arc::clone(clock))).await?;
 
+        // At once, not with the next periodic update: a new log that is lost before it would look
+        // like one that never existed.
         local.positions.store(transport.durable_position());
         let expected = local
             .positions
@@ -232,6 +241,8 @@ impl NodeStorage {
         let access =
             Arc::new(Box::pin(registry::open(config, expected, transport.connection())).await?);
 
+        // The registry contains the partitioning of the cluster; a new layout is written when both
+        // agree, and before stores are created.
         local.positions.confirm()?;
         let replicated = self::replicated(config, &transport, local.accept_data_loss);
         stores.extend(Box::pin(replicated).await?);
@@ -294,6 +305,7 @@ impl PositionRecorder {
         let registry = self.access.durable_position();
         found.extend(registry.map(|position| (layout::REGISTRY.to_owned(), position.into())));
 
+        // The file is synced, which would block a thread of the runtime.
         let positions = Arc::clone(&self.positions);
 
         // A panic is reported by the runtime.

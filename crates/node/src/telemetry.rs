@@ -32,7 +32,7 @@ use otlp::{LOGS, SPANS};
 
 pub use levels::{LogFilter, LogLevels, levels};
 pub use metrics_registry::MetricsRegistry;
-pub use request_span::RequestSpan;
+pub use request_span::{RequestLine, RequestSpan};
 pub use span_exporter::SpanExporter;
 
 /// Handle of the telemetry export.

@@ -205,11 +205,9 @@ impl Source {
             &files.certificate,
         )?;
 
-        let path = || http.key.clone().unwrap_or_default();
-
         let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|_| Error::Content {
             key: "http.tls.key",
-            path: path(),
+            path: http.key.clone().unwrap_or_default(),
             expected: "private key",
         })?;
         let mut clients = Vec::new();
@@ -225,16 +223,22 @@ impl Source {
 
         // Pods present their certificates on the same port as other clients.
         let clients = roots("http.tls.client_ca", clients.iter().chain(&pods))?;
-        let identity = || (chain.clone(), key.clone_key());
-        let server = server_config(clients, http.require_client_certificate, identity())?;
+        let server = server_config(
+            clients,
+            http.require_client_certificate,
+            chain.clone(),
+            key.clone_key(),
+        )?;
         let pods = if pods.is_empty() {
             None
         } else {
             let roots = roots("cluster.tls.ca", pods.iter())?;
             Some(Arc::new(PodTrust::new(
                 roots,
-                identity(),
-                (&cluster.peer_name, node),
+                chain.clone(),
+                key.clone_key(),
+                &cluster.peer_name,
+                node,
             )?))
         };
 
@@ -256,7 +260,8 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, Error> {
 fn server_config(
     clients: RootCertStore,
     require_client_certificate: bool,
-    (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
 ) -> Result<ServerConfig, Error> {
     let rejected = |key, error: &dyn std::error::Error| Error::Rejected {
         key,

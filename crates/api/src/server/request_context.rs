@@ -18,7 +18,7 @@ use super::extract::{TRACEPARENT, request_trace};
 use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, RequestId, is_over_nats, known_method};
 use super::security_headers;
-use orlog_node::telemetry::RequestSpan;
+use orlog_node::telemetry::{RequestLine, RequestSpan};
 
 const REQUEST_ID: &str = "x-request-id";
 /// Maximum length of a request id of a caller, in bytes.
@@ -98,10 +98,15 @@ fn follow(
         (false, true) => "https",
         (false, false) => "http",
     };
-    let name = (method, route, request.uri().path(), scheme);
+    let line = RequestLine {
+        method,
+        route,
+        path: request.uri().path(),
+        scheme,
+    };
     let exported = RequestSpan::start(
         api.app.telemetry.spans.as_ref(),
-        name,
+        &line,
         changes,
         trace,
         request.headers(),

@@ -19,11 +19,11 @@ pub(crate) struct Observers {
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) attempts: Arc<RecentAttempts>,
     /// Counters of attempts.
-    pub(crate) counted: Arc<AttemptMetrics>,
+    pub(crate) attempt_metrics: Arc<AttemptMetrics>,
     /// Lines of jobs.
     pub(crate) lines: Arc<UnsavedLines>,
     /// The first observer, which calls the others.
-    pub(crate) first: Arc<dyn EffectObserver>,
+    pub(crate) effect_observer: Arc<dyn EffectObserver>,
 }
 
 pub(crate) fn build_observers(
@@ -34,20 +34,22 @@ pub(crate) fn build_observers(
         .spans
         .clone()
         .map(|spans| spans as Arc<dyn Tracer>);
-    let heard = hearing(telemetry.spans.as_ref(), other);
-    let attempts = Arc::new(RecentAttempts::observer(heard));
-    let counted = AttemptMetrics::chained(Arc::clone(&attempts) as Arc<dyn EffectObserver>);
+    let observer = combined_observer(telemetry.spans.as_ref(), other);
+
+    // Each observer calls the next one, so that the executors need only one.
+    let attempts = Arc::new(RecentAttempts::observer(observer));
+    let attempt_metrics = AttemptMetrics::chained(Arc::clone(&attempts) as Arc<dyn EffectObserver>);
     let lines = Arc::new(UnsavedLines::observer(
-        Arc::clone(&counted) as Arc<dyn EffectObserver>
+        Arc::clone(&attempt_metrics) as Arc<dyn EffectObserver>
     ));
-    let first = Arc::clone(&lines) as Arc<dyn EffectObserver>;
+    let effect_observer = Arc::clone(&lines) as Arc<dyn EffectObserver>;
 
     Observers {
         tracer,
         attempts,
-        counted,
+        attempt_metrics,
         lines,
-        first,
+        effect_observer,
     }
 }
 
@@ -62,7 +64,7 @@ pub(crate) struct InitialMetrics {
 impl InitialMetrics {
     pub(crate) fn of(
         runtime: &Runtime,
-        counted: &AttemptMetrics,
+        attempt_metrics: &AttemptMetrics,
         telemetry: &TelemetryHandle,
     ) -> Self {
         let mut registry = MetricsRegistry::default();
@@ -70,7 +72,7 @@ impl InitialMetrics {
         let purges = PurgeCounters::register(&mut registry);
 
         runtime.metrics().register(&mut registry);
-        counted.register(&mut registry);
+        attempt_metrics.register(&mut registry);
         telemetry.register_metrics(&mut registry);
         registry.register("definitions_collected_total", collected.clone());
 
@@ -83,7 +85,7 @@ impl InitialMetrics {
 }
 
 /// Combines the span exporter and another observer.
-fn hearing(
+fn combined_observer(
     spans: Option<&Arc<SpanExporter>>,
     other: Option<Arc<dyn EffectObserver>>,
 ) -> Arc<dyn EffectObserver> {

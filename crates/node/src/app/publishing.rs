@@ -38,6 +38,8 @@ impl App {
         &self,
         messages: Vec<Arc<Message>>,
     ) -> Result<Vec<PublishAck>, orlog_bus::Error> {
+        // Checked here, not by the bus: an event that is stored on a full or draining node waits
+        // until the node can apply it, and the publisher would not learn of it.
         let health = self.runtime.health();
         if !health.accepting {
             let reason = "this node is draining; use another node, or retry after its restart";

@@ -26,13 +26,15 @@ impl App {
         by: String,
         policy: DeployPolicy,
     ) -> Result<DeploymentPlan, DeployError> {
+        // First, and also without a readable configuration: an expired certificate must be
+        // replaceable while another file is invalid.
         self.services.keys.reload().await;
 
         let Some(source) = &self.config_source else {
             return self.services.deployments.reload(by, policy, None).await;
         };
 
-        let alone = source.lock().await;
+        let source_guard = source.lock().await;
         let NextConfig { config, warnings } = source.read().map_err(DefinitionErrors)?;
         let invalid = |error: anyhow::Error| {
             DefinitionErrors(vec![Diagnostic::of_file(
@@ -54,7 +56,11 @@ impl App {
         let deployments = Arc::clone(&self.services.deployments);
         let limits = component_config::runtime(&config).limits;
 
+        // Everything is checked before the deployment starts, because `activate` cannot fail.
         limits.check().map_err(|error| invalid(error.into()))?;
+
+        // Called by the deployment task, which continues if the caller disconnects; the guard of
+        // the source moves with it, so that no other reload reads a configuration in between.
         let activate = move || {
             if tenants.replace(config.tenants.clone()) {
                 tenant_redrive.tenants_changed();
@@ -70,7 +76,7 @@ impl App {
             peers.replace(config.peers.clone());
             active_keys.replace(signer_keys);
             source.applied(config);
-            drop(alone);
+            drop(source_guard);
         };
 
         let next = ReloadedConfig {

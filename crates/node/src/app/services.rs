@@ -63,7 +63,7 @@ pub(crate) struct Parts {
 }
 
 /// Parts of a node that one service uses.
-pub(crate) struct OwnParts {
+pub(crate) struct ServiceParts {
     pub(crate) upstreams: UpstreamSources,
     pub(crate) tls: Option<Arc<NodeTls>>,
     pub(crate) backup_dir: PathBuf,
@@ -106,7 +106,7 @@ pub struct Services {
 
 impl Services {
     /// Builds the services in dependency order.
-    pub(crate) fn build(parts: &Parts, own: OwnParts) -> Self {
+    pub(crate) fn build(parts: &Parts, own: ServiceParts) -> Self {
         let collector = Arc::new(Collector {
             runtime: Arc::clone(&parts.runtime),
             programs: Arc::clone(&parts.programs),

@@ -61,14 +61,15 @@ impl ShardHost for ShardStarter {
         // Prevents a change of the active definitions in between.
         let activating =
             tokio::time::timeout(ACTIVATION_TIMEOUT, self.locks.activating.lock()).await;
-        let mut alone =
+        let mut activations =
             activating.context("a deployment has not activated its definitions in time")?;
-        *alone += 1;
+        *activations += 1;
 
         let is_followed = self.follow(&reader).await;
         self.follow_contexts(&reader).await?;
         self.adopt(&mut writer, &reader, is_followed)?;
 
+        // The store may have a later number than this pod: the next deployment must follow it.
         if let Some(adopted) = reader.deployment()? {
             self.numbers.raise(adopted.number).await;
         }
@@ -115,13 +116,13 @@ impl ShardStarter {
             return true;
         };
 
-        let ours = self.definitions.deployment();
+        let active = self.definitions.deployment();
 
         // A changed directory of this node is newer than all deployments before it.
-        let is_of_this_directory = ours
+        let is_of_this_directory = active
             .as_ref()
-            .is_none_or(|ours| ours.definitions_digest == stored.definitions_digest);
-        if !is_of_this_directory || !stored.is_newer_than(ours.as_deref()) {
+            .is_none_or(|active| active.definitions_digest == stored.definitions_digest);
+        if !is_of_this_directory || !stored.is_newer_than(active.as_deref()) {
             return true;
         }
 
@@ -236,7 +237,8 @@ impl ShardStarter {
         let record = DefinitionSet::record(
             stored.as_ref(),
             &checked,
-            (now, TAKEOVER_USER),
+            now,
+            TAKEOVER_USER,
             |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some()),
         );
 
@@ -244,10 +246,10 @@ impl ShardStarter {
         // be lower than the number of a deployment between them, and the next owner would activate
         // that one again.
         let record = match &deployment {
-            Some(ours) if ours.is_newer_than(stored.as_ref()) => Deployment {
-                number: ours.number,
-                at: ours.at,
-                deployed_by: ours.deployed_by.clone(),
+            Some(active) if active.is_newer_than(stored.as_ref()) => Deployment {
+                number: active.number,
+                at: active.at,
+                deployed_by: active.deployed_by.clone(),
                 ..record
             },
             _ => record,
@@ -281,14 +283,10 @@ impl ShardStarter {
                 };
                 let pace = component_config::snapshot_policy(&self.config);
 
-                Ok(replication::open(
-                    connection,
-                    (shard, Some(epoch), stopped),
-                    dir,
-                    options,
-                    pace,
+                Ok(
+                    replication::open(connection, shard, Some(epoch), stopped, dir, options, pace)
+                        .await?,
                 )
-                .await?)
             }
             _ => {
                 let config = Arc::clone(&self.config);

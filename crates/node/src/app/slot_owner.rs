@@ -141,6 +141,7 @@ impl Routing {
     /// Returns the pods that have data of a tenant which this process does not have, and the shards
     /// without an owner.
     pub fn missing_parts(&self, tenant: &TenantId) -> BTreeSet<String> {
+        // A shard that is assigned to this pod and does not run here counts as missing.
         let own_shards = self.runtime.owned_shards();
         let missing = self
             .shards_of(Some(tenant))
@@ -164,6 +165,9 @@ impl Routing {
     #[must_use]
     pub fn owner(&self, slot: Slot) -> SlotOwner {
         let shard = component_config::shard_of(slot, self.config.shards);
+
+        // The running shard decides, not the view of the cluster: the view may still name this pod
+        // when it has lost the shard.
         if self.runtime.owned_shards().contains(&shard) {
             return SlotOwner::Local;
         }

@@ -89,7 +89,7 @@ impl Denials {
             last: now,
         });
 
-        count.requests = count.requests + 1;
+        count.requests += 1;
         count.last = now;
     }
 

@@ -156,6 +156,9 @@ impl AuditFiles {
     fn read_head(&self, numbers: &[u64]) -> io::Result<ChainHead> {
         let mut hash = None;
         let mut sequence = None;
+
+        // The last file may have no record yet, or only a torn line: the sequence continues that of
+        // the file before it.
         for number in numbers.iter().rev() {
             let (last, newest) = tail(&self.set.path(&self.dir, *number))?;
             hash = hash.or(last);
@@ -210,10 +213,14 @@ impl AuditFiles {
 
     /// Checks that the files have space for a line within their maximum size.
     fn admit(&mut self, bytes: u64) -> io::Result<()> {
+        // Denied requests delete their oldest files instead: every client can cause them, and they
+        // must not fill the trail of the calls.
         let TotalLimit::Reject(limit) = self.limits.total else {
             return Ok(());
         };
 
+        // An archived file frees space without notice; the directory is read again after each
+        // error.
         let before = match self.total_bytes {
             Some(total) => total,
             None => self.set.bytes(&self.dir)?,
@@ -222,8 +229,7 @@ impl AuditFiles {
         if total > limit {
             let reason = format!(
                 "the audit trail has {before} bytes, and audit.max_size is {limit}: archive and \
-                 delete the oldest files, lower \
-                 audit.retention, or raise it"
+                 delete the oldest files, lower audit.retention, or raise it"
             );
             return Err(io::Error::new(ErrorKind::QuotaExceeded, reason));
         }

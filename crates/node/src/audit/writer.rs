@@ -62,7 +62,8 @@ pub(super) struct AuditWriter {
 
 impl AuditWriter {
     pub(super) fn new(
-        (mut calls, mut denial_files): (AuditFiles, AuditFiles),
+        mut calls: AuditFiles,
+        mut denial_files: AuditFiles,
         denials: Arc<Denials>,
         summaries: Option<Arc<Summaries>>,
         log: bool,
@@ -104,6 +105,9 @@ impl AuditWriter {
             }
 
             self.run_periodic_tasks();
+
+            // Without waiting requests a pause collects more records per write. A request that
+            // waits for its record must not wait for the pause, too.
             if !self.has_waiters {
                 #[expect(
                     clippy::disallowed_methods,
@@ -146,6 +150,7 @@ impl AuditWriter {
             self.summarize();
         }
 
+        // Also without new records: a retention must not depend on the traffic.
         if self.expired.elapsed() >= EXPIRY_INTERVAL {
             self.expired = Instant::now();
             self.calls.expire(SystemClock.now());
@@ -163,6 +168,8 @@ impl AuditWriter {
         records.clear();
         if !waiting.is_empty() {
             self.has_waiters = true;
+
+            // One sync for all requests of the batch.
             let is_durable = is_written && self.sync();
             for durable in waiting.drain(..) {
                 // A receiver that no longer waits needs no result.

@@ -146,11 +146,16 @@ impl ShardController {
     pub(super) async fn run(mut self) {
         let mut view = self.membership.view();
         let mut beat = tokio::time::interval(self.ttl() / 3);
+
+        // After a suspension of the process, one heartbeat is enough; a burst would only load the
+        // servers.
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
         let host = Arc::clone(&self.host);
         loop {
             tokio::select! {
+                // The end of the lease has precedence over everything else that is ready: from then
+                // on other pods may run the shards.
                 biased;
                 () = reached(self.lease_end) => self.suspend(),
                 () = reached(self.backoff.end()) => {
@@ -166,8 +171,9 @@ impl ShardController {
                 }
                 _ = self.orders.changed() => beat.reset_immediately(),
                 _ = beat.tick(), if self.heartbeats.is_empty() => self.announce(),
-                Some(moved) = self.moves.join_next() => self.moved(moved.expect("a move does not \
-                    panic")),
+                Some(result) = self.moves.join_next() => {
+                    self.moved(result.expect("a move does not panic"));
+                }
                 Some(shard) = host.next_lost_shard() => drop(self.owned.remove(&shard)),
                 _ = view.changed() => {}
             }
@@ -193,8 +199,12 @@ impl ShardController {
     fn announce(&mut self) {
         let membership = Arc::clone(&self.membership);
         let me = self.me.clone();
+
+        // Half of the time to live leaves time for a second heartbeat before the lease ends.
         let timeout = self.ttl() / 2;
         self.heartbeats.spawn(async move {
+            // The lease counts from here: the servers may have stored the heartbeat long before
+            // their response arrives.
             let started_at = Instant::now();
             let result = match tokio::time::timeout(timeout, membership.announce(&me)).await {
                 Ok(result) => result.map_err(|error| error.to_string()),
@@ -209,6 +219,8 @@ impl ShardController {
     fn announced(&mut self, Heartbeat { started_at, result }: Heartbeat) -> Result<bool, ()> {
         match result {
             Ok(true) => {
+                // The start of the heartbeat, not its response, is before the time at which the
+                // servers count.
                 let end = started_at + self.ttl();
                 self.lease_failure = None;
                 self.retries
@@ -244,6 +256,9 @@ impl ShardController {
     fn reconcile(&mut self, view: &ClusterView, order: ControllerCommand) {
         if self.lease_end.is_none_or(|end| end <= Instant::now()) {
             self.suspend();
+
+        // An outdated view proves nothing: shards neither start nor stop because of it. The lease
+        // ends them if it stays outdated.
         } else if view.current {
             self.drop_lost(view);
             let owned: Vec<u16> = self.owned.keys().copied().collect();
@@ -262,6 +277,7 @@ impl ShardController {
                 .keys()
                 .any(|shard: &u16| assigned.get(shard).is_some_and(|pod| *pod != self.me.name));
 
+        // A failure concerns this pod only while the shard is assigned to it.
         self.start_failures
             .retain(|shard, _| assigned.get(shard) == Some(&self.me.name));
         self.publish_status(order, claimable);
@@ -281,6 +297,7 @@ impl ShardController {
             start_failures: self.start_failures.clone(),
         };
 
+        // Each heartbeat comes here, and a change of the status wakes its readers.
         self.status.send_if_modified(|status| {
             let is_changed = *status != next;
             if is_changed {
@@ -313,6 +330,8 @@ impl ShardController {
         // The shards do not start, because the pod has no lease.
         self.start_failures.clear();
 
+        // A start, or a commit, may wait for the log of its shard; without this signal the shard
+        // would not stop before that request ends.
         for stop in self.stops.values() {
             stop.send_replace(true);
         }
@@ -333,8 +352,7 @@ impl ShardController {
                 ?shards,
                 ?delay,
                 "pod lease expires repeatedly; other pods acquire the shards. Check the CPU time \
-                 of \
-                 the pod and its connection to NATS"
+                 of the pod and its connection to NATS"
             ),
             Expiry::Later { delay } => {
                 tracing::debug!(?shards, ?delay, "pod lease expired again");
@@ -368,6 +386,8 @@ impl ShardController {
                 let lease = self.owned.get(&shard).copied();
                 self.stop(shard, self.host.config().cluster.handover_timeout, lease);
             }
+
+            // A start costs the CPU time that the heartbeats of an overloaded pod lack.
             PlacementStep::Acquire(..) if self.backoff.end().is_some() => {}
             PlacementStep::Acquire(shard, _) | PlacementStep::ReleaseLease(shard, _)
                 if self
@@ -384,16 +404,20 @@ impl ShardController {
                 if self.moving.insert(shard) {
                     let host = Arc::clone(&self.host);
                     let membership = Arc::clone(&self.membership);
+
+                    // The log may have a later epoch than the lease, if the lease bucket was
+                    // recreated.
                     let log_epoch = self.log_epochs.get(&shard).copied().unwrap_or_default();
                     let (sender, stopped) = watch::channel(false);
                     self.stops.insert(shard, sender);
 
-                    let lease = (seen, log_epoch);
                     self.moves.spawn(take(
                         host,
                         membership,
                         self.me.clone(),
-                        (shard, lease),
+                        shard,
+                        seen,
+                        log_epoch,
                         stopped,
                     ));
                 }
@@ -404,6 +428,8 @@ impl ShardController {
     /// Stops a shard. Announces the release of the lease if this pod still owns the record.
     fn stop(&mut self, shard: u16, grace: Duration, lease: Option<ShardLease>) {
         if self.owned.remove(&shard).is_some() && self.moving.insert(shard) {
+            // With grace, in-flight work commits; without, nothing of it may be committed here any
+            // more, so its requests to the log end at once.
             if grace.is_zero()
                 && let Some(stop) = self.stops.get(&shard)
             {
@@ -498,6 +524,7 @@ impl ShardController {
             }
         }
 
+        // After all shards have stopped: other pods acquire them as soon as they receive this.
         if let Err(error) = self.membership.leave(&self.me).await {
             tracing::warn!(%error, "pod departure not announced; other pods will detect it");
         }
@@ -511,6 +538,8 @@ impl ShardController {
             "another process uses this node name; stopping. Set a unique `node_name` per pod"
         );
         self.suspend();
+
+        // The stores close in these tasks, which the end of the process would interrupt.
         while self.moves.join_next().await.is_some() {}
         self.host.abort("another process uses this node name");
     }

@@ -72,6 +72,8 @@ impl LeaseBackoff {
         }
 
         let expiries = std::mem::take(&mut self.expiries);
+
+        // A single expiry was reported without a series, so that its end needs no report.
         (expiries > 1).then_some(expiries)
     }
 
@@ -80,6 +82,8 @@ impl LeaseBackoff {
         self.begun = None;
         self.expiries = self.expiries.saturating_add(1);
 
+        // One expiry is usual after a pause of the machine or of the servers; a delay would only
+        // prolong it.
         let Some(repetitions) = self.expiries.checked_sub(2) else {
             return Expiry::Single;
         };

@@ -30,9 +30,9 @@ pub(super) async fn report(me: Pod, mut view: watch::Receiver<Arc<ClusterView>>)
                     pod = pod.name,
                     key = pod.node_keys[0],
                     own_key = me.node_keys[0],
-                    "a pod of this node has another node key, so that peers reject the requests of \
-                     one of them; set the \
-                     same identity.key_file on all pods, and restart those with the wrong key"
+                    "a pod of this node has another node key, so that peers reject the requests \
+                     of one of them; set the same identity.key_file on all pods, and restart \
+                     those with the wrong key"
                 );
             }
         }

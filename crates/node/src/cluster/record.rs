@@ -75,14 +75,12 @@ impl ClusterRecord {
         let remedy = if *is_immutable {
             format!(
                 "restore {key} = {recorded}: it determines where instances are stored, and cannot \
-                 be \
-                 changed"
+                 be changed"
             )
         } else {
             format!(
                 "set {key} = {recorded}; or, to change it, stop all pods (alive: {}) and start \
-                 them \
-                 with the new value",
+                 them with the new value",
                 others.join(", ")
             )
         };

@@ -41,7 +41,9 @@ pub(super) async fn take(
     host: Arc<dyn ShardHost>,
     membership: Arc<dyn Membership>,
     me: Pod,
-    (shard, (seen, log_epoch)): (u16, (ShardLease, u64)),
+    shard: u16,
+    seen: ShardLease,
+    log_epoch: u64,
     stopped: watch::Receiver<bool>,
 ) -> MoveResult {
     let started_at = Instant::now();
@@ -60,6 +62,8 @@ pub(super) async fn take(
         Err(_) => return unwritten(&format!("no response within {REQUEST_TIMEOUT:?}")),
     };
 
+    // No timeout: a snapshot has any size, and a thread that loads it cannot be ended from outside.
+    // Each wait inside has its own.
     let epoch = lease.epoch;
 
     match report_long(shard, "start", host.run_shard(shard, epoch, stopped)).await {

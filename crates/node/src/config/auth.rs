@@ -177,7 +177,8 @@ impl AuthConfig {
     /// Adds the keys of the actors to `known`.
     pub(super) fn validate(
         &self,
-        (listen, many_pods): (SocketAddr, bool),
+        listen: SocketAddr,
+        many_pods: bool,
         known: &mut BTreeSet<KeyId>,
         found: &mut Violations,
     ) {
@@ -197,8 +198,8 @@ impl AuthConfig {
             AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
                 let message = format_args!(
                     "{listen} is reachable without authentication; set auth.mode = \"token\", \
-                     \"jwt\" or \"gateway\", listen on \
-                     127.0.0.1, or set auth.allow_unauthenticated = true inside a trusted network"
+                     \"jwt\" or \"gateway\", listen on 127.0.0.1, or set \
+                     auth.allow_unauthenticated = true inside a trusted network"
                 );
                 found.report("auth.mode", message);
             }
@@ -238,8 +239,7 @@ impl JwtConfig {
             self.jwks_url.is_empty() || is_protected(&self.jwks_url),
             "auth.jwt.jwks_url",
             "the URL does not start with https://, so a changed response could add keys; set an \
-             https URL or \
-             jwks_file. A loopback address may use http",
+             https URL or jwks_file. A loopback address may use http",
         );
 
         let message = "the issuer is missing; set the expected iss claim of tokens";
@@ -326,8 +326,7 @@ impl TrustedGatewayConfig {
             !many_pods || self.secret.is_some(),
             "auth.gateway.secret",
             "pods forward requests to each other from addresses other than the gateway's; set a \
-             secret to \
-             authenticate them",
+             secret to authenticate them",
         );
     }
 }

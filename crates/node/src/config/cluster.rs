@@ -150,9 +150,9 @@ impl ClusterConfig {
             (false, true) => found.report("cluster.tls.ca", "requires http.tls.certificate"),
             (false, false) if !self.allow_plaintext && !is_loopback_url(&url) => {
                 let message = format_args!(
-                    "pods would forward requests, with the credentials of their callers, over HTTP \
-                     ({url}); set [http.tls] \
-                     and [cluster.tls], or set cluster.allow_plaintext = true inside an encrypted pod network"
+                    "pods would forward requests, with the credentials of their callers, over \
+                     HTTP ({url}); set [http.tls] and [cluster.tls], or set \
+                     cluster.allow_plaintext = true inside an encrypted pod network"
                 );
                 found.report("cluster.allow_plaintext", message);
             }

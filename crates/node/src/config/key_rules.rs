@@ -122,8 +122,7 @@ pub const KEY_RULES: &[KeyRule] = &[
         Converging,
         Restart,
         "a setting of streams on NATS: the node that started last sets it, unless messages would \
-         be \
-         lost; `orlog streams diff` prints differences",
+         be lost; `orlog streams diff` prints differences",
         &[
             "nats.replicas",
             "nats.duplicate_window",

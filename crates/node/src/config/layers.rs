@@ -135,6 +135,8 @@ impl Layers {
             });
         self.settings
             .extend(variables.filter_map(|(name, value)| Setting::variable(&name, &value)));
+
+        // The environment has no order; the first error must not depend on it.
         self.settings.sort_by(|a, b| a.origin.cmp(&b.origin));
 
         self
@@ -208,6 +210,8 @@ impl Layers {
             }
         }
 
+        // Each layer is read alone: a later layer would otherwise hide an invalid value of an
+        // earlier one.
         found.extend(self.settings.iter().filter_map(Setting::error));
         if found.is_empty() {
             return self
@@ -234,6 +238,7 @@ impl Layers {
             return format!("{}:{line}:{column}", path.display());
         }
 
+        // A table is set by several settings; the first one leads to it.
         let below = self
             .settings
             .iter()

@@ -64,7 +64,8 @@ impl IdentityConfig {
 /// Validates the peers. `known` contains the keys of the actors.
 pub(super) fn validate(
     peers: &BTreeMap<NodeName, PeerConfig>,
-    (own, on_nats): (Option<&NodeName>, bool),
+    own: Option<&NodeName>,
+    on_nats: bool,
     known: &mut BTreeSet<KeyId>,
     found: &mut Violations,
 ) {
@@ -107,7 +108,7 @@ mod tests {
         let peers: BTreeMap<NodeName, PeerConfig> = toml::from_str(peers).unwrap();
         let own = NodeName::new("a.example").unwrap();
         Violations::keys(|found| {
-            validate(&peers, (Some(&own), on_nats), &mut BTreeSet::new(), found);
+            validate(&peers, Some(&own), on_nats, &mut BTreeSet::new(), found);
         })
     }
 

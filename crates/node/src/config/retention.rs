@@ -123,9 +123,8 @@ impl RetentionConfig {
 
         for (table, window) in all.filter_map(|(table, window)| Some((table, window?.limit()?))) {
             let message = format_args!(
-                "{window:?} is shorter than store.dedupe_window, {remembered:?}: a duplicate event \
-                 would start the \
-                 instance again"
+                "{window:?} is shorter than store.dedupe_window, {remembered:?}: a duplicate \
+                 event would start the instance again"
             );
             found.require(
                 window >= remembered,

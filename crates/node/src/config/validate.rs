@@ -100,12 +100,11 @@ impl Config {
         self.nats.validate(found);
         let many_pods = self.cluster.mode != ClusterMode::Standalone;
         let mut keys = BTreeSet::new();
-        self.auth
-            .validate((self.listen, many_pods), &mut keys, found);
+        self.auth.validate(self.listen, many_pods, &mut keys, found);
         self.identity.validate(many_pods, found);
 
         let own = self.identity_name().ok();
-        peers::validate(&self.peers, (own.as_ref(), on_nats), &mut keys, found);
+        peers::validate(&self.peers, own.as_ref(), on_nats, &mut keys, found);
         self.audit.validate(self.role.runs_sagas(), on_nats, found);
         self.cluster.validate(&self.node_name(), on_nats, found);
 

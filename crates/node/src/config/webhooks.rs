@@ -287,11 +287,9 @@ impl WebhookConfig {
 
         let signature = format!("{key}.signature");
         match (&self.signature, self.scheme.is_preset()) {
-            (Some(_), true) => found.report(
-                &signature,
-                "the scheme determines the signature; \
-                remove it",
-            ),
+            (Some(_), true) => {
+                found.report(&signature, "the scheme determines the signature; remove it")
+            }
             (None, false) => found.report(
                 &signature,
                 "the scheme requires the header of the signature; example: \

@@ -103,7 +103,8 @@ impl ContextLimits {
     /// [`DeployError::Limit`], with the remedy.
     pub(super) fn check(
         self,
-        (context, deployment): (&TenantId, &Deployment),
+        context: &TenantId,
+        deployment: &Deployment,
         active: &[LoadedDefinition],
         pins: &PinCounts,
     ) -> Result<(), DeployError> {
@@ -125,8 +126,8 @@ impl ContextLimits {
         if count > limit {
             return Err(DeployError::Limit(format!(
                 "the context {context} would have {count} definitions, {pinned} of them retired \
-                 with instances, and \
-                 limits.max_context_definitions is {limit}; deploy fewer files, or migrate or end the instances of retired ones"
+                 with instances, and limits.max_context_definitions is {limit}; deploy fewer \
+                 files, or migrate or end the instances of retired ones"
             )));
         }
 
@@ -139,8 +140,7 @@ impl ContextLimits {
         if bytes as u64 > limit {
             return Err(DeployError::Limit(format!(
                 "the definitions of the context {context} would have {bytes} bytes, and \
-                 limits.max_context_source_size is \
-                 {limit} bytes; deploy fewer or smaller files"
+                 limits.max_context_source_size is {limit} bytes; deploy fewer or smaller files"
             )));
         }
 

@@ -199,6 +199,9 @@ impl Deployments {
         dry_run: bool,
     ) -> Result<DeploymentPlan, DeployError> {
         let deployments = Arc::clone(self);
+
+        // A task of its own: a caller that disconnects must not leave a deployment that some shards
+        // have stored and others have not.
         let whole = tokio::spawn(async move {
             let _alone = deployments.locks.deploying.lock().await;
 
@@ -259,7 +262,7 @@ impl Deployments {
             let deployment = self.record(&next, &origin, &by, last_number)?;
             if let (Some(context), Some(deployment)) = (context, &deployment) {
                 self.context_limits()
-                    .check((context, deployment), next.definitions(), &pins)?;
+                    .check(context, deployment, next.definitions(), &pins)?;
             }
 
             let current = self.definitions.of(context).deployment;
@@ -375,6 +378,8 @@ impl Deployments {
             .definitions
             .validate(context, &files, catalog)
             .map_err(DefinitionErrors)?;
+
+        // `files` has no schedules of the files that are kept: only the record has them.
         if let Some(others) = others {
             checked.schedules = plan::kept_schedules(&others, &checked.schedules);
         }
@@ -428,7 +433,7 @@ impl Deployments {
             ..
         } = origin
         {
-            let record = DefinitionSet::record(last, checked, (*at, by), is_stored);
+            let record = DefinitionSet::record(last, checked, *at, by, is_stored);
             let record = Deployment {
                 number: *number,
                 ..record
@@ -436,7 +441,10 @@ impl Deployments {
             return Ok(Some(record).filter(|record| record.is_newer_than(current.as_deref())));
         }
 
-        let record = DefinitionSet::record(last, checked, (self.clock.now(), by), is_stored);
+        let record = DefinitionSet::record(last, checked, self.clock.now(), by, is_stored);
+
+        // An equal record is stored nevertheless if another pod has deployed since: its definitions
+        // would otherwise stay active there.
         let has_missed = current.as_ref().map_or(0, |current| current.number) < last_number;
         let is_needed = has_missed || !change::is_noop(current.as_deref(), &record);
         Ok(is_needed.then_some(record))
@@ -505,6 +513,7 @@ impl Deployments {
             plan.number = outdated.number;
         }
 
+        // Sources first: a record must not name a definition that a store cannot load.
         for source in self.missing_sources(&definitions)? {
             self.runtime.apply_to_all_shards(&source).await?;
         }
@@ -529,6 +538,7 @@ impl Deployments {
             activate,
         }) = config
         {
+            // After the record, which can fail; the changes of the configuration cannot.
             self.upstreams.replace_configured(upstreams);
             activate();
         }
@@ -550,6 +560,7 @@ impl Deployments {
             }
         }
 
+        // Last: a schedule starts instances of the definitions that are active now.
         self.schedules.apply().await;
         let number = plan.number;
         let warnings = plan.warnings.len();

@@ -70,6 +70,7 @@ impl Collector {
     }
 
     fn collect_later(self: &Arc<Self>, after: Duration) {
+        // A weak reference: a collection that is planned must not keep a stopped node alive.
         let collector = Arc::downgrade(self);
         self.background.spawn(after, async move {
             let Some(collector) = collector.upgrade() else {
@@ -103,6 +104,8 @@ impl Collector {
             return Ok(CollectResult::default());
         }
 
+        // The counts are read from the store; an instance whose start is applied and not yet
+        // committed would be missed.
         self.runtime.commit_barrier().await?;
         let runtime = Arc::clone(&self.runtime);
         let counted = tokio::task::spawn_blocking(move || pins(runtime.readers(), None)).await;
@@ -152,6 +155,7 @@ impl Collector {
             self.collected.inc();
         }
 
+        // Otherwise the metrics would grow with each version that was ever deployed.
         self.remove_counters(&unused);
         let names: Vec<_> = unused
             .iter()

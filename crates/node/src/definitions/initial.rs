@@ -36,7 +36,8 @@ pub(crate) fn activate(
     definitions: &DefinitionSet,
     catalog: &Catalog,
     stores: &mut [(Writer, Reader)],
-    (now, runs_sagas): (Timestamp, bool),
+    now: Timestamp,
+    runs_sagas: bool,
 ) -> anyhow::Result<ProgramRegistry> {
     if !runs_sagas {
         return Ok(ProgramRegistry::new(Vec::<OwnedProgram>::new()));
@@ -218,7 +219,8 @@ fn choose(
     let deployment = DefinitionSet::record(
         current.as_ref(),
         &checked,
-        (now, STARTUP_USER),
+        now,
+        STARTUP_USER,
         |hash: &[u8; 16]| {
             store.is_some_and(|store| {
                 store

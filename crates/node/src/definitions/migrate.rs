@@ -82,6 +82,9 @@ impl Migrations {
             let moved = planned
                 .into_iter()
                 .map(|planned| migrations.carry_over(planned, &to));
+
+            // Bounded: each migration is a commit, and the events of other instances share the
+            // committer.
             let moved: Vec<_> = futures::stream::iter(moved)
                 .buffered(MAX_CONCURRENT)
                 .collect()
@@ -126,6 +129,8 @@ impl Migrations {
             return Ok(planned);
         }
 
+        // A new id for each attempt: a repeated migration is a new decision about a changed
+        // instance, not a duplicate.
         let id = format!("migrate:{}", uuid::Uuid::now_v7());
         let control = ControlRequest {
             id: EventId::new(id).expect("an id of this form is short ASCII"),

@@ -313,7 +313,7 @@ pub(super) struct DeploymentMetadata<'a> {
 pub(super) fn record(
     current: Option<&Deployment>,
     new: &[LoadedDefinition],
-    occasion: &DeploymentMetadata<'_>,
+    metadata: &DeploymentMetadata<'_>,
     is_stored: impl Fn(&[u8; 16]) -> bool,
 ) -> Deployment {
     let mut definitions: Vec<_> = deployable(new)
@@ -322,7 +322,7 @@ pub(super) fn record(
                 .into_iter()
                 .flat_map(Deployment::active)
                 .find(|old| old.program == *program);
-            let (at, by) = before.map_or((occasion.at, occasion.deployed_by.to_owned()), |old| {
+            let (at, by) = before.map_or((metadata.at, metadata.deployed_by.to_owned()), |old| {
                 (old.at, old.deployed_by.clone())
             });
 
@@ -343,7 +343,7 @@ pub(super) fn record(
     let old = current.into_iter().flat_map(|current| &current.definitions);
     let removed = old.filter(|old| !remains(old) && is_stored(&old.program.hash));
     definitions.extend(removed.map(|old| DeployedDefinition {
-        retired_at: old.retired_at.or(Some(occasion.at)),
+        retired_at: old.retired_at.or(Some(metadata.at)),
         ..old.clone()
     }));
     definitions.sort_by(|a, b| {
@@ -363,9 +363,9 @@ pub(super) fn record(
         number: current
             .map_or(0, |current| current.number)
             .saturating_add(1),
-        at: occasion.at,
-        deployed_by: occasion.deployed_by.to_owned(),
-        definitions_digest: occasion.definitions_digest,
+        at: metadata.at,
+        deployed_by: metadata.deployed_by.to_owned(),
+        definitions_digest: metadata.definitions_digest,
         definitions,
     }
 }
@@ -429,12 +429,12 @@ mod tests {
         seconds: i64,
         by: &str,
     ) -> Deployment {
-        let occasion = DeploymentMetadata {
+        let metadata = DeploymentMetadata {
             at: at(seconds),
             deployed_by: by,
             definitions_digest: None,
         };
-        record(current, new, &occasion, |_| true)
+        record(current, new, &metadata, |_| true)
     }
 
     fn sagas(listed: &[DefinitionSummary]) -> Vec<(&str, u32)> {
@@ -516,12 +516,12 @@ mod tests {
             .filter_map(|d| d.retired_at)
             .collect();
         assert_eq!(retired, [at(3), at(3)], "version 2 of a, and b");
-        let occasion = DeploymentMetadata {
+        let metadata = DeploymentMetadata {
             at: at(4),
             deployed_by: "dora",
             definitions_digest: None,
         };
-        let fourth = record(Some(&third), &[], &occasion, |hash| {
+        let fourth = record(Some(&third), &[], &metadata, |hash| {
             *hash == back.program.hash
         });
         assert_eq!(

@@ -70,7 +70,12 @@ impl RetiredProgram {
             Ok(program) => program,
             Err(problems) => {
                 let reason = problems.first().map(ToString::to_string);
-                tracing::error!(saga = %reference.saga, version = reference.version, reason, "stored definition cannot be decoded");
+                tracing::error!(
+                    saga = %reference.saga,
+                    version = reference.version,
+                    reason,
+                    "stored definition cannot be decoded"
+                );
                 return None;
             }
         };

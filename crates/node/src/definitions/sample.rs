@@ -37,7 +37,12 @@ pub fn event(definitions: &[LoadedDefinition]) -> String {
     };
 
     let mut event = json!({
-        "specversion": "1.0", "id": "demo-1", "source": "demo", "type": kind, "correlationid": CORRELATION, "data": data,
+        "specversion": "1.0",
+        "id": "demo-1",
+        "source": "demo",
+        "type": kind,
+        "correlationid": CORRELATION,
+        "data": data,
     });
     if version > 1 {
         event["dataversion"] = json!(version);

@@ -81,8 +81,7 @@ fn reused_version(changed: &DefinitionChange) -> Option<String> {
     (from_version == version).then(|| {
         format!(
             "{file}: {saga} version {version} was deployed before with another content; use a new \
-             version number to \
-             distinguish them"
+             version number to distinguish them"
         )
     })
 }
@@ -116,13 +115,15 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
             format!("{live} live instances")
         };
 
-        warnings.extend(missing(program.as_ref(), context).map(|(requirement, remedy)| {
-            format!(
-                "{saga} version {version} ({hash}) has {instances} that may request {requirement}: \
-                 {remedy}, migrate them with \
-                 `orlog migrate {saga} --from {version}`, or wait until they end"
-            )
-        }));
+        warnings.extend(
+            missing(program.as_ref(), context).map(|(requirement, remedy)| {
+                format!(
+                    "{saga} version {version} ({hash}) has {instances} that may request \
+                 {requirement}: {remedy}, migrate them with `orlog migrate {saga} --from \
+                 {version}`, or wait until they end"
+                )
+            }),
+        );
     }
 
     warnings
@@ -223,11 +224,15 @@ fn unknown_outcomes(definition: &LoadedDefinition, providers: &Providers<'_>) ->
 
     let saga = &definition.program.definition_ref().saga;
     (!effects.is_empty()).then(|| {
-        let effects = effects.into_iter().map(EffectName::as_str).collect::<Vec<_>>().join(", ");
+        let effects = effects
+            .into_iter()
+            .map(EffectName::as_str)
+            .collect::<Vec<_>>()
+            .join(", ");
         format!(
-            "{saga}: the upstreams of {effects} cannot report whether they executed an attempt; if \
-             that stays unknown, the \
-             `undo` of the step is executed, and it must succeed if there is nothing to undo; or set `in_doubt: ask`"
+            "{saga}: the upstreams of {effects} cannot report whether they executed an attempt; \
+             if that stays unknown, the `undo` of the step is executed, and it must succeed if \
+             there is nothing to undo; or set `in_doubt: ask`"
         )
     })
 }

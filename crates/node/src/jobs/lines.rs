@@ -101,10 +101,13 @@ impl Unsaved {
         }
 
         let bytes = size(lines);
-        (flow.lines, flow.bytes) = (flow.lines + lines.len(), flow.bytes + bytes);
-        self.lines = self.lines + lines.len();
-        self.bytes = self.bytes + bytes;
+        flow.lines += lines.len();
+        flow.bytes += bytes;
+        self.lines += lines.len();
+        self.bytes += bytes;
 
+        // The flow with the most lines loses its oldest ones, so that one noisy flow does not
+        // displace the lines of the others.
         while (self.lines > MAX_UNSAVED || self.bytes > MAX_UNSAVED_BYTES)
             && let Some((largest, _)) = self
                 .flows
@@ -133,9 +136,10 @@ impl Unsaved {
             flow.chunks.pop_front();
         }
 
-        (flow.lines, flow.bytes) = (flow.lines - count, flow.bytes - bytes);
-        self.lines = self.lines - count;
-        self.bytes = self.bytes - bytes;
+        flow.lines -= count;
+        flow.bytes -= bytes;
+        self.lines -= count;
+        self.bytes -= bytes;
 
         if flow.chunks.is_empty() {
             self.flows.remove(key);
@@ -205,6 +209,8 @@ impl LineWriter {
     pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
         background.repeat(self, Duration::ZERO, |writer| async move {
             writer.unsaved.changed.notified().await;
+
+            // A job writes many lines at once; one append stores them together.
             tokio::time::sleep(COALESCE).await;
 
             // In a task of its own: the end of this one would drop an append in progress, which
@@ -217,6 +223,7 @@ impl LineWriter {
                 return Duration::ZERO;
             }
 
+            // The lines still wait, although no new ones may arrive.
             writer.unsaved.changed.notify_one();
             RETRY
         });
@@ -262,6 +269,8 @@ impl LineWriter {
                 max_lines: self.max_lines,
             };
 
+            // Before the append: if the shard moved, its new owner has the flow, and the lines
+            // cannot be stored here.
             let is_local = self.runtime.reader(&flow).is_some();
             match self.runtime.append_job_log(append).await {
                 Err(_) if is_local => return false,

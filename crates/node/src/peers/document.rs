@@ -111,6 +111,8 @@ impl NodeDocument {
             serde_json::from_slice(bytes).map_err(|error| form(error.to_string()))?;
         let keys: Result<Vec<PublicKey>, _> = document.keys.iter().map(|key| key.parse()).collect();
         let keys = keys.map_err(|error| form(format!("{error}")))?;
+
+        // Each key signs, so that a node cannot state a key that it does not have.
         if !(1..=MAX_KEYS).contains(&keys.len()) || document.signatures.len() != keys.len() {
             return Err(form(format!(
                 "it needs 1 to {MAX_KEYS} keys with one signature each"
@@ -127,6 +129,8 @@ impl NodeDocument {
             }
         }
 
+        // A recorded document would state keys that have been replaced, and requests between nodes
+        // with other clocks are rejected later anyway.
         let difference = Duration::from_millis(stated.as_millis().abs_diff(now.as_millis()));
         if difference > MAX_DIFFERENCE {
             return Err(DocumentError::Time { stated, now });

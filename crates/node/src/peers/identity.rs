@@ -41,9 +41,8 @@ pub struct NodeIdentity {
 pub enum NoIdentity {
     /// Several processes could be this node, and no key is configured.
     #[error(
-        "this node has no identity: its pods, or its replacement on another machine, need the same \
-         key; set identity.name and \
-         identity.key_file"
+        "this node has no identity: its pods, or its replacement on another machine, need the \
+         same key; set identity.name and identity.key_file"
     )]
     NoKeyFile,
     /// The role has no data directory.

@@ -60,6 +60,9 @@ impl NatsTransport {
         limit: usize,
     ) -> Result<NodeResponse, SendError> {
         let Self(connection) = self;
+
+        // Here the outcome is certain: nothing was sent. A request that waits for the connection
+        // would end with an unknown one.
         if !connection.is_up() {
             return Err(SendError::NotSent(
                 "this node has no connection to its NATS servers".to_owned(),
@@ -70,7 +73,7 @@ impl NatsTransport {
             message(subject, &request).map_err(|error| SendError::NotSent(error.to_string()))?;
         let response = connection.request(message.clone(), REQUEST_TIMEOUT).await;
         let response =
-            response.map_err(|error| failure(error, (message.size(), connection.max_payload())))?;
+            response.map_err(|error| failure(error, message.size(), connection.max_payload()))?;
         let keys = request.signature.map(|signature| signature.receiver_keys);
 
         response_of_node(
@@ -127,6 +130,8 @@ fn message(subject: &str, request: &NodeRequest<'_>) -> Result<Message, SignErro
     }
 
     if let Some(signature) = signature {
+        // The name of the receiver in place of a host: imports rename subjects, so that sender and
+        // receiver would sign and verify different ones.
         let authority = signature.receiver.as_str();
         let target = RequestTarget {
             method: method.as_str(),
@@ -177,10 +182,13 @@ fn response_of_node(
             ))
         })?;
 
+    // Before the verification, which hashes the whole body.
     if response.payload.len() > limit {
         return Err(SendError::NoResponse(too_large(limit)));
     }
 
+    // Every subscriber and every server between the nodes can answer; a false report would end a
+    // message.
     if let Some((request, keys)) = signed {
         let signature = response
             .header(RESPONSE_SIGNATURE_HEADER)
@@ -190,8 +198,7 @@ fn response_of_node(
 
         if !keys.iter().any(|key| key.verifies(&message, &signature)) {
             let reason = "no valid key of the peer signed it: another client answers on the \
-                subject, or the peer has another key (`orlog \
-                          peer refresh`)";
+                subject, or the peer has another key (`orlog peer refresh`)";
             return Err(SendError::Invalid(reason.to_owned()));
         }
     }
@@ -202,23 +209,20 @@ fn response_of_node(
     })
 }
 
-fn failure(error: RequestError, (size, max_payload): (usize, usize)) -> SendError {
+fn failure(error: RequestError, size: usize, max_payload: usize) -> SendError {
     match error {
         RequestError::NoResponders(_) => SendError::NotSent(
             "no node receives requests on this subject: it does not run, its NATS user lacks the \
-             permission to subscribe, or no \
-             import or leaf node leads to it"
+             permission to subscribe, or no import or leaf node leads to it"
                 .to_owned(),
         ),
         RequestError::TooLarge(_) => SendError::NotSent(format!(
             "the request has {size} bytes, and the NATS server accepts {max_payload}; raise \
-             max_payload on all servers between \
-             the nodes"
+             max_payload on all servers between the nodes"
         )),
         RequestError::TimedOut(_) => SendError::NoResponse(format!(
             "none within {}s: the node does not run, a server between the nodes is away, or the \
-             NATS user of this node lacks the \
-             permission to publish",
+             NATS user of this node lacks the permission to publish",
             REQUEST_TIMEOUT.as_secs()
         )),
         RequestError::Unavailable(reason) => SendError::NoResponse(reason),
@@ -400,7 +404,7 @@ mod tests {
 
     #[test]
     fn failure_states_whether_the_request_was_sent_and_the_remedy() {
-        let reason = |error: RequestError| match failure(error, (2_000, 1_000)) {
+        let reason = |error: RequestError| match failure(error, 2_000, 1_000) {
             SendError::NotSent(reason) => format!("not sent: {reason}"),
             SendError::NoResponse(reason) => format!("no response: {reason}"),
             SendError::Invalid(reason) => panic!("{reason}"),

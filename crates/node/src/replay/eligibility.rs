@@ -43,7 +43,7 @@ impl ReplayCandidate<'_> {
             return ReplayResult::Unchanged;
         }
 
-        match self.obstacle(old, (new, rebuilt)) {
+        match self.obstacle(old, new, rebuilt) {
             Some(reason) => ReplayResult::Skipped(reason),
             None => ReplayResult::Replaced,
         }
@@ -52,7 +52,8 @@ impl ReplayCandidate<'_> {
     fn obstacle(
         &self,
         old: &Instance,
-        (new, rebuilt): (&Instance, &RebuiltInstance),
+        new: &Instance,
+        rebuilt: &RebuiltInstance,
     ) -> Option<String> {
         if old.created_at < self.order.from {
             return Some(format!("it started earlier, at {}", old.created_at));
@@ -91,13 +92,11 @@ impl ReplayCandidate<'_> {
         };
 
         // A replay can raise the version of the only entry.
-        let begins_here = || {
-            rebuilt
-                .history
-                .first()
-                .is_some_and(|new| new.input_id == first.input_id)
-        };
-        if first.version > 1 && !begins_here() {
+        let starts_with_same_input = rebuilt
+            .history
+            .first()
+            .is_some_and(|new| new.input_id == first.input_id);
+        if first.version > 1 && !starts_with_same_input {
             let version = first.version;
             return Some(format!(
                 "its history begins at version {version}; a replay would begin with a run before it"

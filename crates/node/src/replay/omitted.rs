@@ -41,6 +41,7 @@ pub(super) fn find(
                 }
             }
 
+            // The same limit as for inputs: the report is one response.
             if omitted.len() > MAX_INPUTS {
                 return Err(ReplayError::TooMany);
             }

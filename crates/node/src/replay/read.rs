@@ -73,7 +73,7 @@ pub(crate) async fn read_inputs(
             }
 
             for delivery in &deliveries {
-                sort_in((source, programs, order), delivery, &mut found);
+                sort_in(source, programs, order, delivery, &mut found);
             }
 
             if found.count > MAX_INPUTS {
@@ -91,7 +91,9 @@ pub(crate) async fn read_inputs(
 }
 
 fn sort_in(
-    (source, programs, order): (&EventSource, &ProgramRegistry, &ReplayRequest),
+    source: &EventSource,
+    programs: &ProgramRegistry,
+    order: &ReplayRequest,
     delivery: &Delivery,
     found: &mut ReplayInputs,
 ) {
@@ -122,7 +124,7 @@ fn sort_in(
         return;
     }
 
-    match inputs_of((source, programs, order), delivery) {
+    match inputs_of(source, programs, order, delivery) {
         Some(inputs) => {
             let matching = inputs.into_iter().filter(|(key, _)| {
                 key.saga == order.saga
@@ -139,7 +141,9 @@ fn sort_in(
 
 /// Decodes the inputs of a message; `None` if it cannot be decoded or is not authentic.
 fn inputs_of(
-    (source, programs, order): (&EventSource, &ProgramRegistry, &ReplayRequest),
+    source: &EventSource,
+    programs: &ProgramRegistry,
+    order: &ReplayRequest,
     delivery: &Delivery,
 ) -> Option<Vec<(InstanceKey, Input)>> {
     let message = &delivery.message;

@@ -42,6 +42,8 @@ impl Redelivery {
             tokio::task::spawn_blocking(move || redelivery.plan(program.as_ref(), found)).await
         };
         let planned = planned.map_err(|_| ReplayError::ShuttingDown)??;
+
+        // The plan is the result: the same code decides about a dry run and a delivery.
         if order.dry_run {
             return Ok(planned
                 .into_iter()
@@ -141,6 +143,9 @@ impl InstanceRedelivery<'_> {
         };
 
         let history = self.reader.history(self.key, 0, usize::MAX)?;
+
+        // Before the horizon, dedupe keys are deleted, and only a complete history proves that an
+        // input was not applied.
         let horizon = self.reader.dedupe_horizon(self.now)?;
         let mut missed = Vec::new();
         for (at, input) in inputs {
@@ -167,6 +172,8 @@ impl InstanceRedelivery<'_> {
                 Some(instance.clone()),
                 "it is paused; resume it first".to_owned(),
             ),
+            // Without a start event, the inputs would become early events of an instance that never
+            // starts.
             None if !missed.iter().any(|input| starts(program, input)) => {
                 let reason = "no start event since then, or the instance was purged; rebuild it";
                 skipped(None, reason.to_owned())

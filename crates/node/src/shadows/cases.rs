@@ -45,8 +45,10 @@ pub struct Case {
 /// If the store cannot be read.
 pub fn ended(
     reader: &Reader,
-    (tenant, spec): (&TenantId, &ShadowSpec),
-    (after, until): (Option<&Position>, Option<Timestamp>),
+    tenant: &TenantId,
+    spec: &ShadowSpec,
+    after: Option<&Position>,
+    until: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Option<Cases>, Error> {
     let start = first_position();
@@ -95,7 +97,7 @@ pub fn ended(
         }
 
         let position = position(&key, &instance);
-        found.extend(case(spec, (key, instance), history, position));
+        found.extend(case(spec, key, instance, history, position));
     }
 
     Ok(Some(Cases {
@@ -111,7 +113,8 @@ pub fn ended(
 /// If the store cannot be read.
 pub fn unfinished(
     reader: &Reader,
-    (tenant, spec): (&TenantId, &ShadowSpec),
+    tenant: &TenantId,
+    spec: &ShadowSpec,
     now: Timestamp,
 ) -> Result<Option<Cases>, Error> {
     let start = first_position();
@@ -138,7 +141,7 @@ pub fn unfinished(
             correlation: key.correlation.clone(),
             read_at: now,
         };
-        found.extend(case(spec, (key, instance), history, position));
+        found.extend(case(spec, key, instance, history, position));
     }
 
     Ok(Some(Cases {
@@ -164,7 +167,8 @@ fn is_sampled(spec: &ShadowSpec, key: &InstanceKey, instance: &Instance) -> bool
 /// Returns the instance with its inputs; `None` if it did not start with the live definition.
 fn case(
     spec: &ShadowSpec,
-    (key, instance): (InstanceKey, Instance),
+    key: InstanceKey,
+    instance: Instance,
     history: Vec<HistoryEntry>,
     position: Position,
 ) -> Option<Case> {
@@ -227,12 +231,13 @@ fn ended_at(history: &[HistoryEntry]) -> Option<Timestamp> {
 /// Returns whether an earlier page contained the instance: it had ended, and had not changed when
 /// that page was read.
 fn was_seen(history: &[HistoryEntry], after: Option<&Position>) -> bool {
-    let (Some(after), Some(end)) = (
-        after,
-        history.iter().position(|entry| entry.status.is_final()),
-    ) else {
+    let Some(after) = after else {
         return false;
     };
+    let Some(end) = history.iter().position(|entry| entry.status.is_final()) else {
+        return false;
+    };
+
     let next = history.get(end + 1).map(|entry| entry.at);
     history[end].at <= after.at && next.is_some_and(|next| next > after.read_at)
 }

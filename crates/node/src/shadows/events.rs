@@ -68,7 +68,7 @@ pub async fn additional_events(
             }
 
             for delivery in &deliveries {
-                let Some((at, event)) = event((source, delivery), types) else {
+                let Some((at, event)) = event(source, delivery, types) else {
                     continue;
                 };
                 let Ok(correlation) = candidate.correlate(&event) else {
@@ -103,7 +103,8 @@ pub async fn additional_events(
 /// signal has an address and is no event of a type.
 #[must_use]
 pub fn event(
-    (source, delivery): (&EventSource, &Delivery),
+    source: &EventSource,
+    delivery: &Delivery,
     types: &BTreeSet<EventType>,
 ) -> Option<(Timestamp, Event)> {
     let message = &delivery.message;

@@ -172,6 +172,7 @@ impl ExportState {
     /// Stops: rejects new records, then calls `shut_down`, which exports the queued ones within a
     /// timeout.
     pub(super) fn stop(&self, shut_down: impl FnOnce(Duration) -> OTelSdkResult) {
+        // First, so that the queue only shrinks: the export would otherwise not end under load.
         self.limit.store(0, Ordering::Relaxed);
         if let Err(error) = shut_down(STOP_TIMEOUT) {
             tracing::warn!(%error, "not all {} were exported", self.label);
@@ -212,6 +213,8 @@ impl ExportState {
             let rejected = self.rejected.swap(0, Ordering::Relaxed).min(count);
             self.counts.sent.inc_by(count - rejected);
             self.counts.dropped.inc_by(rejected);
+
+            // Each change is logged once; a collector that is away for an hour is one warning.
             if self.is_failing.swap(false, Ordering::Relaxed) {
                 tracing::info!("collector accepts {label} again");
             }
@@ -353,6 +356,8 @@ impl HttpClient for RuntimeClient {
             .for_each(|value| value.set_sensitive(true));
 
         let request = reqwest::Request::try_from(request)?;
+
+        // The thread of the exporter has no runtime, and the client requires one.
         let sent = self.runtime.spawn(send(self.http.clone(), request)).await;
         let response = sent.map_err(anyhow::Error::from).flatten();
         match &response {

@@ -23,6 +23,18 @@ use super::span_mapping::{random_span, random_trace};
 /// disable them.
 const TARGET: &str = "orlog::exported_span";
 
+/// Request line, as the span shows it.
+pub struct RequestLine<'a> {
+    /// HTTP method.
+    pub method: &'a str,
+    /// Route that matches the path.
+    pub route: &'a str,
+    /// Path of the URL.
+    pub path: &'a str,
+    /// Scheme of the URL, or `nats`.
+    pub scheme: &'a str,
+}
+
 /// Span of a request.
 pub struct RequestSpan {
     span: Span,
@@ -34,7 +46,7 @@ impl RequestSpan {
     /// state. The span is disabled if the trace is not sampled.
     pub fn start(
         spans: Option<&Arc<SpanExporter>>,
-        (method, route, path, scheme): (&str, &str, &str, &str),
+        line: &RequestLine<'_>,
         changes: bool,
         parent: Option<&TraceParent>,
         headers: &HeaderMap,
@@ -42,6 +54,12 @@ impl RequestSpan {
         let Some(spans) = spans else {
             return Self::disabled(None);
         };
+        let RequestLine {
+            method,
+            route,
+            path,
+            scheme,
+        } = *line;
 
         match parent {
             Some(parent) if !parent.is_sampled() => return Self::disabled(None),

@@ -87,8 +87,8 @@ impl Tracer for SpanExporter {
             },
         );
 
-        for (decided, made) in group.commits() {
-            self.decided(decided, made, &commit, (&now, end));
+        for (transition, stored) in group.commits() {
+            self.decided(transition, stored, &commit, &now, end);
         }
     }
 
@@ -198,7 +198,10 @@ impl EffectObserver for SpanExporter {
         } = *attempted;
 
         let code = attempted.code();
-        let (Some(own), Some(parent)) = (&item.trace, attempted.parent) else {
+        let Some(own) = &item.trace else {
+            return;
+        };
+        let Some(parent) = attempted.parent else {
             return;
         };
 
@@ -239,12 +242,13 @@ impl SpanExporter {
 
     fn decided(
         &self,
-        decided: &TransitionSpan,
-        made: &Commit,
+        transition: &TransitionSpan,
+        stored: &Commit,
         commit: &TraceParent,
-        (now, end): (&ClockReading, SystemTime),
+        now: &ClockReading,
+        end: SystemTime,
     ) {
-        let Some(commit_kind) = CommitKind::from_commit(made) else {
+        let Some(commit_kind) = CommitKind::from_commit(stored) else {
             return;
         };
 
@@ -254,14 +258,14 @@ impl SpanExporter {
             timer,
             started,
             decided: at,
-        } = decided;
+        } = transition;
         let start = now.system_at(*started);
         if let Some(timer) = timer {
-            self.fired(timer, parent, &made.key, start);
+            self.fired(timer, parent, &stored.key, start);
         }
 
         let kind = SpanKind::Internal;
-        let name = [made.key.saga.as_str(), " ", commit_kind.label()];
+        let name = [stored.key.saga.as_str(), " ", commit_kind.label()];
         let frame = SpanFrame {
             own,
             parent: Some(parent),
@@ -272,7 +276,7 @@ impl SpanExporter {
         };
 
         self.emit(&frame, |span| {
-            of_instance(span, &made.key);
+            of_instance(span, &stored.key);
             span.attributes.push(KeyValue::new(
                 "orlog.input_label",
                 commit_kind.label().to_owned(),

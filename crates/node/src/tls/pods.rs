@@ -48,8 +48,8 @@ pub enum Error {
     /// The certificate of this node does not identify a pod.
     #[error(
         "http.tls.certificate: other pods would reject it ({reason}); it needs an issuer in \
-         cluster.tls.ca, the name \
-         {name:?} (cluster.tls.peer_name), and the usages server and client authentication"
+         cluster.tls.ca, the name {name:?} (cluster.tls.peer_name), and the usages server and \
+         client authentication"
     )]
     OwnCertificate {
         /// Name that the certificates of all pods must have.
@@ -69,8 +69,10 @@ impl PodTrust {
     /// Creates the trust of a pod, and verifies its certificate as other pods do.
     pub(super) fn new(
         roots: RootCertStore,
-        (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
-        (peer_name, pod): (&str, &str),
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        peer_name: &str,
+        pod: &str,
     ) -> Result<Self, Error> {
         let roots = Arc::new(roots);
         let servers = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider());
@@ -153,8 +155,10 @@ impl PodTrust {
 
     /// Returns whether a verified certificate identifies this pod.
     pub fn is_pod(&self, certificate: &PodCertificate, pod: &str) -> bool {
-        let certificate = ParsedCertificate::try_from(&certificate.0);
-        let (Ok(certificate), Ok(name)) = (certificate, server_name(&self.name_of(pod))) else {
+        let Ok(certificate) = ParsedCertificate::try_from(&certificate.0) else {
+            return false;
+        };
+        let Ok(name) = server_name(&self.name_of(pod)) else {
             return false;
         };
         verify_server_name(&certificate, &name).is_ok()

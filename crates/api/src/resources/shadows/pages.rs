@@ -170,13 +170,15 @@ fn read(
     task: &PageTask,
 ) -> Result<Cases, Problem> {
     let reader = app.runtime.reader(own).ok_or(ControlError::Unavailable)?;
-    let (of, now) = ((&own.tenant, spec), app.clock.now());
+    let tenant = &own.tenant;
+    let now = app.clock.now();
     let found = match task {
         PageTask::Ended { after, until } => {
-            cases::ended(&reader, of, (after.as_ref(), *until), now)?
+            cases::ended(&reader, tenant, spec, after.as_ref(), *until, now)?
         }
-        PageTask::Unfinished | PageTask::End => cases::unfinished(&reader, of, now)?,
+        PageTask::Unfinished | PageTask::End => cases::unfinished(&reader, tenant, spec, now)?,
     };
+
     found.ok_or_else(|| {
         Problem::new(
             Code::Unavailable,
