@@ -22,9 +22,8 @@ const OF_NATS: u64 = 32;
 /// Too few file descriptors.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "the limit of {limit} open files is too low: {shards} shards and {MIN_CONNECTIONS} connections \
-     require {required}; \
-     raise it: LimitNOFILE= in systemd, `ulimit -n` in a shell"
+    "the limit of {limit} open files is too low: {shards} shards and {MIN_CONNECTIONS} \
+     connections require {required}; raise it: LimitNOFILE= in systemd, `ulimit -n` in a shell"
 )]
 pub struct TooFewDescriptors {
     limit: u64,

@@ -44,10 +44,14 @@ impl EffectParts {
             UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), others)
                 .with_built_in_sagas(pages.upstreams())
                 .in_role(config.role, remote_dependencies)
+                // A node of the role `effect` executes what it receives over NATS; without
+                // signatures every publisher could run a script there.
                 .reject_scripts(config.role == Role::Effect && !config.nats.permits_scripts());
         let read = upstreams.read().map_err(DefinitionErrors)?;
 
         for upstream in &read {
+            // What the system of this node cannot support is an error of the start, not of the
+            // first saga that uses the upstream.
             let checked = upstream.provider.check().await;
             checked.map_err(|reason| anyhow::anyhow!("upstream {}: {reason}", upstream.name))?;
         }

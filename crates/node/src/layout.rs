@@ -125,6 +125,8 @@ impl DurablePositions {
         whole(&data)?;
         let mut is_unconfirmed = false;
         let layout = if let Some(found) = read(&data)? {
+            // With another partitioning, instances would not be found, and their events would start
+            // new ones.
             compare(&data, &found, &expected)?;
             found
         } else {
@@ -174,6 +176,7 @@ impl DurablePositions {
         let mut next = layout.clone();
         next.durable.extend(found);
 
+        // Two syncs are saved while nothing is committed.
         if next == *layout {
             return;
         }
@@ -207,15 +210,14 @@ impl DurablePositions {
 pub(crate) fn explain_loss(lost: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!(
         "OR0061: {lost}; restore the missing files or a backup; `orlog rebuild` creates missing \
-         tables again. To continue \
-         without the lost data, start once with --accept-data-loss"
+         tables again. To continue without the lost data, start once with --accept-data-loss"
     )
 }
 
 /// Remedy for a corrupt journal or event log.
 pub(crate) const DAMAGED_JOURNAL_REMEDY: &str = "keep a copy of the directory and check the disk; \
-    then restore a \
-     backup with `orlog restore` (docs/backup.md). `orlog rebuild` creates only tables, from an intact journal";
+    then restore a backup with `orlog restore` (docs/backup.md). `orlog rebuild` creates only \
+    tables, from an intact journal";
 
 /// Adds the code and the remedy to an error about a corrupt journal or event log.
 pub(crate) fn explain_damage(damage: impl std::fmt::Display, remedy: &str) -> anyhow::Error {

@@ -76,6 +76,7 @@ impl Retention {
     /// Runs passes over all shards periodically, and trims the feeds, until the node stops. Trims
     /// delete the rest of a feed if the export is disabled.
     pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
+        // Other roles have no stores.
         if !self.config.role.runs_sagas() {
             return;
         }
@@ -99,6 +100,8 @@ impl Retention {
                 .config
                 .retention
                 .interval
+                // The interval counts from the start of a pass, so that a long pass does not delay
+                // the next one.
                 .saturating_sub(started.elapsed())
         });
 
@@ -120,6 +123,8 @@ impl Retention {
         let shards: Vec<_> = self.runtime.numbered_readers().collect();
         for (shard, reader) in shards {
             all.instances += self.purge_instances(&reader).await?;
+
+            // After the instances: a task stays as long as its instance.
             all.tasks += self.purge_tasks(&reader).await?;
             all.dead_letters += self.purge_dead_letters(shard, &reader).await?;
         }
@@ -274,6 +279,9 @@ impl<'a> TableSweep<'a> {
         let taken = self
             .started
             .map_or(Duration::ZERO, |started| started.elapsed());
+
+        // A pause as long as the last batch took: a purge uses at most half of the time of the
+        // store.
         tokio::time::sleep(taken.max(PAUSE)).await;
 
         let Retention {
@@ -282,6 +290,8 @@ impl<'a> TableSweep<'a> {
             clock,
             ..
         } = self.retention;
+
+        // A node that drains must not receive new commits; the next start continues the purge.
         if !runtime.health().accepting {
             return Ok(None);
         }

@@ -86,6 +86,9 @@ impl Transport {
             BusKind::Embedded => {
                 let dir = config.data_dir.join(layout::BUS);
                 let mut options = component_config::bus(config);
+
+                // The log rejects itself if it ends before its own position, or before a checkpoint
+                // of a store.
                 options.expected = log.durable;
                 options.checkpoints = log.checkpoints;
                 options.accept_data_loss = log.accept_data_loss;
@@ -99,6 +102,8 @@ impl Transport {
             }
             BusKind::Nats => {
                 let connection = with_startup_retry(|| connect(config)).await?;
+
+                // After a restart of the whole system the servers may start later than the node.
                 with_startup_retry(|| check_streams(&connection, config, clock.now())).await?;
 
                 let mut streams = Vec::new();

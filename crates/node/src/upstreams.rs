@@ -33,8 +33,7 @@ const REMOTE_UPSTREAM: &str = "remote";
 pub const STAND_IN_UPSTREAM: &str = "stand-in";
 
 const UNSIGNED_SCRIPTS: &str = "each client with the permission to publish commands on NATS could \
-    run these scripts; set \
-                                nats.signing.keys, or set nats.signing.allow_unsigned_scripts = true";
+    run these scripts; set nats.signing.keys, or set nats.signing.allow_unsigned_scripts = true";
 
 /// Sources of the upstreams of a node.
 pub struct UpstreamSources {
@@ -152,6 +151,8 @@ impl UpstreamSources {
         };
 
         let files = self.dir.as_deref().map_or(Ok(Vec::new()), files);
+
+        // All files are read, so that one deployment reports all problems.
         for path in files.unwrap_or_else(|found| {
             problems.push(found);
             Vec::new()
@@ -244,6 +245,8 @@ impl UpstreamSources {
         let file = path.display().to_string();
         let name = name_of(path)?;
         let config = read(path)?;
+
+        // A node of the role `saga` only dispatches; one of the role `effect` only executes.
         let is_used = if config.is_queued() {
             self.role.runs_sagas()
         } else {
@@ -253,6 +256,9 @@ impl UpstreamSources {
         if !is_used {
             return Ok(None);
         }
+
+        // Without signatures, everyone who may publish to the queue could choose the arguments of a
+        // program here.
         if self.rejects_scripts && config.runs_programs() {
             return Err(Diagnostic::of_file(&file, UNSIGNED_SCRIPTS.to_owned()));
         }
@@ -308,6 +314,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
         }
     }
 
+    // The order of the directory is arbitrary, and problems are reported in this order.
     paths.sort();
     Ok(paths)
 }

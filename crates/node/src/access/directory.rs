@@ -136,8 +136,8 @@ impl Directory {
                 (true, false) => *known = claim,
                 (false, false) => {
                     tracing::error!(key = key.id, ?owner, other = ?known.owner, "a key belongs to \
-                        several actors or peers; \
-                        it is not accepted until it is revoked at all but one of them");
+                        several actors or peers; it is not accepted until it is revoked at all \
+                        but one of them");
                     known.owner = None;
                 }
             }

@@ -176,6 +176,9 @@ impl KeyRing {
         }
 
         self.0.push(key);
+
+        // Ended keys stay for a while: events that were stored before their end are verified with
+        // them. Their number is limited, because all nodes read the record.
         if ended.len() > MAX_ENDED_KEYS {
             ended.sort_unstable();
             let oldest = ended[ended.len() - MAX_ENDED_KEYS];
@@ -221,6 +224,8 @@ impl KeyRing {
     ) -> Result<bool, KeyError> {
         let key = self.get_mut(owner, id)?;
         let is_change = key.revoked_at.is_none();
+
+        // The first time stays: signatures between both were rejected already.
         key.revoked_at.get_or_insert(at);
         Ok(is_change)
     }

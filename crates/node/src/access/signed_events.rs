@@ -54,9 +54,9 @@ pub enum EventRejection {
     /// The node does not know the key, or the key did not sign the event. The publisher learns no
     /// difference.
     #[error(
-        "the signature is not by a known key: the node does not know the key {0}, or the event was \
-         changed after it was \
-         signed; add the key to the actor, and sign the subject, the attributes and the data as they are sent"
+        "the signature is not by a known key: the node does not know the key {0}, or the event \
+         was changed after it was signed; add the key to the actor, and sign the subject, the \
+         attributes and the data as they are sent"
     )]
     NotAuthentic(KeyId),
     /// The key was not valid.
@@ -73,8 +73,7 @@ pub enum EventRejection {
     /// A node published the event too long ago.
     #[error(
         "a node published the event {0} before the bus stored it, so that it can be a repetition \
-         that is no longer detected; \
-         publish it again"
+         that is no longer detected; publish it again"
     )]
     Late(String),
 }
@@ -136,6 +135,8 @@ impl SignedEvents {
         })?;
         let mut signer = self.signer(&read.ok_or(EventRejection::Unsigned)?, at)?;
 
+        // The rights at the time of the bus: a node that was down for a day, and a replay, decide
+        // as the others did.
         self.access.enter_at(&mut signer, tenant, at);
         let may_publish = signer.tenants.contains(tenant) && signer.roles.allow(Right::Publish);
         let name = signer.name.unwrap_or_default();
@@ -159,6 +160,8 @@ impl SignedEvents {
             .filter(|_| is_valid)
             .ok_or(EventRejection::NotAuthentic(id))?;
 
+        // Only after the signature: before it, everyone could ask which keys exist and whether they
+        // are revoked.
         if let Some(reason) = key.invalidity_at(at) {
             return Err(EventRejection::InvalidKey(id, at, reason));
         }
@@ -210,6 +213,8 @@ impl EventAuthority for SignedEvents {
             return Ok(());
         }
 
+        // A node has verified the event before it published it, and its own HMAC covers the time of
+        // that.
         let checked = if let Some(at) = bus.vouched_at(message) {
             self.check_age(at, *published_at)
         } else {
@@ -220,6 +225,8 @@ impl EventAuthority for SignedEvents {
     }
 
     async fn refresh(&self) {
+        // While the registry is not available, a shard waits at most once per pause, not for each
+        // rejected event.
         let is_paused = self
             .refresh_after()
             .is_some_and(|after| Instant::now() < after);

@@ -92,6 +92,8 @@ impl AccessRegistry {
     pub fn directory(&self) -> Arc<Directory> {
         let view = Arc::clone(&self.view.borrow());
         {
+            // Each request reads the directory, and the registry changes rarely: readers do not
+            // wait for each other.
             let parsed = self.parsed.read().unwrap_or_else(PoisonError::into_inner);
             if Arc::ptr_eq(&parsed.0, &view) {
                 return Arc::clone(&parsed.1);
@@ -99,6 +101,8 @@ impl AccessRegistry {
         }
 
         let mut parsed = self.parsed.write().unwrap_or_else(PoisonError::into_inner);
+
+        // Another request may have parsed the same view while this one waited for the lock.
         if !Arc::ptr_eq(&parsed.0, &view) {
             let directory = Arc::new(Directory::of(&view, &parsed.1));
             *parsed = (view, directory);
@@ -207,6 +211,8 @@ impl AccessRegistry {
     /// tenants.
     #[must_use]
     pub fn closed_to(&self, caller: &Caller, needed: Right) -> BTreeSet<TenantId> {
+        // An outdated list counts as closed: a caller must not see a tenant because the node is
+        // behind.
         let is_closed = |tenant: &TenantId| {
             let mut member = caller.clone();
             let entered = self.enter(&mut member, tenant);
@@ -244,6 +250,8 @@ impl AccessRegistry {
             return Ok(true);
         }
 
+        // The sender may have been added a moment ago at another pod; only a rejection by the
+        // current lists is final.
         let refreshed = tokio::time::timeout(REFRESH_TIMEOUT, self.refresh()).await;
         if !matches!(refreshed, Ok(Ok(()))) {
             return Err(Outdated);
@@ -311,6 +319,8 @@ impl AccessRegistry {
 
     /// Returns an error if this node could not follow the registry for too long.
     fn check_outdated(&self) -> Result<(), Outdated> {
+        // A member may have been removed meanwhile. A short interruption of the servers must not
+        // deny all members.
         let outdated_since = self.view.borrow().outdated_since;
         if outdated_since.is_some_and(|since| since.elapsed() > MAX_OUTDATED) {
             Err(Outdated)

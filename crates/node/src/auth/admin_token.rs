@@ -84,8 +84,7 @@ impl AdminToken {
     pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
         let Some(provided) = shared_secret::bearer(credentials)? else {
             let remedy = "this node requires the administrator token: set ORLOG_TOKEN_FILE to its \
-                file, or send the \
-                          header `authorization: Bearer …`";
+                file, or send the header `authorization: Bearer …`";
             return Err(AuthError::Missing(remedy.to_owned()));
         };
 

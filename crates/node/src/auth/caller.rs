@@ -183,6 +183,8 @@ impl Caller {
     /// its access to the tenant.
     pub(crate) fn enter(&mut self, tenant: &TenantId, granted: Roles) {
         let is_member = granted != Roles::default();
+
+        // Its roles apply to its own tenants; in this one, only the lists of the context grant any.
         if is_member && !self.tenants.contains(tenant) {
             self.roles = Roles::default();
         }
@@ -200,6 +202,7 @@ impl Caller {
     pub fn check_user(&self, named: Option<String>) -> Result<Option<String>, ImpersonationError> {
         let named = named.filter(|named| !named.is_empty());
         if let (Some(recorded), Some(named)) = (&self.named_user, &named) {
+            // Before the check: a rejected impersonation is recorded with the user that it named.
             recorded.get_or_init(|| named.clone());
         }
 

@@ -97,6 +97,7 @@ impl NonceLog {
                 .map_err(with_path(&boot_file))?;
         }
 
+        // A nonce matters as long as a signature with it can be in the time window.
         let oldest = now - i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
         let previous = read(dir, oldest).map_err(with_path(dir))?;
         let started = clock.steady();
@@ -134,6 +135,8 @@ impl NonceLog {
             return Err(io::Error::other("the node has stopped"));
         }
 
+        // Steady time: a clock that is set forward must not shorten the time for which nonces are
+        // kept.
         let now = self.clock.steady();
         if now.duration_since(state.started) >= self.retention {
             state.rotate(now);
@@ -146,7 +149,8 @@ impl NonceLog {
             // To forget a nonce would permit its repetition.
             return Err(io::Error::other(format!(
                 "{MAX_NONCES} signed requests were accepted within {:?}; limit their rate \
-                 (http.per_caller.max_requests_per_second), or sign fewer requests: a stream of a worker is signed once",
+                 (http.per_caller.max_requests_per_second), or sign fewer requests: a stream of a \
+                 worker is signed once",
                 self.retention
             )));
         }
@@ -176,6 +180,8 @@ impl NonceLog {
             File::open(file)?.sync_all()?;
         }
         File::open(&self.dir)?.sync_all()?;
+
+        // Last: the mark states that everything before it is durable.
         private_file::replace(&self.dir.join(BOOT), CLEAN.as_bytes())
     }
 
@@ -184,6 +190,7 @@ impl NonceLog {
         loop {
             let path = self.dir.join(format!("{name}.{EXTENSION}"));
             match File::options()
+                // Existing files are never continued: a torn end would shift all following nonces.
                 .append(true)
                 .create_new(true)
                 .mode(0o600)
@@ -211,6 +218,9 @@ impl Generations {
             // A file that remains is read at the next start, and deleted then.
             fs::remove_file(file).ok();
         }
+
+        // A whole generation at once: each lasts as long as a nonce can be repeated, so that no
+        // file is rewritten.
         self.previous = std::mem::take(&mut self.current);
         self.file = None;
         self.started = now;

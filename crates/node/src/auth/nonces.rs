@@ -61,6 +61,7 @@ impl Nonces {
 
     /// Accepts the nonce of a verified signature; `false` if it was accepted before.
     pub(super) async fn claim(&self, signature: &RequestSignature) -> anyhow::Result<bool> {
+        // With the key: two signers may choose the same nonce.
         let hash = hash(&[&signature.key_id.to_string(), &signature.nonce]);
         match self {
             Nonces::Local(log) => Ok(log.claim(*hash.first_chunk().expect("32 bytes"))?),
@@ -89,6 +90,9 @@ impl Nonces {
             .map_err(|_| anyhow::anyhow!("no random bytes"))?;
 
         let secret = URL_SAFE_NO_PAD.encode(secret);
+
+        // The stream stores only a hash of the secret as the name, so that a reader of the stream
+        // cannot use the grant.
         let grant = Grant {
             key: key.to_string(),
             request: hex::encode(request),
@@ -115,6 +119,9 @@ impl Nonces {
         };
 
         let grant: Grant = serde_json::from_slice(&body)?;
+
+        // The grant is for one request: the pod that received it could otherwise send another one
+        // in the name of the caller.
         let is_same = grant.request == hex::encode(request);
         Ok(grant.key.parse().ok().filter(|_| is_same))
     }

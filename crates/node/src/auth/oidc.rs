@@ -125,6 +125,9 @@ impl Oidc {
         let endpoints = self.endpoints().await.map_err(LoginError::Unavailable)?;
         let random = || SessionToken::random().map_err(LoginError::Unavailable);
         let [state, nonce, verifier] = [random()?, random()?, random()?];
+
+        // PKCE: a code that is intercepted at the redirect is worthless without the verifier, which
+        // stays in the cookie.
         let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.expose()));
         let url = Url::parse(&endpoints.authorization_endpoint);
         let mut url = url.map_err(|error| LoginError::Unavailable(error.into()))?;
@@ -166,6 +169,8 @@ impl Oidc {
         let rejected = |reason: &'static str| LoginError::Rejected(anyhow::Error::msg(reason));
         let pending = PendingLogin::of(cookie)
             .ok_or_else(|| rejected("no log-in of this browser is in progress"))?;
+
+        // Otherwise an attacker could log the browser in as another user, with a code of his own.
         if !shared_secret::is_same(state, pending.state) {
             return Err(rejected("the state belongs to another log-in"));
         }
@@ -206,6 +211,8 @@ impl Oidc {
             let secret = secret
                 .resolve()
                 .map_err(|error| LoginError::Unavailable(error.into()))?;
+
+            // RFC 6749 (2.3.1) encodes both parts as a form, before the basic authentication.
             let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
             request = request.basic_auth(
                 encoded(&self.config.client_id),
@@ -270,6 +277,7 @@ impl Oidc {
             "{url} belongs to another issuer"
         );
 
+        // The secret of the client and the tokens are sent there.
         for endpoint in [&found.authorization_endpoint, &found.token_endpoint] {
             ensure!(
                 is_protected(endpoint),
@@ -287,6 +295,7 @@ impl Oidc {
         &self,
         credentials: &RequestCredentials<'_>,
     ) -> Result<Option<Caller>, AuthError> {
+        // An explicit header has priority: a browser sends cookies without being asked.
         if credentials.header("authorization")?.is_some() {
             return Ok(None);
         }
@@ -296,6 +305,8 @@ impl Oidc {
 
         let ended = || AuthError::Invalid("the session has ended; log in again".to_owned());
         let token: VerifiedToken = self.sessions.find(id).ok_or_else(ended)?;
+
+        // A session outlives its token; a revocation ends both.
         if self.tokens.is_denied(&token) {
             self.sessions.end(id);
             return Err(ended());

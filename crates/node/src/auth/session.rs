@@ -33,9 +33,8 @@ impl SessionToken {
 
     pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
         let Some(provided) = shared_secret::bearer(credentials)? else {
-            let remedy = "this development node requires its token: open the link that `orlog dev` \
-                prints, or set \
-                          ORLOG_TOKEN_FILE to the file that it names";
+            let remedy = "this development node requires its token: open the link that `orlog \
+                dev` prints, or set ORLOG_TOKEN_FILE to the file that it names";
             return Err(AuthError::Missing(remedy.to_owned()));
         };
 

@@ -64,9 +64,9 @@ impl fmt::Display for SignatureRejection {
             SignatureRejection::Unreadable(error) => write!(f, "{error}"),
             SignatureRejection::NotAuthentic(key) => write!(
                 f,
-                "the signature is not by a known key: the node does not know the key {key}, or the \
-                 request was changed \
-                 after it was signed. Add the key to the actor; a proxy must keep the host, the path and the signed headers"
+                "the signature is not by a known key: the node does not know the key {key}, or \
+                 the request was changed after it was signed. Add the key to the actor; a proxy \
+                 must keep the host, the path and the signed headers"
             ),
             SignatureRejection::InvalidKey(key, reason) => {
                 write!(
@@ -77,14 +77,13 @@ impl fmt::Display for SignatureRejection {
             }
             SignatureRejection::Time(error, now) => write!(
                 f,
-                "the signature is outside its time \
-                window: {error}; time of the node: {now}"
+                "the signature is outside its time window: {error}; time of the node: {now}"
             ),
             SignatureRejection::BeforeStart(now) => write!(
                 f,
                 "the signature is older than the start of the node, which cannot exclude that it \
-                 accepted it before; sign \
-                 the request again, and check the clock of the client; time of the node: {now}"
+                 accepted it before; sign the request again, and check the clock of the client; \
+                 time of the node: {now}"
             ),
             SignatureRejection::Replayed => f.write_str(
                 "the nonce was used before; the node accepts a signature once. Sign the request \

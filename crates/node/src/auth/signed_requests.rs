@@ -136,6 +136,8 @@ impl SignedRequests {
     /// # Errors
     /// If the signature was accepted before, or cannot be accepted at the moment.
     pub async fn accept(&self, signature: &RequestSignature) -> Result<(), AuthError> {
+        // After a crash of the machine nonces may be lost; a signature that was accepted before
+        // would be accepted again.
         if signature.created < self.nonces.accepted_from() {
             return Err(self.before_start());
         }
@@ -214,11 +216,16 @@ impl SignedRequests {
     ) -> Result<SignerKey, SignatureRejection> {
         let key_id = signature.key_id;
         let found = self.find(key_id);
+
+        // An unknown key costs as much as a wrong signature, so that the time of the response does
+        // not reveal the known keys.
         let public_key = found.as_ref().map_or(UNKNOWN_KEY, |key| key.public_key);
         let is_valid = signature.is_by(&PublicKey::from(public_key));
         let key = found
             .filter(|_| is_valid)
             .ok_or(SignatureRejection::NotAuthentic(key_id))?;
+
+        // Only a caller with the private key learns that the key is expired or revoked.
         let key = self.check_validity(key_id, key)?;
         let now = self.clock.now();
         let times = self.window.check(
@@ -246,9 +253,8 @@ impl SignedRequests {
             .saturating_sub(now.as_millis().div_euclid(1000));
         if wait > 0 {
             let detail = format!(
-                "the machine of the node has crashed, and the node cannot exclude that it accepted \
-                 the signature before; \
-                 sign the request again in {wait}s"
+                "the machine of the node has crashed, and the node cannot exclude that it \
+                 accepted the signature before; sign the request again in {wait}s"
             );
             return AuthError::Unavailable(detail);
         }

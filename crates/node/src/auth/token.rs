@@ -81,6 +81,7 @@ impl JwtAuth {
         client_id: &str,
         nonce: &str,
     ) -> Result<VerifiedToken, AuthError> {
+        // The audience of an ID token is the client, not the API.
         let (claims, kid) = self.claims(token, &[client_id.to_owned()]).await?;
         let text = |name: &str| claims.get(name).and_then(Value::as_str);
         if !text("nonce").is_some_and(|found| shared_secret::is_same(found, nonce)) {
@@ -89,6 +90,7 @@ impl JwtAuth {
             ));
         }
 
+        // A token with several audiences names the client that it was issued to.
         if text("azp").is_some_and(|party| party != client_id) {
             return Err(invalid_token(
                 "the ID token belongs to another client (azp)",

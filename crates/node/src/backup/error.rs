@@ -26,7 +26,10 @@ pub enum BackupFailure {
     #[error("cannot copy the stores: {0}")]
     Store(#[from] orlog_store::Error),
     /// A copy has another number of commits than expected.
-    #[error("copy of shard {shard} has {} commits, expected {expected}", found.map_or("nothing".to_owned(), |found| found.to_string()))]
+    #[error(
+        "copy of shard {shard} has {} commits, expected {expected}",
+        found.map_or("nothing".to_owned(), |found| found.to_string())
+    )]
     NotTheSame {
         /// Shard number.
         shard: u16,

@@ -46,8 +46,7 @@ pub fn rebuild(data: &Path, shard: u16, from: Option<&Path>) -> anyhow::Result<R
                 Some(dedupe_window) => Ok(RebuildBase::NewStore { dedupe_window }),
                 None => bail!(
                     "layout.toml does not contain the dedupe window of shard {shard}, because an \
-                 earlier release wrote it; \
-                 use a backup (--backup)"
+                     earlier release wrote it; use a backup (--backup)"
                 ),
             },
         },
@@ -72,8 +71,8 @@ fn no_position(dir: &Path) -> String {
     let dir = dir.display();
     format!(
         "layout.toml has no durable position of {dir}; if the shard is replicated \
-         (store.replication), its directory is \
-         a copy of its log on NATS: remove the directory and start the node. Otherwise, restore a backup"
+         (store.replication), its directory is a copy of its log on NATS: remove the directory \
+         and start the node. Otherwise, restore a backup"
     )
 }
 

@@ -74,6 +74,8 @@ impl Backups {
     /// See [`BackupError`].
     pub async fn create(self: &Arc<Self>, replace: bool) -> Result<BackupHandle, BackupError> {
         let turn = Arc::clone(&self.turn)
+            // A second backup at the same time would need the space twice; the caller learns of the
+            // first one.
             .try_lock_owned()
             .map_err(|_| BackupError::AlreadyExists)?;
         let old = self.handle().clone();
@@ -122,6 +124,8 @@ impl Backups {
             now: self.clock.now().to_string(),
         };
 
+        // A copy without a shard would restore a node that misses instances, and that would not be
+        // noticed.
         let missing = (0..self.config.shards)
             .find(|shard| !source.shards.iter().any(|(known, _)| known == shard));
         match missing {
@@ -194,6 +198,7 @@ impl Backups {
 
     /// Removes a backup. Returns `false` if it does not exist.
     pub fn delete(&self, id: Uuid) -> bool {
+        // The id protects a newer backup from a client that deletes its own old one late.
         let Some(handle) = self.handle().take_if(|handle| handle.id == id) else {
             return false;
         };

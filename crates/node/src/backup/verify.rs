@@ -99,14 +99,16 @@ pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
     }
 
     let manifest = verify(from)?;
+
+    // Verified before the first file is written: a damaged backup leaves the directory as it was.
     new_dir(&part)?;
 
     // Inside the directory, not beside it: the directory may be a mount point, and renames cannot
     // cross it.
     let mut moved = Vec::new();
     let files = manifest.files.iter().map(|file| (file, file.path.as_str()));
-    let made = fill(files, from, &part).and_then(|()| move_out(&part, to, &mut moved));
-    if let Err(error) = made {
+    let filled = fill(files, from, &part).and_then(|()| move_out(&part, to, &mut moved));
+    if let Err(error) = filled {
         // If the removal fails too, the next restore attempt or a node detects the files.
         for path in &moved {
             remove(path).ok();

@@ -15,7 +15,7 @@ const WARN_SKEW: Duration = Duration::from_secs(3);
 /// Clock skew that is an error: tokens and timers of other hosts become invalid.
 const MAX_SKEW: Duration = Duration::from_secs(30);
 /// Lower bound of the release date: 2026-01-01.
-const MADE: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+const BUILT_AFTER: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
 /// Comparison of two local clocks.
 pub(super) struct ClockComparison {
@@ -37,7 +37,7 @@ impl ClockComparison {
         let should = i128::try_from(self.monotonic.elapsed().as_millis()).unwrap_or(i128::MAX);
         let apart = (went - should).unsigned_abs();
 
-        if now < MADE {
+        if now < BUILT_AFTER {
             let remedy = "set the clock, for example with NTP";
             CheckResult::error(
                 CHECK,
@@ -59,9 +59,11 @@ impl ClockComparison {
 
 /// Compares the local clock with the `date` header of a host.
 pub(super) fn compare(host: &str, date: &str) -> Option<CheckResult> {
-    let theirs = read(date)?;
-    let ours = SystemClock.now();
-    let apart = ours.duration_since(theirs).max(theirs.duration_since(ours));
+    let server_time = read(date)?;
+    let local_time = SystemClock.now();
+    let apart = local_time
+        .duration_since(server_time)
+        .max(server_time.duration_since(local_time));
     let found = format!("{} s apart from the clock of {host}", apart.as_secs());
     let remedy = "synchronize both clocks with NTP";
 

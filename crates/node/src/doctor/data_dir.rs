@@ -23,8 +23,7 @@ const LOW_SPACE_BYTES: u64 = 1 << 30;
 /// Error code of damaged tables.
 pub(super) const DAMAGED_TABLES: &str = "OR0062";
 pub(super) const DAMAGED_TABLES_REMEDY: &str = "keep a copy of the directory; then run `orlog \
-    rebuild` or restore a \
-     backup; for a replicated shard move its directory `tables` away";
+    rebuild` or restore a backup; for a replicated shard move its directory `tables` away";
 /// Remedy for an error that is neither a loss nor damage.
 const OTHER_CAUSE: &str = "correct the cause in the message";
 /// Free space below which a journal segment cannot be created.
@@ -72,6 +71,8 @@ pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
 pub(super) fn check_rights(config: &Config) -> CheckResult {
     let data = config.data_dir.as_path();
     let displayed = data.display();
+
+    // A node creates the directory, which requires the rights of its parent.
     let (subject, path) = if data.exists() {
         ("it", data)
     } else {
@@ -216,6 +217,7 @@ fn room(data: &Path) -> Option<CheckResult> {
 
 /// Returns the inode numbers of locked files.
 fn locked_inodes() -> BTreeSet<u64> {
+    // A try to take the lock would make the start of a node at that moment fail.
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
 
     locks
@@ -249,6 +251,8 @@ fn is_locked(journal: &Path, locked_inodes: &BTreeSet<u64>) -> bool {
 
 fn store(dir: &Path, shard: u16, expected: Option<DurablePosition>) -> Option<CheckResult> {
     let check = format!("shard {shard}");
+
+    // The files change while a node runs; only the node itself can check them.
     if is_store_in_use(dir) {
         return Some(CheckResult::ok(
             &check,
@@ -313,8 +317,7 @@ fn events(dir: &Path, expected: Option<DurablePosition>) -> Option<CheckResult> 
 
 fn lost(check: &str, error: &impl std::fmt::Display) -> CheckResult {
     let remedy = "restore the missing files or a backup; `orlog rebuild` creates missing tables \
-        again; to continue \
-                  without the lost data, start once with --accept-data-loss";
+        again; to continue without the lost data, start once with --accept-data-loss";
     CheckResult::error(check, format!("OR0061: {error}"), remedy)
 }
 

@@ -173,8 +173,7 @@ impl NodeParts<'_> {
         (count > 0).then(|| {
             let found = format!("the stored data of {count} instances cannot be read");
             let remedy = "list their inputs with `orlog dlq list`; then replay or drop the \
-                instances \
-                          (docs/runbooks/quarantined-instance.md)";
+                instances (docs/runbooks/quarantined-instance.md)";
             CheckResult::error("quarantine", found, remedy)
         })
     }

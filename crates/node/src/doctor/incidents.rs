@@ -43,8 +43,7 @@ fn clock_jump(trend: &Trend) -> Option<CheckResult> {
         let by = seconds(Duration::from_millis(jump.unsigned_abs()));
         let found = format!("the wall clock of this machine was set {direction} by {by}");
         let remedy = "correct the clock with NTP, and configure NTP to slew: a clock that is set \
-            forward fires timers \
-                      early (docs/runbooks/clock-jump.md)";
+            forward fires timers early (docs/runbooks/clock-jump.md)";
         CheckResult::error("clock", found, remedy)
     })
 }
@@ -69,8 +68,7 @@ fn failing_versions(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<Chec
                 );
 
                 let remedy = "if the version is new, deploy the previous one with `orlog deploy \
-            --allow-downgrade` \
-                      (docs/runbooks/bad-deploy.md)";
+                    --allow-downgrade` (docs/runbooks/bad-deploy.md)";
                 CheckResult::error("definitions", found, remedy)
             },
         )
@@ -90,8 +88,7 @@ fn runaway_sagas(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<CheckRe
             seconds(trend.elapsed)
         );
         let remedy = "deploy a definition that does not start itself, then cancel the remaining \
-            instances \
-                      (docs/runbooks/runaway-definition.md)";
+            instances (docs/runbooks/runaway-definition.md)";
 
         CheckResult::error("definitions", found, remedy)
     }).collect()
@@ -115,8 +112,7 @@ fn hot_tenant(trend: &Trend) -> Option<CheckResult> {
             transitions * 100 / all
         );
         let remedy = "limit the tenant with `per_tenant` of the upstream and `orlog reload`, or \
-            stop its source \
-                      (docs/runbooks/hot-tenant.md)";
+            stop its source (docs/runbooks/hot-tenant.md)";
         CheckResult::warn("tenants", found, remedy)
     })
 }

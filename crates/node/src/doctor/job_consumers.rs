@@ -41,8 +41,7 @@ pub(super) fn findings(workers: &WorkerPool) -> Vec<CheckResult> {
                 NAME,
                 format!("jobs of {group} are not received: {reason}"),
                 "stop the effect nodes, run `orlog streams apply` with their configuration, and \
-                 start them again \
-                 (docs/runbooks/effect-consumers.md)",
+                 start them again (docs/runbooks/effect-consumers.md)",
             ),
         };
 

@@ -59,6 +59,7 @@ impl ClaimWriter {
             return;
         }
 
+        // One update per job: a later claim replaces an earlier one that is not stored yet.
         let updates = std::mem::take(&mut *unsaved).into_values().collect();
         let failed = self.runtime.update_job_claims(updates).await;
 

@@ -46,8 +46,7 @@ pub enum RunnerError {
     /// Another caller has registered the name.
     #[error(
         "another caller has registered a runner with this name; use another name, or wait until \
-         the registration \
-         expires"
+         the registration expires"
     )]
     OfOtherCaller,
 }

@@ -59,7 +59,7 @@ impl RecentAttempts {
         buffer
             .of
             .get(key)
-            .map(|made| made.iter().cloned().collect())
+            .map(|failed| failed.iter().cloned().collect())
             .unwrap_or_default()
     }
 }
@@ -68,22 +68,22 @@ impl AttemptBuffer {
     fn note(
         &mut self,
         key: &InstanceKey,
-        went_well: bool,
-        made: impl FnOnce() -> FailedAttemptRecord,
+        succeeded: bool,
+        record: impl FnOnce() -> FailedAttemptRecord,
     ) {
         if let Some(before) = self.of.get_mut(key) {
             if before.len() == MAX_PER_INSTANCE {
                 before.pop_front();
             }
-            before.push_back(made());
-        } else if !went_well {
+            before.push_back(record());
+        } else if !succeeded {
             if self.order.len() == MAX_INSTANCES
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.of.remove(&oldest);
             }
             self.order.push_back(key.clone());
-            self.of.insert(key.clone(), VecDeque::from([made()]));
+            self.of.insert(key.clone(), VecDeque::from([record()]));
         }
     }
 }
@@ -94,9 +94,9 @@ impl EffectObserver for RecentAttempts {
     }
 
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
-        let went_well = attempted.outcome == AttemptOutcome::Succeeded;
+        let succeeded = attempted.outcome == AttemptOutcome::Succeeded;
         let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        buffer.note(&attempted.item.instance, went_well, || {
+        buffer.note(&attempted.item.instance, succeeded, || {
             FailedAttemptRecord {
                 work: attempted.item.id,
                 label: attempted.item.work.label().into(),
