@@ -18,6 +18,8 @@ impl BackgroundTasks {
     pub(crate) fn spawn(&self, after: Duration, task: impl Future<Output = ()> + Send + 'static) {
         let mut stopping = self.stopping.subscribe();
         let mut tasks = self.lock();
+
+        // Ended tasks are removed here, so that the set does not grow.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let stopped = async { drop(stopping.wait_for(|stopping| *stopping).await) };
@@ -45,6 +47,7 @@ impl BackgroundTasks {
         S: Send + Sync + 'static,
         F: Future<Output = Duration> + Send + 'static,
     {
+        // A task must not keep its service alive.
         let service = Arc::downgrade(service);
         let mut stopping = self.stopping.subscribe();
         self.lock().spawn(async move {
@@ -70,6 +73,8 @@ impl BackgroundTasks {
     /// Starts no further tasks and waits until the running ones end.
     pub(crate) async fn stop(&self) {
         self.stopping.send_replace(true);
+
+        // The lock is free while the tasks end: one of them may spawn another.
         let tasks = std::mem::take(&mut *self.lock());
         tasks.join_all().await;
     }

@@ -85,6 +85,7 @@ pub fn create(source: &BackupSource<'_>, to: &Path) -> Result<Manifest, BackupFa
         files: Vec::new(),
     };
 
+    // Before the checksums, which cover every file of the copy.
     remove_locks(to)?;
     manifest.files = files::checksums(to)?;
     manifest.write(to)?;
@@ -106,7 +107,7 @@ fn copy_data(
     // Before the copy of the stores: events that they have not read by then must still be in the
     // copied stream.
     let retention_guard = source.bus.map(Embedded::hold_retention);
-    let (stood, moment) = copy_consistently(&stores, || source.bus.map(Embedded::end_position))?;
+    let (copies, moment) = copy_consistently(&stores, || source.bus.map(Embedded::end_position))?;
     let bus = match source.bus.zip(moment) {
         Some((bus, moment)) => {
             let copied = bus.copy_to(&to.join("bus"), moment)?;
@@ -118,9 +119,10 @@ fn copy_data(
         None => BusBackup::Nats,
     };
 
+    // The copied stream has all events that the copied stores have not read.
     drop(retention_guard);
     let mut shards = Vec::new();
-    for ((shard, _), copied) in source.shards.iter().zip(stood) {
+    for ((shard, _), copied) in source.shards.iter().zip(copies) {
         // An unreadable copy is not a backup.
         let found = orlog_store::read_info(&shard_dir(*shard), None)?.map(|info| info.position());
         if found != Some(copied.position) {
@@ -131,13 +133,13 @@ fn copy_data(
             });
         }
 
-        shards.push(described(*shard, copied));
+        shards.push(shard_backup(*shard, copied));
     }
 
     Ok((shards, bus))
 }
 
-fn described(shard: u16, copied: StoreCopy) -> ShardBackup {
+fn shard_backup(shard: u16, copied: StoreCopy) -> ShardBackup {
     let checkpoints = copied
         .checkpoints
         .into_iter()

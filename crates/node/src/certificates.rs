@@ -82,6 +82,7 @@ impl KeyFiles {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
 
+        // The files are read every 10 s, and a failure is reported once.
         if !failure.is_empty() && *last != failure {
             tracing::error!(
                 error = failure,

@@ -146,11 +146,13 @@ pub(crate) fn streams(config: &Config) -> StreamSet {
             .then(|| retention(&nats.aggregates)),
     });
 
+    // Each node on NATS needs the registry and the nonces; the others depend on its mode.
     plan.0.push(NatsRegistry::plan(nats.replicas));
     if config.replicated() {
         plan.0.extend(replication::stream_specs(nats.replicas).0);
     }
 
+    // A nonce must outlive every signature that contains it.
     let retention = config.auth.signatures.time_window().replay_time() + NONCE_MARGIN;
     plan.0
         .push(NonceStream::stream_spec(retention, nats.replicas));

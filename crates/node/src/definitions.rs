@@ -227,6 +227,9 @@ impl DefinitionSet {
         catalog: &Catalog,
     ) -> Result<ValidatedDefinitions, Vec<Diagnostic>> {
         let mut problems = Vec::new();
+
+        // Built-in programs belong to the shared definitions, so a context is not validated with
+        // them twice.
         let mut definitions = if context.is_none() {
             self.built_in.clone()
         } else {
@@ -254,6 +257,7 @@ impl DefinitionSet {
         ));
         problems.extend(duplicates::sagas(&definitions));
 
+        // A schedule of a context may start a shared saga.
         let usable = self.usable_with(context, &definitions);
         let programs = usable.iter().map(LoadedDefinition::as_program);
         let schedules = schedule_files.into_iter().filter_map(|file| {

@@ -21,6 +21,8 @@ pub fn sign(key: &SigningKey, request: &mut Request, now: Timestamp) -> Result<(
     let authority = url
         .port()
         .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+
+    // The authority as HTTP sends it in `Host`: without the default port.
     let target = RequestTarget {
         method: method.as_str(),
         authority: &authority,

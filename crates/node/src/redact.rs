@@ -202,6 +202,7 @@ impl Redaction {
         match value {
             Value::Object(fields) => {
                 for (name, value) in fields {
+                    // Rules are in lower case, so that the spelling of a field does not reveal it.
                     path.push(name.to_lowercase());
                     if BYTES.contains(&name.as_str())
                         || self.fields.iter().any(|field| field.matches(path))

@@ -43,11 +43,17 @@ pub(super) async fn open(
 
     let registry = with_startup_retry(|| async { Ok(NatsRegistry::open(connection).await?) }).await;
     let registry = registry.context("the registry of contexts and actors cannot be opened")?;
+
+    // Before anything is stored: a pod with another partitioning would apply events to other
+    // shards.
     record::claim(config, connection, &registry).await?;
 
     let position = registry
         .durable_position()
         .map_or(0, |found| found.position);
+
+    // The bucket was restored from an older copy, or is another one: rights that were revoked since
+    // would apply again.
     match expected.filter(|expected| expected.position > position) {
         Some(lost) => {
             let lost = format!(

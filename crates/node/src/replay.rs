@@ -165,8 +165,10 @@ impl Replays {
         let worked = {
             let replays = Arc::clone(self);
             let order = Arc::clone(order);
-            tokio::task::spawn_blocking(move || replays.work_out(&order, work, &program, found))
-                .await
+            tokio::task::spawn_blocking(move || {
+                replays.rebuild_candidates(&order, work, &program, found)
+            })
+            .await
         };
         let worked = worked.map_err(|_| ReplayError::ShuttingDown)??;
 
@@ -197,7 +199,7 @@ impl Replays {
     }
 
     /// Rebuilds the state of each instance.
-    fn work_out(
+    fn rebuild_candidates(
         &self,
         order: &ReplayRequest,
         work: ReplayWorkMode,

@@ -147,6 +147,8 @@ impl NatsCommitLog {
         let stopped = self.stopped.clone();
         let response = async {
             tokio::select! {
+                // A response that has arrived counts, also if the shard is stopping: the commit is
+                // in the log.
                 biased;
                 response = response => response,
                 () = until(stopped) => {
@@ -155,6 +157,8 @@ impl NatsCommitLog {
             }
         };
         let wait = || self.runtime.block_on(response);
+
+        // The store calls from its own threads and from those of the runtime, which must not block.
         let response = if Handle::try_current().is_ok() {
             tokio::task::block_in_place(wait)
         } else {

@@ -133,10 +133,10 @@ impl Retention {
 
     async fn purge_instances(&self, reader: &Reader) -> Result<u64, DeployError> {
         let mut removed = 0;
-        let mut walk = TableSweep::start(self);
-        while let Some(stretch) = walk.go(reader, sweep_instances).await? {
+        let mut sweep = TableSweep::start(self);
+        while let Some(page) = sweep.next_page(reader, sweep_instances).await? {
             // The remaining rows of each instance: one per version.
-            let mut waiting: VecDeque<(InstanceKey, u64, u64)> = stretch
+            let mut waiting: VecDeque<(InstanceKey, u64, u64)> = page
                 .found
                 .into_iter()
                 .map(|(key, version)| (key, version, version + 1))
@@ -172,10 +172,10 @@ impl Retention {
 
     async fn purge_tasks(&self, reader: &Reader) -> Result<u64, DeployError> {
         let mut removed = 0;
-        let mut walk = TableSweep::start(self);
-        while let Some(stretch) = walk.go(reader, sweep_tasks).await? {
+        let mut sweep = TableSweep::start(self);
+        while let Some(page) = sweep.next_page(reader, sweep_tasks).await? {
             let mut by_instance: BTreeMap<InstanceKey, Vec<Uuid>> = BTreeMap::new();
-            for (instance, id) in stretch.found {
+            for (instance, id) in page.found {
                 by_instance.entry(instance).or_default().push(id);
             }
 
@@ -195,10 +195,10 @@ impl Retention {
 
     async fn purge_dead_letters(&self, shard: u16, reader: &Reader) -> Result<u64, DeployError> {
         let mut removed = 0;
-        let mut walk = TableSweep::start(self);
-        while let Some(stretch) = walk.go(reader, sweep_dead_letters).await? {
-            let count = stretch.found.len() as u64;
-            let purges = stretch.found.into_iter();
+        let mut sweep = TableSweep::start(self);
+        while let Some(page) = sweep.next_page(reader, sweep_dead_letters).await? {
+            let count = page.found.len() as u64;
+            let purges = page.found.into_iter();
             try_join_all(
                 purges.map(|(tenant, id)| self.runtime.purge_dead_letter(shard, tenant, id)),
             )
@@ -261,7 +261,7 @@ impl<'a> TableSweep<'a> {
 
     /// Returns the next batch after a pause; `None` at the end of the table and when the node
     /// drains.
-    async fn go<T: Send + 'static>(
+    async fn next_page<T: Send + 'static>(
         &mut self,
         reader: &Reader,
         scan: impl FnOnce(
@@ -304,10 +304,10 @@ impl<'a> TableSweep<'a> {
         self.started = Some(Instant::now());
         let reader = reader.clone();
         let scanned = tokio::task::spawn_blocking(move || scan(&context, &reader, &from)).await;
-        let mut stretch = scanned.map_err(|_| DeployError::ShuttingDown)??;
-        self.next = stretch.next.take();
+        let mut page = scanned.map_err(|_| DeployError::ShuttingDown)??;
+        self.next = page.next.take();
 
-        Ok(Some(stretch))
+        Ok(Some(page))
     }
 }
 

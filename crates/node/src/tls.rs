@@ -149,10 +149,13 @@ impl NodeTls {
             .err()
             .map(ToString::to_string)
             .unwrap_or_default();
+
+        // The files are read periodically; an error is reported once.
         let is_new = std::mem::replace(&mut state.failure, failure.clone()) != failure;
 
         match replaced {
             Ok(Some((certificates, files))) => {
+                // Only together with the files: after an error, the next read tries again.
                 state.certificates = certificates;
                 state.files = files;
                 Reload::Replaced

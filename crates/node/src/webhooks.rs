@@ -72,6 +72,7 @@ impl Webhook {
             anyhow::Error::msg(errors.join("; "))
         })?;
 
+        // A missing secret is an error of the start or the reload, not of the first request.
         for reference in &config.secrets {
             let key = signature::key(config.scheme, &reference.resolve()?);
             key.with_context(|| format!("invalid secret {reference}"))?;

@@ -55,6 +55,8 @@ impl Context {
             .iter()
             .rev()
             .take_while(|change| change.at > time);
+
+        // Most events are newer than the last change and need no copy.
         let mut context = Cow::Borrowed(self);
         for change in later {
             let before = context.to_mut();

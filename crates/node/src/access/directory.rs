@@ -95,7 +95,7 @@ impl Directory {
                     .value
                     .as_ref()
                     .map_or(&[][..], |actor: &Actor| &*actor.keys);
-                directory.own(keys, &KeyOwner::Actor(actor.clone()));
+                directory.claim_keys(keys, &KeyOwner::Actor(actor.clone()));
                 directory.actors.insert(actor, stored);
             } else if let Some(peer) = key
                 .strip_prefix(PEER)
@@ -106,7 +106,7 @@ impl Directory {
                     .value
                     .as_ref()
                     .map_or(&[][..], |peer: &Peer| &*peer.keys);
-                directory.own(keys, &KeyOwner::Peer(peer.clone()));
+                directory.claim_keys(keys, &KeyOwner::Peer(peer.clone()));
                 directory.peers.insert(peer, stored);
             }
         }
@@ -116,7 +116,7 @@ impl Directory {
 
     /// Adds the keys of an owner. Two requests at the same time can add a key to two owners: then
     /// it has none, whichever record is read first, until it is revoked in all records but one.
-    fn own(&mut self, keys: &[Key], owner: &KeyOwner) {
+    fn claim_keys(&mut self, keys: &[Key], owner: &KeyOwner) {
         for key in keys {
             let is_revoked = key.revoked_at.is_some();
             let claim = KeyClaim {
@@ -155,6 +155,7 @@ impl Directory {
     /// Returns the owner of a key, and the key, which may have ended.
     #[must_use]
     pub fn find_key(&self, key_id: &str) -> Option<(&KeyOwner, &Key)> {
+        // The keys stay in their records only; a change of a record cannot leave a copy here.
         let owner = self.keys.get(key_id)?.owner.as_ref()?;
         let keys = match owner {
             KeyOwner::Actor(id) => &self.actors.get(id)?.value.as_ref()?.keys,
@@ -169,6 +170,7 @@ fn parsed<T: DeserializeOwned>(
     record: &Record,
     last: Option<&Arc<Stored<T>>>,
 ) -> Arc<Stored<T>> {
+    // A change of one record must not parse all of them.
     if let Some(last) = last.filter(|last| last.revision == record.revision) {
         return Arc::clone(last);
     }

@@ -77,6 +77,7 @@ fn users(tenant: &TenantId, effects: &[EffectName]) -> [User; 3] {
         acknowledges: false,
     };
 
+    // One consumer for each effect, with acknowledgements: its workers share the jobs.
     let jobs = |effect: &EffectName| ConsumerSpec {
         stream: WORKFLOW_COMMANDS,
         name: format!("context-{token}-{}", encode_token(effect.as_str())),

@@ -97,6 +97,7 @@ impl Peer {
             }
         }
 
+        // Requests that the peer has signed before it replaced the key are still on their way.
         let end = at.saturating_add(KEY_OVERLAP);
 
         let missing = self

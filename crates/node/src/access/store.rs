@@ -396,6 +396,8 @@ impl AccessRegistry {
     ) -> Result<u64, WriteError> {
         let text =
             record.map(|record| serde_json::to_string(record).expect("a record is plain data"));
+
+        // Compare-and-set: two administrators must not overwrite the changes of each other.
         let written = self.registry.put(&key, text, seen).await?;
         written.ok_or(WriteError::Conflict)
     }

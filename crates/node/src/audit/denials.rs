@@ -74,6 +74,9 @@ impl Denials {
     /// Counts a request.
     pub(super) fn add(&self, denial: Denial, now: Timestamp) {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+
+        // Every client can cause denials, from any number of addresses; the rest is counted
+        // together.
         let has_row = rows.len() < MAX_ROWS || rows.contains_key(&denial);
         let other = || Denial {
             route: OTHER.to_owned(),

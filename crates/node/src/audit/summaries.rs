@@ -116,6 +116,8 @@ impl Summaries {
         };
 
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+
+        // Memory is bounded; no request is lost, because it gets a record of its own.
         if kinds.len() >= MAX_KINDS && !kinds.contains_key(&kind) {
             return false;
         }

@@ -88,6 +88,7 @@ impl AdminToken {
             return Err(AuthError::Missing(remedy.to_owned()));
         };
 
+        // Read for each request, so that a replaced token applies at once.
         let known = self.reads.check(self.read())?;
         if shared_secret::is_same(provided, known.expose().trim()) {
             return Ok(Caller {

@@ -61,8 +61,11 @@ impl DeniedFile {
     /// Returns the current list.
     pub(super) fn current(&self) -> Arc<DeniedTokens> {
         let mut last = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+
+        // Each request compares the version of the file, so that a denial applies at once.
         let found = version(&self.path).ok();
         if found != last.0 {
+            // Also if the file is invalid: it is reported once for each version.
             last.0 = found;
             match read(&self.path) {
                 Ok(denied) => {

@@ -20,6 +20,7 @@ impl TrustedGatewayAuth {
     pub(super) fn new(config: &TrustedGatewayConfig) -> anyhow::Result<Self> {
         let networks = config.networks().map_err(anyhow::Error::msg)?;
 
+        // An unreadable secret is an error of the start: every request would be rejected.
         if let Some(secret) = &config.secret {
             secret.resolve()?;
         }
@@ -33,7 +34,7 @@ impl TrustedGatewayAuth {
     }
 
     pub(super) fn caller(&self, credentials: &RequestCredentials<'_>) -> Result<Caller, AuthError> {
-        self.believe(credentials)?;
+        self.check_gateway(credentials)?;
         let TrustedGatewayConfig {
             user_header,
             role_header,
@@ -71,7 +72,7 @@ impl TrustedGatewayAuth {
                  of the caller"
             ))
         })?;
-        let reach = TenantScope::of(tenants.split(',').map(str::trim));
+        let tenant_scope = TenantScope::of(tenants.split(',').map(str::trim));
         let groups = credentials
             .header(groups_header)?
             .unwrap_or_default()
@@ -85,7 +86,7 @@ impl TrustedGatewayAuth {
         Ok(Caller {
             name: Some(user.to_owned()),
             roles: Roles::of(roles),
-            tenants: reach,
+            tenants: tenant_scope,
             task_roles: groups,
             actor: None,
             peer: None,
@@ -94,7 +95,7 @@ impl TrustedGatewayAuth {
         })
     }
 
-    fn believe(&self, credentials: &RequestCredentials<'_>) -> Result<(), AuthError> {
+    fn check_gateway(&self, credentials: &RequestCredentials<'_>) -> Result<(), AuthError> {
         if let Some(secret) = &self.secret {
             let provided = credentials
                 .header(&self.config.secret_header)?

@@ -101,6 +101,7 @@ impl KeySet {
     ) -> Result<Vec<VerificationKey>, AuthError> {
         let known = self.known(id, algorithm);
         if !known.is_empty() {
+            // In the background: a request does not wait for the issuer while a known key matches.
             if self.is_stale() {
                 let keys = Arc::clone(self);
                 tokio::spawn(async move { keys.fetch().await });
@@ -169,10 +170,13 @@ impl KeySet {
 
     /// Reads the file and fetches the keys of the issuer, unless a fetch happened just before.
     async fn fetch(&self) {
-        let _alone = self.turn.lock().await;
+        let _guard = self.turn.lock().await;
         let mut may = false;
         self.found_mut(|found| {
             may = self.may_try(found);
+
+            // Set before the fetch: requests with unknown keys must not cause more than one fetch
+            // per pause.
             if may {
                 found.attempted_at = Some(Instant::now());
             }
@@ -188,18 +192,20 @@ impl KeySet {
             None => Ok(None),
         };
         self.found_mut(|found| {
-            let trouble = [from_file.as_ref().err(), from_url.as_ref().err()]
+            // A failed source keeps its keys: an issuer that is away must not end the access of its
+            // users.
+            let failure = [from_file.as_ref().err(), from_url.as_ref().err()]
                 .into_iter()
                 .flatten()
                 .next();
-            let trouble = trouble.map(|error| format!("{error:#}"));
-            if let Some(trouble) = &trouble {
-                tracing::warn!(trouble, "JWKS refresh failed; using cached keys");
+            let failure = failure.map(|error| format!("{error:#}"));
+            if let Some(failure) = &failure {
+                tracing::warn!(trouble = failure, "JWKS refresh failed; using cached keys");
             } else {
                 found.read = Some(Instant::now());
             }
 
-            found.last_error = trouble;
+            found.last_error = failure;
             found.from_file = from_file
                 .ok()
                 .flatten()

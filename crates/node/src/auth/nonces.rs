@@ -49,6 +49,7 @@ impl Nonces {
         connection: Option<&Connection>,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
+        // Pods share the stream: a request that one has accepted must not be accepted by another.
         if let Some(connection) = connection {
             return Ok(Self::Shared(Box::new(NonceStream::open(connection).await?)));
         }

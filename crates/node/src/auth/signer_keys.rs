@@ -143,6 +143,7 @@ impl ConfiguredKeys {
             );
         }
 
+        // Peers have no rights: they are accepted on routes for peers only.
         for (name, peer) in &config.peers {
             add(&Signer::Peer(name.clone()), &peer.keys);
         }

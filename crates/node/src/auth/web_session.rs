@@ -30,6 +30,8 @@ impl WebSessions {
         let id = SessionToken::random()?;
         let now = Instant::now();
         let mut sessions = self.lock();
+
+        // Ended sessions first, before a valid one is ended for space.
         sessions.retain(|_, session| session.ends_at > now);
 
         if sessions.len() >= MAX_SESSIONS {

@@ -105,6 +105,9 @@ pub(super) fn below(dir: &Path) -> Result<Vec<PathBuf>, BackupFailure> {
 /// Trims trailing zeros and syncs the files to disk.
 pub(super) fn checksums(dir: &Path) -> Result<Vec<FileChecksum>, BackupFailure> {
     let mut sums = Vec::new();
+
+    // The entries of the directories first: a manifest must not name files that a power failure
+    // removes.
     sync_tree(dir)?;
 
     for path in below(dir)? {

@@ -82,6 +82,7 @@ fn no_position(dir: &Path) -> String {
 /// Fails if the source is not a data directory, is in use or is damaged, and with
 /// [`crate::backup::BackupFailure`].
 pub fn backup_offline(data: &Path, to: &Path) -> anyhow::Result<Manifest> {
+    // First: the open stores exclude a node that starts during the copy.
     let stores = ReadOnlyStores::open(data)?;
     let division = layout::stored_config(data)?.shards;
     let bus = open_bus(data)?;

@@ -134,7 +134,7 @@ impl Backups {
             Some(shard) if self.config.cluster.mode == ClusterMode::Standalone => {
                 return Err(BackupFailure::Missing(shard));
             }
-            _ => self.has_room(&source)?,
+            _ => self.check_space(&source)?,
         }
 
         match backup::create(&source, &dir) {
@@ -152,7 +152,7 @@ impl Backups {
     }
 
     /// Rejects a backup that would fill the disk of the node.
-    fn has_room(&self, source: &backup::BackupSource<'_>) -> Result<(), BackupFailure> {
+    fn check_space(&self, source: &backup::BackupSource<'_>) -> Result<(), BackupFailure> {
         let path = &self.dir;
         std::fs::create_dir_all(path).map_err(|source| BackupFailure::Io {
             path: path.clone(),
@@ -160,6 +160,8 @@ impl Backups {
         })?;
 
         let events = source.bus.map_or(0, orlog_bus::embedded::Embedded::bytes);
+
+        // With less free space, the copy would stop the commits of the node.
         let needed = source
             .shards
             .iter()

@@ -163,7 +163,7 @@ impl ShardController {
                     beat.reset_immediately();
                 }
                 Some(heartbeat) = self.heartbeats.join_next() => {
-                    match self.announced(heartbeat.expect("a heartbeat does not panic")) {
+                    match self.handle_heartbeat(heartbeat.expect("a heartbeat does not panic")) {
                         Ok(true) => {}
                         Ok(false) => return self.abandon().await,
                         Err(()) => beat.reset_after(RETRY),
@@ -172,7 +172,7 @@ impl ShardController {
                 _ = self.orders.changed() => beat.reset_immediately(),
                 _ = beat.tick(), if self.heartbeats.is_empty() => self.announce(),
                 Some(result) = self.moves.join_next() => {
-                    self.moved(result.expect("a move does not panic"));
+                    self.handle_move(result.expect("a move does not panic"));
                 }
                 Some(shard) = host.next_lost_shard() => drop(self.owned.remove(&shard)),
                 _ = view.changed() => {}
@@ -216,7 +216,10 @@ impl ShardController {
 
     /// Renews the lease after a successful heartbeat. Returns `false` if another process uses this
     /// node name.
-    fn announced(&mut self, Heartbeat { started_at, result }: Heartbeat) -> Result<bool, ()> {
+    fn handle_heartbeat(
+        &mut self,
+        Heartbeat { started_at, result }: Heartbeat,
+    ) -> Result<bool, ()> {
         match result {
             Ok(true) => {
                 // The start of the heartbeat, not its response, is before the time at which the
@@ -443,15 +446,15 @@ impl ShardController {
         }
     }
 
-    fn moved(&mut self, moved: MoveResult) {
+    fn handle_move(&mut self, result: MoveResult) {
         let (MoveResult::Acquired(shard, _)
         | MoveResult::NotAcquired(shard, _)
-        | MoveResult::Released(shard)) = &moved;
+        | MoveResult::Released(shard)) = &result;
         let shard = *shard;
         self.moving.remove(&shard);
         self.retry.remove(&shard);
 
-        match moved {
+        match result {
             MoveResult::Acquired(shard, lease) => {
                 self.owned.insert(shard, lease);
                 self.start_failures.remove(&shard);
@@ -519,7 +522,7 @@ impl ShardController {
             }
 
             match self.moves.join_next().await {
-                Some(moved) => self.moved(moved.expect("a move does not panic")),
+                Some(moved) => self.handle_move(moved.expect("a move does not panic")),
                 None => break,
             }
         }

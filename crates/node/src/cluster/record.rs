@@ -106,6 +106,8 @@ pub(crate) async fn claim(
         return Ok(());
     }
 
+    // Several pods may start at the same time: the record is written with compare-and-set, and
+    // compared again after a conflict.
     let own = config.equal_values();
     loop {
         let view = registry.view().borrow().clone();

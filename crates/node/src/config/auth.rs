@@ -337,9 +337,9 @@ mod tests {
 
     #[track_caller]
     fn check(auth: &AuthConfig, listen: &str, many: bool, expected: &[&str]) {
-        let place = (listen.parse().unwrap(), many);
+        let listen = listen.parse().unwrap();
         assert_eq!(
-            Violations::keys(|found| auth.validate(place, &mut BTreeSet::new(), found)),
+            Violations::keys(|found| auth.validate(listen, many, &mut BTreeSet::new(), found)),
             expected
         );
     }

@@ -103,6 +103,8 @@ impl ClusterConfig {
             "with `static`, the node name must end in a number below {count}, as in orlog-0; it is \
              {node:?}"
         );
+
+        // With static placement the ordinal selects the shards of a pod.
         let is_pod = ordinal(node).is_some_and(|ordinal| ordinal < count);
 
         found.require(

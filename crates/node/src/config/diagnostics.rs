@@ -147,6 +147,7 @@ fn explain(message: &str) -> String {
         }
     };
 
+    // A suffix counts as equal: `size` stands for `max_size`.
     let nearest = known
         .iter()
         .max_by(|a, b| likeness(a).total_cmp(&likeness(b)));

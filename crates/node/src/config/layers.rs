@@ -70,7 +70,7 @@ impl Setting {
     }
 
     /// Returns a table with only this key.
-    fn alone(&self) -> Table {
+    fn as_table(&self) -> Table {
         let (last, parents) = self.path.split_last().expect("a key has at least one part");
         let innermost = Table::from_iter([(last.clone(), self.value.clone())]);
         parents.iter().rev().fold(innermost, |inner, key| {
@@ -81,7 +81,7 @@ impl Setting {
     /// Returns the error of this key; `None` if only other keys are missing.
     fn key_error(&self) -> Option<KeyError> {
         let mut table = defaults::TABLE.clone();
-        merge(&mut table, self.alone());
+        merge(&mut table, self.as_table());
         read(table).err().filter(|error| !error.is_missing)
     }
 
@@ -165,7 +165,7 @@ impl Layers {
         }
 
         for setting in &self.settings {
-            merge(&mut merged, setting.alone());
+            merge(&mut merged, setting.as_table());
         }
 
         read(merged).map_err(|error| Error::Invalid {

@@ -141,6 +141,7 @@ impl NatsConfig {
             ("nats.creds", self.creds.is_some()),
         ];
 
+        // The client uses only one kind of credentials.
         let mut provided = credentials
             .iter()
             .filter(|(_, provided)| *provided)

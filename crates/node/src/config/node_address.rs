@@ -70,6 +70,8 @@ impl FromStr for NodeAddress {
             return Err(invalid());
         }
         if let Some(subject) = text.strip_prefix(NATS) {
+            // A request is published with the permissions of the node: another subject could be
+            // that of an administrative request.
             let is_valid = subject.starts_with(NODE_SUBJECTS) && check_subject(subject).is_ok();
             return if is_valid {
                 Ok(Self(text.to_owned()))
@@ -79,6 +81,8 @@ impl FromStr for NodeAddress {
         }
 
         let url = Url::parse(text).map_err(|_| invalid())?;
+
+        // A signature covers the path that the node receives, so that an address cannot add one.
         let is_origin = url.path() == "/"
             && url.query().is_none()
             && url.fragment().is_none()

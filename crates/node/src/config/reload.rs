@@ -141,6 +141,8 @@ fn changed_keys(before: &Config, after: &Config) -> Vec<String> {
         .into_iter()
         .map(|(path, _)| path.join("."))
         .collect();
+
+    // A changed value differs in both directions.
     keys.sort();
     keys.dedup();
 

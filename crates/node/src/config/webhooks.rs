@@ -163,6 +163,7 @@ impl WebhookSignatureConfig {
             format!("{payload:?} must end with {BODY}, for example \"v0:{TIMESTAMP}:{BODY}\"")
         })?;
 
+        // The replay window depends on the timestamp, so that the signature must cover it.
         match (prefix.contains(TIMESTAMP), self.timestamp_header.is_some()) {
             (true, false) => Err(format!("{payload:?} requires timestamp_header")),
             (false, true) => Err(format!(

@@ -70,7 +70,7 @@ pub(super) fn missing_providers(
             .as_ref()
             .map(|compensation| ("undo", &compensation.action));
         for (field, action) in std::iter::once(("do", &step.action)).chain(compensation) {
-            if let Some((message, suggestion)) = trouble(action, providers) {
+            if let Some((message, suggestion)) = missing_provider_of(action, providers) {
                 let path = format!("steps[{index}].{field}");
                 let message = format!("step `{}`: {message}", step.id);
                 problems.push(compiled.diagnostic(
@@ -135,7 +135,7 @@ fn file_of(definition: &LoadedDefinition) -> String {
     }
 }
 
-fn trouble(action: &Action, providers: &Providers<'_>) -> Option<(String, String)> {
+fn missing_provider_of(action: &Action, providers: &Providers<'_>) -> Option<(String, String)> {
     match action {
         Action::Effect(effect) => missing_executor(effect.name.as_str(), providers),
         Action::Command(CommandAction {

@@ -203,7 +203,7 @@ impl Deployments {
         // A task of its own: a caller that disconnects must not leave a deployment that some shards
         // have stored and others have not.
         let whole = tokio::spawn(async move {
-            let _alone = deployments.locks.deploying.lock().await;
+            let _guard = deployments.locks.deploying.lock().await;
 
             if dry_run {
                 let prepared = Arc::clone(&deployments)
@@ -222,7 +222,7 @@ impl Deployments {
                 .prepare(origin, by, policy, last_number)
                 .await?;
 
-            deployments.carry_out(prepared).await
+            deployments.execute(prepared).await
         });
 
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
@@ -477,7 +477,7 @@ impl Deployments {
 
     /// Executes a prepared deployment. The record comes first because it can fail; upstreams follow
     /// before an instance can start that needs a new one.
-    async fn carry_out(&self, prepared: PreparedDeployment) -> Result<DeploymentPlan, DeployError> {
+    async fn execute(&self, prepared: PreparedDeployment) -> Result<DeploymentPlan, DeployError> {
         let PreparedDeployment {
             context,
             mut plan,

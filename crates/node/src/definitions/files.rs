@@ -158,6 +158,8 @@ pub fn compile(file: &SourceFile) -> Result<LoadedDefinition, Vec<Diagnostic>> {
     };
 
     let saga = &program.definition_ref().saga;
+
+    // The node starts and reads instances of its built-in sagas by their names.
     if is_built_in(saga.as_str()) {
         let message =
             format!("saga `{saga}`: names that start with `orlog.` are reserved; rename the saga");

@@ -87,7 +87,7 @@ impl Collector {
         context: Option<&TenantId>,
     ) -> Result<CollectResult, DeployError> {
         // Prevents a deployment or a migration in between.
-        let _alone = self.locks.deploying.lock().await;
+        let _guard = self.locks.deploying.lock().await;
 
         // A takeover after this moment may activate a definition that is retired now.
         let takeovers = *self.locks.activating.lock().await;

@@ -39,6 +39,7 @@ pub(crate) fn activate(
     now: Timestamp,
     runs_sagas: bool,
 ) -> anyhow::Result<ProgramRegistry> {
+    // A node that only executes effects loads no definition.
     if !runs_sagas {
         return Ok(ProgramRegistry::new(Vec::<OwnedProgram>::new()));
     }
@@ -50,6 +51,7 @@ pub(crate) fn activate(
         now,
     )?;
 
+    // Before anything is stored: a rejected start changes nothing.
     check_native(definitions, stores.iter().map(|(_, reader)| reader))?;
     definitions.activate(None, chosen.definitions, chosen.deployment);
 
@@ -112,6 +114,8 @@ fn load_owned(
 ) -> Result<LoadedDefinition, orlog_store::Error> {
     let mut source = None;
     for reader in readers {
+        // Any store may have the source: a deployment that was interrupted has reached only some of
+        // them.
         source = source.or(reader.definition(&deployed.program.hash)?);
     }
 
@@ -262,6 +266,7 @@ fn check_native<'r>(
                 continue;
             };
 
+            // A program that no live instance uses may change freely, as during development.
             let live = reader.pin_counts(None)?.of(&stored.hash).live;
             if live > 0 {
                 problems.push(changed_program(&stored, live, &difference));
@@ -359,6 +364,7 @@ pub(crate) fn store_definitions(
     chosen: &InitialDefinitions,
     now: Timestamp,
 ) -> anyhow::Result<()> {
+    // One commit: a record without its sources could not be activated.
     let mut group = Vec::new();
     for definition in &chosen.definitions {
         let program = definition.program.definition_ref();

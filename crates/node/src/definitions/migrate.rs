@@ -64,7 +64,7 @@ impl Migrations {
         let migrations = self.clone();
         let whole = tokio::spawn(async move {
             // Prevents a garbage collection in between, which could drop the target definition.
-            let _alone = migrations.locks.deploying.lock().await;
+            let _guard = migrations.locks.deploying.lock().await;
 
             if migrations
                 .programs
@@ -81,7 +81,7 @@ impl Migrations {
 
             let moved = planned
                 .into_iter()
-                .map(|planned| migrations.carry_over(planned, &to));
+                .map(|planned| migrations.migrate_instance(planned, &to));
 
             // Bounded: each migration is a commit, and the events of other instances share the
             // committer.
@@ -120,7 +120,7 @@ impl Migrations {
     }
 
     /// Migrates one instance. Its own result counts, because it may have changed since the plan.
-    async fn carry_over(
+    async fn migrate_instance(
         &self,
         planned: MigrateResult,
         to: &MigrateRequest,

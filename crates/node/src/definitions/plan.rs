@@ -274,6 +274,7 @@ fn version_conflict(
         let mut hash = [0; 16];
         hex::decode_to_slice(from_hash, &mut hash).ok()?;
 
+        // Without live instances, no run changes its meaning.
         let live = pins.of(&hash).live;
         if live == 0 {
             return None;
@@ -322,6 +323,9 @@ pub(super) fn record(
                 .into_iter()
                 .flat_map(Deployment::active)
                 .find(|old| old.program == *program);
+
+            // An unchanged definition keeps its deployment, so that the record shows since when it
+            // is active.
             let (at, by) = before.map_or((metadata.at, metadata.deployed_by.to_owned()), |old| {
                 (old.at, old.deployed_by.clone())
             });
@@ -341,6 +345,8 @@ pub(super) fn record(
         deployable(new).any(|(program, _)| program.hash == old.program.hash)
     };
     let old = current.into_iter().flat_map(|current| &current.definitions);
+
+    // Retired definitions stay while their instances may need them.
     let removed = old.filter(|old| !remains(old) && is_stored(&old.program.hash));
     definitions.extend(removed.map(|old| DeployedDefinition {
         retired_at: old.retired_at.or(Some(metadata.at)),

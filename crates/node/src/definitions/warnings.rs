@@ -102,6 +102,8 @@ pub(super) fn unmet_needs(context: &WarningContext<'_>) -> Vec<String> {
     for OwnedProgram { program, .. } in context.loaded.iter().filter(|owned| is_old(owned)) {
         let reference = program.definition_ref();
         let live = context.pins.of(&reference.hash).live;
+
+        // Ended instances request nothing any more.
         if live == 0 {
             continue;
         }

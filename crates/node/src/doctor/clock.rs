@@ -33,9 +33,9 @@ impl ClockComparison {
 
     pub(super) fn stop(self) -> CheckResult {
         let now = SystemClock.now();
-        let went = i128::from(now.as_millis()) - i128::from(self.system_time.as_millis());
-        let should = i128::try_from(self.monotonic.elapsed().as_millis()).unwrap_or(i128::MAX);
-        let apart = (went - should).unsigned_abs();
+        let elapsed = i128::from(now.as_millis()) - i128::from(self.system_time.as_millis());
+        let expected = i128::try_from(self.monotonic.elapsed().as_millis()).unwrap_or(i128::MAX);
+        let difference = (elapsed - expected).unsigned_abs();
 
         if now < BUILT_AFTER {
             let remedy = "set the clock, for example with NTP";
@@ -44,11 +44,13 @@ impl ClockComparison {
                 format!("clock shows {now}, which is before the release date"),
                 remedy,
             )
-        } else if apart > MAX_JUMP.as_millis() {
+        } else if difference > MAX_JUMP.as_millis() {
+            // Two samples of the same machine: only a process that steps the clock moves them
+            // apart.
             let remedy = "find the process that sets the clock; configure NTP to slew, not to step";
             CheckResult::warn(
                 CHECK,
-                format!("clock jumped by {apart} ms during the check"),
+                format!("clock jumped by {difference} ms during the check"),
                 remedy,
             )
         } else {

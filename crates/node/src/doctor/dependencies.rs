@@ -183,6 +183,7 @@ pub(super) async fn check_hosts(config: &Config) -> Vec<CheckResult> {
         return Vec::new();
     };
 
+    // At the same time: hosts that do not respond would each take the whole timeout.
     futures::future::join_all(urls.into_iter().map(|url: String| {
         let client = client.clone();
         async move {

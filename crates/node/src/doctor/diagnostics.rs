@@ -69,6 +69,7 @@ impl NodeParts<'_> {
         findings.extend(self.breakers());
         findings.extend(self.workers.into_iter().flat_map(job_consumers::findings));
 
+        // A tenant with most of the load is an incident only if work waits.
         let mut work_waits = false;
         for (shard, reader) in self.runtime.numbered_readers() {
             let oldest = self.oldest(&reader);
@@ -290,6 +291,8 @@ impl NodeParts<'_> {
         }
 
         findings.extend(self.lag(&check, reader, last_sequence));
+
+        // One line that states what was checked; silence could mean that the shard was skipped.
         if findings.is_empty() {
             let depth = reader.outbox_depth().unwrap_or_default();
             let found = format!("{} commits, {depth} work items", stats.position);

@@ -106,6 +106,7 @@ impl Trends {
     fn add_sample(&self) {
         let sample = self.sample();
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+
         while samples
             .front()
             .is_some_and(|first| sample.at.duration_since(first.at) > self.window)

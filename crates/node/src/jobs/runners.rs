@@ -76,6 +76,8 @@ impl Runners {
         now: SteadyTime,
     ) -> Result<(), RunnerError> {
         let mut runners = self.lock();
+
+        // Expired registrations hold a place of the tenant, and a name.
         runners.retain(|_, registration| registration.until > now);
 
         let key = (tenant, runner.name.clone());

@@ -140,6 +140,7 @@ impl PeerClient {
             .address(peer)
             .ok_or_else(|| PeerError::Unknown(peer.clone()))?;
         let now = self.clock.now();
+
         let receiver_keys = self.peers.valid_keys(peer, now);
         let signature = RequestSignature {
             key: &identity.key,

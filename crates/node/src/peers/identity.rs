@@ -78,10 +78,12 @@ impl NodeIdentity {
         };
 
         let key = || {
+            // A configured file is never created: it may be a mount that is missing.
             if config.identity.key_file.is_none() && is_missing(&file)? {
                 create(&file)?;
             }
 
+            // The successor of a rotation; peers accept it before it replaces the current key.
             let next = file.with_added_extension(NEXT);
             let next = if is_missing(&next)? {
                 None

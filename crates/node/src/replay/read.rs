@@ -73,7 +73,7 @@ pub(crate) async fn read_inputs(
             }
 
             for delivery in &deliveries {
-                sort_in(source, programs, order, delivery, &mut found);
+                add_delivery(source, programs, order, delivery, &mut found);
             }
 
             if found.count > MAX_INPUTS {
@@ -90,7 +90,7 @@ pub(crate) async fn read_inputs(
     Ok(found)
 }
 
-fn sort_in(
+fn add_delivery(
     source: &EventSource,
     programs: &ProgramRegistry,
     order: &ReplayRequest,

@@ -125,14 +125,14 @@ struct InstanceRedelivery<'a> {
 }
 
 /// Instance before the redelivery, the result, and the inputs to deliver.
-type Evaluated = (Option<Instance>, ReplayResult, Vec<Input>);
+type RedeliveryDecision = (Option<Instance>, ReplayResult, Vec<Input>);
 
 impl InstanceRedelivery<'_> {
     fn evaluate(
         &self,
         program: &dyn Program,
         inputs: Vec<(Timestamp, Input)>,
-    ) -> Result<Evaluated, ReplayError> {
+    ) -> Result<RedeliveryDecision, ReplayError> {
         let skipped =
             |before, reason: String| Ok((before, ReplayResult::Skipped(reason), Vec::new()));
         let instance = match self.reader.instance(self.key) {

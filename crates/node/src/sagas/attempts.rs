@@ -76,6 +76,8 @@ impl AttemptBuffer {
                 before.pop_front();
             }
             before.push_back(record());
+
+        // Only instances with failures are kept: on a healthy node, an attempt costs one look-up.
         } else if !succeeded {
             if self.order.len() == MAX_INSTANCES
                 && let Some(oldest) = self.order.pop_front()
@@ -105,6 +107,7 @@ impl EffectObserver for RecentAttempts {
             }
         });
 
+        // The next observer does not run under the lock.
         drop(buffer);
         self.next.attempt_finished(attempted);
     }

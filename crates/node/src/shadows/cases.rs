@@ -67,6 +67,9 @@ pub fn ended(
     };
 
     let has_more = page.len() == PAGE;
+
+    // Commits become visible in another order than their times: the newest ones wait for the next
+    // page.
     let settled = now.saturating_sub(SETTLE);
     let visible = page
         .iter()
@@ -172,6 +175,7 @@ fn case(
     history: Vec<HistoryEntry>,
     position: Position,
 ) -> Option<Case> {
+    // Inputs before a migration were applied by another definition.
     let is_migrated = instance.definition.hash != spec.live.hash;
     if is_migrated && history.first().is_none_or(|first| first.input.is_none()) {
         return None;

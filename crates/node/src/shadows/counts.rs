@@ -52,6 +52,9 @@ impl Comparator<'_> {
         let mut rest = cases.found.iter();
         while let Some(case) = rest.next() {
             self.count(case, events, &mut outcome);
+
+            // At least one instance for each page, so that the shadow makes progress however slow
+            // they are.
             if started.elapsed() > PAGE_TIME && rest.len() > 0 {
                 outcome.position = Some(case.position.clone());
                 outcome.has_more = true;
@@ -132,10 +135,13 @@ impl Comparator<'_> {
             candidate,
         } = difference;
 
+        // Kinds contain names from the definitions, and are stored with the shadow.
         kind.truncate(kind.floor_char_boundary(MAX_KIND_BYTES));
         let known = outcome.kinds.iter().position(|known| known.kind == kind);
         let is_full = outcome.kinds.len() >= MAX_KINDS;
         let known = known.or_else(|| is_full.then(|| outcome.kinds.len() - 1));
+
+        // The last place collects all further kinds.
         if let Some(known) = known {
             let known = &mut outcome.kinds[known];
             if known.kind != kind {

@@ -129,10 +129,11 @@ impl LogLevels {
         now.until = lasting.map(|lasting| SystemClock.now().saturating_add(lasting));
 
         if let Some(lasting) = lasting {
+            // A later change must not be reverted by the timer of an earlier one.
             let change = now.change;
             tokio::spawn(async move {
                 tokio::time::sleep(lasting).await;
-                self.back(Some(change));
+                self.revert(Some(change));
             });
         }
 
@@ -142,12 +143,12 @@ impl LogLevels {
 
     /// Restores the configured filter.
     pub fn reset(&self) -> LogFilter {
-        self.back(None);
+        self.revert(None);
         self.current()
     }
 
     /// Reverts a change; `None`: the last one.
-    fn back(&self, change: Option<u64>) {
+    fn revert(&self, change: Option<u64>) {
         let mut now = self.lock();
         if change.is_some_and(|change| change != now.change) {
             return;

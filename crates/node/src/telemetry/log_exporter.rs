@@ -115,6 +115,7 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for OtlpLogLayer {
             return;
         }
 
+        // After the admission, because the fields are copies.
         let fields = gather(event, &context);
         let level = *metadata.level();
         let mut record = self.logger.create_log_record();

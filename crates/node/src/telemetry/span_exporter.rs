@@ -140,6 +140,7 @@ impl SpanExporter {
 
     /// Creates a span and queues it; `fill` adds its other fields, unless the queue is full.
     pub(super) fn emit(&self, frame: &SpanFrame<'_>, fill: impl FnOnce(&mut SpanData)) {
+        // Before the span is built: a dropped span costs no attribute.
         if !self.state.admit() {
             return;
         }

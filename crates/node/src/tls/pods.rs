@@ -86,6 +86,7 @@ impl PodTrust {
             clients: Mutex::default(),
         };
 
+        // At the start: with a certificate for another name, all other pods would reject this one.
         trust.check_own(pod)?;
         Ok(trust)
     }
@@ -121,6 +122,8 @@ impl PodTrust {
             return Ok(client.clone());
         }
 
+        // A client for one pod: its address may belong to another pod later, which must not receive
+        // the request.
         let verifier = PeerVerifier {
             servers: Arc::clone(&self.servers),
             name: server_name(&name)?,
@@ -136,6 +139,8 @@ impl PodTrust {
             .tls_backend_preconfigured(config)
             .build()?;
 
+        // Names come from the records of the cluster and change rarely; the connections of live
+        // pods are opened again.
         if clients.len() >= MAX_CLIENTS {
             clients.clear();
         }

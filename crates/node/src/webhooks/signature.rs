@@ -52,7 +52,7 @@ pub enum SignatureError {
 
 /// Signatures of a request, and what they sign besides the body.
 #[derive(Debug, Default)]
-struct Presented {
+struct RequestSignatures {
     /// Signed text before the body.
     prefix: String,
     /// Time of the request in seconds since 1970, if the scheme has one.
@@ -79,25 +79,31 @@ pub fn verify(
     body: &[u8],
     now: Timestamp,
 ) -> Result<(), SignatureError> {
-    let presented = match (config.scheme, &config.signature) {
+    let signatures_of_request = match (config.scheme, &config.signature) {
         (WebhookScheme::Stripe, _) => stripe(headers)?,
         (WebhookScheme::Github, _) => github(headers)?,
         (WebhookScheme::StandardWebhooks, _) => standard_webhooks(headers)?,
         (WebhookScheme::HmacSha256, Some(format)) => hmac(format, headers)?,
         (WebhookScheme::Token, Some(format)) => token(format, headers)?,
-        (WebhookScheme::HmacSha256 | WebhookScheme::Token, None) => Presented::default(),
+        (WebhookScheme::HmacSha256 | WebhookScheme::Token, None) => RequestSignatures::default(),
     };
-    if let Some(timestamp) = presented.timestamp {
+
+    // Before the signature: the time is cheap to check, and a signed request can be recorded and
+    // repeated.
+    if let Some(timestamp) = signatures_of_request.timestamp {
         let difference = Duration::from_secs(now.as_millis().div_euclid(1000).abs_diff(timestamp));
         if difference > config.replay_window {
             return Err(SignatureError::Expired { difference });
         }
     }
 
+    // During a rotation one of the secrets may be missing; the request is verified with the others.
     let mut unavailable = None;
     for reference in &config.secrets {
         match reference.resolve() {
-            Ok(secret) if presented.matches(config.scheme, &secret, body) => return Ok(()),
+            Ok(secret) if signatures_of_request.matches(config.scheme, &secret, body) => {
+                return Ok(());
+            }
             Ok(_) => {}
             Err(error) => unavailable = Some(error),
         }
@@ -106,7 +112,7 @@ pub fn verify(
     Err(unavailable.map_or(SignatureError::Mismatch, SignatureError::Unavailable))
 }
 
-impl Presented {
+impl RequestSignatures {
     /// Compares in constant time.
     fn matches(&self, scheme: WebhookScheme, secret: &Secret, body: &[u8]) -> bool {
         // An empty key would make a signature that anyone can compute.
@@ -130,7 +136,7 @@ impl Presented {
     }
 }
 
-fn stripe(headers: &HeaderMap) -> Result<Presented, SignatureError> {
+fn stripe(headers: &HeaderMap) -> Result<RequestSignatures, SignatureError> {
     let text = single(headers, STRIPE_SIGNATURE)?;
     let fields = || {
         text.split(',')
@@ -143,36 +149,39 @@ fn stripe(headers: &HeaderMap) -> Result<Presented, SignatureError> {
         .filter(|(name, _)| *name == "v1")
         .filter_map(|(_, hex)| hex::decode(hex).ok());
 
-    Ok(Presented {
+    Ok(RequestSignatures {
         prefix: format!("{timestamp}."),
         timestamp: Some(seconds(STRIPE_SIGNATURE, timestamp)?),
         signatures: signatures.take(MAX_SIGNATURES).collect(),
     })
 }
 
-fn github(headers: &HeaderMap) -> Result<Presented, SignatureError> {
+fn github(headers: &HeaderMap) -> Result<RequestSignatures, SignatureError> {
     let text = single(headers, GITHUB_SIGNATURE)?;
     let signature = decode(GITHUB_SIGNATURE, text, "sha256=", SignatureEncoding::Hex)?;
-    Ok(Presented {
+    Ok(RequestSignatures {
         signatures: vec![signature],
-        ..Presented::default()
+        ..RequestSignatures::default()
     })
 }
 
-fn standard_webhooks(headers: &HeaderMap) -> Result<Presented, SignatureError> {
+fn standard_webhooks(headers: &HeaderMap) -> Result<RequestSignatures, SignatureError> {
     let id = single(headers, WEBHOOK_ID)?;
     let timestamp = single(headers, WEBHOOK_TIMESTAMP)?;
     let signatures = single(headers, WEBHOOK_SIGNATURE)?.split(' ');
     let signatures = signatures.filter_map(|one| STANDARD.decode(one.strip_prefix("v1,")?).ok());
 
-    Ok(Presented {
+    Ok(RequestSignatures {
         prefix: format!("{id}.{timestamp}."),
         timestamp: Some(seconds(WEBHOOK_TIMESTAMP, timestamp)?),
         signatures: signatures.take(MAX_SIGNATURES).collect(),
     })
 }
 
-fn hmac(format: &WebhookSignatureConfig, headers: &HeaderMap) -> Result<Presented, SignatureError> {
+fn hmac(
+    format: &WebhookSignatureConfig,
+    headers: &HeaderMap,
+) -> Result<RequestSignatures, SignatureError> {
     let signature = decode(
         &format.header,
         single(headers, &format.header)?,
@@ -192,7 +201,7 @@ fn hmac(format: &WebhookSignatureConfig, headers: &HeaderMap) -> Result<Presente
         .signed_prefix(text)
         .map_err(|_| malformed(&format.header, "invalid payload"))?;
 
-    Ok(Presented {
+    Ok(RequestSignatures {
         prefix,
         timestamp: timestamp.map(|(_, seconds)| seconds),
         signatures: vec![signature],
@@ -202,14 +211,14 @@ fn hmac(format: &WebhookSignatureConfig, headers: &HeaderMap) -> Result<Presente
 fn token(
     format: &WebhookSignatureConfig,
     headers: &HeaderMap,
-) -> Result<Presented, SignatureError> {
+) -> Result<RequestSignatures, SignatureError> {
     let text = single(headers, &format.header)?;
     let token = text.strip_prefix(&format.prefix);
     let token =
         token.ok_or_else(|| malformed(&format.header, "it does not start with the prefix"))?;
-    Ok(Presented {
+    Ok(RequestSignatures {
         signatures: vec![token.as_bytes().to_vec()],
-        ..Presented::default()
+        ..RequestSignatures::default()
     })
 }
 

@@ -56,6 +56,8 @@ impl DeployedSchedules {
             let this = Arc::clone(self);
             let at = key.clone();
             let wanted = deployed.clone();
+
+            // The comparison reads the store.
             let change = tokio::task::spawn_blocking(move || this.change(&at, &wanted)).await;
             let Ok(Some((kind, data))) = change else {
                 continue;
