@@ -1,4 +1,5 @@
-//! Routes of the API: which handler of a resource answers which path, and the layers around all of them.
+//! Routes of the API: which handler of a resource answers which path, and the layers around all of
+//! them.
 
 use std::io;
 use std::sync::Arc;
@@ -52,8 +53,8 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(api)
 }
 
-/// Serves the API, and its routes for peers also over NATS, until `shutdown` resolves and the requests in flight end, or their
-/// grace period expires.
+/// Serves the API, and its routes for peers also over NATS, until `shutdown` resolves and the
+/// requests in flight end, or their grace period expires.
 ///
 /// # Errors
 /// If the listener does not belong to the runtime.
@@ -71,7 +72,8 @@ pub async fn serve(
         .min(total - total / 4);
     let limits = ConnectionLimits { total, per_address };
     let tls = app.services.keys.tls.clone();
-    let (router, shutdown) = (router(Arc::clone(&app)), shutdown.shared());
+    let router = router(Arc::clone(&app));
+    let shutdown = shutdown.shared();
     let peers = peers::over_nats::serve(&app, router.clone(), shutdown.clone());
     let ((), served) = tokio::join!(
         peers,

@@ -1,7 +1,9 @@
-//! Admission of authenticated callers: applies the permission of the route, and the lists of the context.
+//! Admission of authenticated callers: applies the permission of the route, and the lists of the
+//! context.
 //!
-//! A request to a context has the roles that its lists grant to the caller ([`AccessRegistry::enter`]). A context in which the
-//! caller has no role and a tenant without access return the same problem.
+//! A request to a context has the roles that its lists grant to the caller
+//! ([`AccessRegistry::enter`]). A context in which the caller has no role and a tenant without
+//! access return the same problem.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +26,8 @@ use orlog_node::auth::{Caller, Right, Role, TenantScope};
 /// Segment of the path that names the tenant of a context, or an actor: `/v1/contexts/{tenant}`.
 const SUBJECT_SEGMENT: usize = 3;
 
-/// Interval in which the access of a stream is checked without a change: keys end, and the registry can be out of reach.
+/// Interval in which the access of a stream is checked without a change: keys end, and the registry
+/// can be out of reach.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Caller of a request as it was authenticated, and what the request needs.
@@ -34,15 +37,16 @@ pub(crate) struct Admission(Arc<Requirement>);
 struct Requirement {
     caller: Caller,
     permission: Permission,
-    /// Distinct tenants that the request names; the default tenant if it names none. Invalid ones belong to no tenant; the
-    /// handler rejects them.
+    /// Distinct tenants that the request names; the default tenant if it names none. Invalid ones
+    /// belong to no tenant; the handler rejects them.
     tenants: Vec<TenantId>,
     /// Actor in the path.
     actor: Option<ActorId>,
 }
 
 impl Admission {
-    /// Reads what a request needs. Names the only tenant of the caller in the header if the request names none.
+    /// Reads what a request needs. Names the only tenant of the caller in the header if the request
+    /// names none.
     pub(crate) fn new(caller: Caller, permission: Permission, request: &mut Request) -> Self {
         let actor = match permission {
             Permission::Actor => subject(request.uri().path()).and_then(|id| ActorId::new(id).ok()),
@@ -105,8 +109,8 @@ impl Admission {
         Ok(caller)
     }
 
-    /// Checks again whether the caller has access. A change cannot be reverted, so that only requests of
-    /// readers and workers are checked.
+    /// Checks again whether the caller has access. A change cannot be reverted, so that only
+    /// requests of readers and workers are checked.
     ///
     /// # Errors
     /// Those of [`Self::admit`], and if the key of the caller is not valid any more.
@@ -149,8 +153,9 @@ impl AccessWatch {
         }
     }
 
-    /// Waits until the caller has lost its access: by a change of a context or an actor, by the end of its key, or because the node cannot
-    /// follow the registry. The future can be dropped and created again.
+    /// Waits until the caller has lost its access: by a change of a context or an actor, by the end
+    /// of its key, or because the node cannot follow the registry. The future can be dropped and
+    /// created again.
     pub(crate) async fn revoked(&mut self) {
         let Some(admission) = &self.admission else {
             return std::future::pending().await;
@@ -168,7 +173,8 @@ impl AccessWatch {
     }
 }
 
-/// Names the tenant of a context in the path also in the header, which the handler, the forwarding and the audit read.
+/// Names the tenant of a context in the path also in the header, which the handler, the forwarding
+/// and the audit read.
 ///
 /// # Errors
 /// If the tenant in the path is invalid.

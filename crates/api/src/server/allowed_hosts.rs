@@ -44,7 +44,8 @@ impl AllowedHosts {
             || self.configured.iter().any(|pattern| pattern.matches(host))
     }
 
-    /// Returns whether a page of this host may send requests although `Host` differs: a proxy has replaced it.
+    /// Returns whether a page of this host may send requests although `Host` differs: a proxy has
+    /// replaced it.
     pub(crate) fn names(&self, host: &str) -> bool {
         self.configured
             .iter()

@@ -29,8 +29,8 @@ const STORED_TENANT_ROUTES: &str = "/v1/dead-letters";
 /// Header with the addresses of a client and of the proxies before the gateway.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// Audit record of an authorized request, until [`AuditGuard::end`] writes it. A request whose client disconnects has no
-/// end: the drop writes its record, with an unknown outcome.
+/// Audit record of an authorized request, until [`AuditGuard::end`] writes it. A request whose
+/// client disconnects has no end: the drop writes its record, with an unknown outcome.
 pub(crate) struct AuditGuard {
     api: ApiState,
     /// `None` once the record is written or abandoned.
@@ -94,8 +94,8 @@ impl AuditGuard {
         Ok(self)
     }
 
-    /// Writes the record with the response. A log-in without success, and the success of an excluded route, are not
-    /// recorded.
+    /// Writes the record with the response. A log-in without success, and the success of an
+    /// excluded route, are not recorded.
     pub(crate) fn end(mut self, response: &Response) {
         let Some(mut record) = self.record.take() else {
             return;
@@ -205,7 +205,8 @@ fn route_of(route: &str, request: &Request) -> String {
     format!("{} {route}", known_method(request.method().as_str()))
 }
 
-/// Returns the last address of the list, which the gateway has added. The client can send those before it.
+/// Returns the last address of the list, which the gateway has added. The client can send those
+/// before it.
 fn forwarded_for(request: &Request) -> Option<IpAddr> {
     let last = request
         .headers()
@@ -215,7 +216,8 @@ fn forwarded_for(request: &Request) -> Option<IpAddr> {
     last.to_str().ok()?.rsplit(',').next()?.trim().parse().ok()
 }
 
-/// Returns whether one of the pods has this name and this IP address. A pod with a DNS name has an unknown address.
+/// Returns whether one of the pods has this name and this IP address. A pod with a DNS name has an
+/// unknown address.
 fn is_pod(pods: &[Pod], name: &str, source: Option<IpAddr>) -> bool {
     let address = |pod: &Pod| {
         Uri::from_str(&pod.url)

@@ -1,4 +1,5 @@
-//! Authorization of requests: authenticates the caller, checks permissions, and starts the audit record.
+//! Authorization of requests: authenticates the caller, checks permissions, and starts the audit
+//! record.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -30,8 +31,9 @@ const LOGIN_HEADER: HeaderName = HeaderName::from_static("x-orlog-login");
 /// Routes without quotas, so that health checks and metrics work while a caller exceeds its quotas.
 const UNLIMITED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
 
-/// Accepts or rejects a request, applies the quotas of its caller, and audits it: changes, sensitive reads, and
-/// denials. A denied request counts like another one, and is charged before it stores anything.
+/// Accepts or rejects a request, applies the quotas of its caller, and audits it: changes,
+/// sensitive reads, and denials. A denied request counts like another one, and is charged before it
+/// stores anything.
 pub(crate) async fn authorize<F>(
     api: &ApiState,
     (route, id): (&str, &HeaderValue),
@@ -73,7 +75,8 @@ where
     }
     let admission = request.extensions().get::<Admission>().cloned();
     let response = if matches!(route, WEBHOOK_ROUTE | ENROLL_ROUTE) {
-        // Anyone can send such a request: the handler audits it when the signature or the token is valid.
+        // Anyone can send such a request: the handler audits it when the signature or the token is
+        // valid.
         handler(request).await
     } else {
         audit(api, (route, id), request, handler).await
@@ -105,7 +108,8 @@ where
     }
 }
 
-/// Begins the request of its caller, also of one that will be denied: a denial has a cost, too. `None` if no quota applies.
+/// Begins the request of its caller, also of one that will be denied: a denial has a cost, too.
+/// `None` if no quota applies.
 fn charge(
     api: &ApiState,
     route: &str,
@@ -122,7 +126,8 @@ fn charge(
         .map(Some)
 }
 
-/// Charges a repeated signature to its address instead: an attacker who repeats a recorded request must not use the quota of its caller.
+/// Charges a repeated signature to its address instead: an attacker who repeats a recorded request
+/// must not use the quota of its caller.
 fn charge_address(
     api: &ApiState,
     request: &Request,
@@ -136,7 +141,8 @@ fn charge_address(
     api.quotas.begin(address_key(request), now).map(drop)
 }
 
-/// Returns the caller as quotas count it: its name, or the address of a request without an authenticated caller.
+/// Returns the caller as quotas count it: its name, or the address of a request without an
+/// authenticated caller.
 fn caller_key(request: &Request) -> CallerKey {
     let name = request
         .extensions()
@@ -253,7 +259,8 @@ async fn authenticate(
         .await?)
 }
 
-/// Withholds the response to a request that reads or waits, if its caller has lost its access meanwhile.
+/// Withholds the response to a request that reads or waits, if its caller has lost its access
+/// meanwhile.
 fn withhold(api: &ApiState, admission: Option<Admission>, response: Response) -> Response {
     match admission.map(|admission| admission.recheck(&api.app)) {
         Some(Err(problem)) => problem.into_response(),

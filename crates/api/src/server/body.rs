@@ -1,4 +1,5 @@
-//! Request bodies: read with limits of size and time, then parsed, with the location of every error.
+//! Request bodies: read with limits of size and time, then parsed, with the location of every
+//! error.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -183,8 +184,8 @@ pub(crate) fn media_type(found: &str) -> Problem {
     Problem::new(Code::UnsupportedMediaType, detail)
 }
 
-/// Parses JSON. Errors have a location: line and column of invalid JSON, a pointer for an unexpected
-/// structure.
+/// Parses JSON. Errors have a location: line and column of invalid JSON, a pointer for an
+/// unexpected structure.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {

@@ -1,8 +1,8 @@
 //! Budget of the request bodies in memory, and their parsing off the async threads.
 //!
-//! A connection may hold a body up to the limit of its size. Without a limit over all connections, a few
-//! hundred slow requests fill the memory, and a few large bodies delay all other requests while they are
-//! parsed.
+//! A connection may hold a body up to the limit of its size. Without a limit over all connections,
+//! a few hundred slow requests fill the memory, and a few large bodies delay all other requests
+//! while they are parsed.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -48,8 +48,8 @@ impl BodyBudget {
         }
     }
 
-    /// Parses a body: a large one on a thread that may block, at most as many at the same time as the machine has
-    /// processors.
+    /// Parses a body: a large one on a thread that may block, at most as many at the same time as
+    /// the machine has processors.
     pub(crate) async fn parse<T, F>(&self, body: &RequestBody, parse: F) -> Result<T, Problem>
     where
         T: Send + 'static,

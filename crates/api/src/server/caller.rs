@@ -27,8 +27,8 @@ pub(crate) struct CallerView {
     session: bool,
 }
 
-/// Returns a member of the context of the request with its roles there. Other callers are unchanged, so that they cannot find
-/// out which contexts exist.
+/// Returns a member of the context of the request with its roles there. Other callers are
+/// unchanged, so that they cannot find out which contexts exist.
 fn in_context(api: &ApiState, caller: Caller, headers: &HeaderMap) -> Caller {
     let Ok(tenant) = extract::tenant(headers, api) else {
         return caller;

@@ -1,8 +1,10 @@
-//! Places of connections: limits in all and per address, and the connection that is closed when places run out.
+//! Places of connections: limits in all and per address, and the connection that is closed when
+//! places run out.
 //!
-//! A connection without a request in flight is idle. If no place is free, the connection that is idle for the longest
-//! time is closed; for an address at its limit, the one of this address. If none is idle, the new connection
-//! gets a reserved place, which serves only the health checks and metrics.
+//! A connection without a request in flight is idle. If no place is free, the connection that is
+//! idle for the longest time is closed; for an address at its limit, the one of this address. If
+//! none is idle, the new connection gets a reserved place, which serves only the health checks and
+//! metrics.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -73,8 +75,8 @@ impl Connections {
         })
     }
 
-    /// Returns a place for a connection from this address. Closes an idle connection if no place is free. `None`
-    /// if all connections have requests in flight.
+    /// Returns a place for a connection from this address. Closes an idle connection if no place is
+    /// free. `None` if all connections have requests in flight.
     pub(crate) async fn admit(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
         loop {
             let admission = self.lock().admit(self.limits, network(from));
@@ -128,7 +130,8 @@ impl Places {
     }
 
     fn open(&mut self, address: IpAddr, is_reserved: bool) -> Admission {
-        let (id, close) = (self.next, Arc::new(Notify::new()));
+        let id = self.next;
+        let close = Arc::new(Notify::new());
         if is_reserved {
             self.reserved += 1;
         } else {
@@ -210,7 +213,8 @@ impl Place {
     }
 }
 
-/// Connection that leaves HTTP, in the request that upgrades it. It keeps its place until it is dropped.
+/// Connection that leaves HTTP, in the request that upgrades it. It keeps its place until it is
+/// dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct UpgradedConnection {
     place: Arc<Place>,

@@ -48,7 +48,8 @@ pub(crate) struct RequestScope {
     pub(crate) user: Option<String>,
 }
 
-/// Node, state of the API, and the scope of a request. As an extractor it has the scope of its request.
+/// Node, state of the API, and the scope of a request. As an extractor it has the scope of its
+/// request.
 #[derive(Clone)]
 pub(crate) struct ApiState {
     shared: Arc<SharedState>,
@@ -179,7 +180,8 @@ impl ApiState {
         self.pods.request(transport, pod, method, target)
     }
 
-    /// Begins to wait for the result of an instance; ends on drop. At most half of the connections wait.
+    /// Begins to wait for the result of an instance; ends on drop. At most half of the connections
+    /// wait.
     pub(crate) fn begin_wait(&self) -> Result<(LongPollPermit, OwnedSemaphorePermit), Problem> {
         let long_poll = self.quotas.begin_long_poll(self.scope.caller.as_ref())?;
         let place = Arc::clone(&self.result_waits).try_acquire_owned().map_err(|_| {
@@ -189,17 +191,16 @@ impl ApiState {
         Ok((long_poll, place))
     }
 
-    /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests read at the
-    /// same time; another one waits up to `http.request_timeout`. Scans end when the request ends.
+    /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests
+    /// read at the same time; another one waits up to `http.request_timeout`. Scans end when the
+    /// request ends.
     pub(crate) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
     where
         T: Send + 'static,
         F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
     {
-        let (app, permit) = (
-            Arc::clone(&self.app),
-            self.reads.acquire(self.scope.caller.as_ref()).await?,
-        );
+        let app = Arc::clone(&self.app);
+        let permit = self.reads.acquire(self.scope.caller.as_ref()).await?;
         let cancellation = Cancellation::default();
         let _request = cancellation.on_drop();
         run_blocking(move || {
@@ -209,8 +210,8 @@ impl ApiState {
         .await
     }
 
-    /// Reads as [`ApiState::read`], and encodes the response on the same thread: the size of a page is no work for the threads
-    /// that serve all requests.
+    /// Reads as [`ApiState::read`], and encodes the response on the same thread: the size of a page
+    /// is no work for the threads that serve all requests.
     pub(crate) async fn read_json<T, F>(&self, read: F) -> Result<EncodedJson, Problem>
     where
         T: Serialize + 'static,

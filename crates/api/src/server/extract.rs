@@ -183,7 +183,8 @@ pub(crate) fn request_trace(headers: &HeaderMap) -> Option<TraceParent> {
         .and_then(TraceParent::new)
 }
 
-/// Returns the limits of a page: the requested number of entries and the size, within the configured limits.
+/// Returns the limits of a page: the requested number of entries and the size, within the
+/// configured limits.
 pub(crate) fn page_limits(requested: Option<usize>, api: &ApiState) -> PageLimits {
     let bytes = api.app.config.http.max_page_bytes;
     PageLimits {

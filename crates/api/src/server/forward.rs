@@ -1,9 +1,9 @@
-//! Request forwarding: with many pods, each pod accepts any request and forwards it to the owner of the
-//! shard.
+//! Request forwarding: with many pods, each pod accepts any request and forwards it to the owner of
+//! the shard.
 //!
-//! The data of a tenant are in one shard, except for key-sharded tenants. For those, a request about
-//! one instance is forwarded to its owner; a list contains the instances of this pod, and headers name the
-//! other pods.
+//! The data of a tenant are in one shard, except for key-sharded tenants. For those, a request
+//! about one instance is forwarded to its owner; a list contains the instances of this pod, and
+//! headers name the other pods.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -30,7 +30,8 @@ use orlog_node::{batches, flows, messages, shadows};
 
 /// Header of a list of a key-sharded tenant: the list contains the instances of one pod.
 const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
-/// Header of such a list: the names of the pods with the other instances, percent-encoded and separated by commas.
+/// Header of such a list: the names of the pods with the other instances, percent-encoded and
+/// separated by commas.
 const MISSING_PODS: HeaderName = HeaderName::from_static("x-orlog-missing-pods");
 /// Characters of a name that the header encodes, in addition to those that are not ASCII.
 const LISTED_NAME: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'%');
@@ -105,7 +106,8 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
     }
 }
 
-/// States which pods have data of a key-sharded tenant that the response lacks. No header: it lacks none.
+/// States which pods have data of a key-sharded tenant that the response lacks. No header: it lacks
+/// none.
 fn state_missing_parts(api: &ApiState, tenant: &TenantId, headers: &mut HeaderMap) {
     let missing = api.app.routing.missing_parts(tenant);
     if missing.is_empty() {
@@ -185,10 +187,8 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
         }
         let mut parts = path.strip_prefix("/v1/sagas/")?.split('/');
         let mut part = || decoded(parts.next()?);
-        let (saga, correlation) = (
-            SagaName::new(part()?).ok()?,
-            CorrelationId::new(part()?).ok()?,
-        );
+        let saga = SagaName::new(part()?).ok()?;
+        let correlation = CorrelationId::new(part()?).ok()?;
         Some(slots.slot_of(&InstanceKey {
             tenant: tenant.clone(),
             saga,
@@ -197,7 +197,8 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     })
 }
 
-/// Returns whether the request starts an instance or a shadow, submits a flow, sends a message, or creates a batch.
+/// Returns whether the request starts an instance or a shadow, submits a flow, sends a message, or
+/// creates a batch.
 fn is_start(request: &Request) -> bool {
     let path = request.uri().path();
     let saga = path.strip_prefix("/v1/sagas/");
@@ -208,8 +209,8 @@ fn is_start(request: &Request) -> bool {
         ) || saga.is_some_and(|saga| !saga.contains('/')))
 }
 
-/// Forwards the start of an instance to the owner of its shard; `None` if that is this pod. `generated` is the
-/// correlation id that the owner cannot find in the request.
+/// Forwards the start of an instance to the owner of its shard; `None` if that is this pod.
+/// `generated` is the correlation id that the owner cannot find in the request.
 pub(crate) async fn to_owner(
     api: &ApiState,
     key: &InstanceKey,
@@ -297,10 +298,8 @@ pub(crate) async fn send_body(
         .send()
         .await
         .map_err(|error| unavailable(error.into()))?;
-    let (status, headers) = (
-        pod_response.status(),
-        without_hops(pod_response.headers().clone()),
-    );
+    let status = pod_response.status();
+    let headers = without_hops(pod_response.headers().clone());
     let body = pod_response
         .bytes()
         .await
@@ -326,8 +325,8 @@ pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
     headers.contains_key(FORWARDED_BY)
 }
 
-/// Forwards a POST request to another pod, which authenticates the caller again: by its credentials, or by a grant for
-/// its signature. Returns the status and the body of the response.
+/// Forwards a POST request to another pod, which authenticates the caller again: by its
+/// credentials, or by a grant for its signature. Returns the status and the body of the response.
 pub(crate) async fn forward_post(
     api: &ApiState,
     (pod, path): (&Pod, &str),

@@ -76,7 +76,9 @@ impl ComponentHealth {
     )
 )]
 pub(crate) async fn health(api: ApiState) -> Response {
-    let (store, bus, shards) = (store(&api), bus(&api).await, shards(&api));
+    let store = store(&api);
+    let bus = bus(&api).await;
+    let shards = shards(&api);
     let any = |status: &str| {
         [&store, &bus, &shards]
             .iter()

@@ -1,4 +1,5 @@
-//! `/auth/login`, `/auth/callback`, `/auth/logout`: log-in of users to the web UI by OpenID Connect.
+//! `/auth/login`, `/auth/callback`, `/auth/logout`: log-in of users to the web UI by OpenID
+//! Connect.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

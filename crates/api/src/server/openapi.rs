@@ -82,7 +82,8 @@ pub(crate) fn finish(description: &mut OpenApi) {
     description.security = Some(any.into());
 }
 
-/// Prefixes the id of an operation, which is the name of its function, with its tag: ids are unique.
+/// Prefixes the id of an operation, which is the name of its function, with its tag: ids are
+/// unique.
 fn name_operation(operation: &mut Operation) {
     if let (Some(tag), Some(id)) = (
         operation.tags.iter().flatten().next(),
@@ -136,7 +137,8 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
         .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-/// Returns the required right and the scope of an operation: `public`, `authenticated`, `tenant` or `node`.
+/// Returns the required right and the scope of an operation: `public`, `authenticated`, `tenant` or
+/// `node`.
 fn permission_extensions(permission: Permission) -> Extensions {
     let (scope, right) = match permission {
         Permission::Public => ("public", None),

@@ -1,9 +1,12 @@
-//! Origin of requests: rejects requests that a page of another site sends through the browser of a user.
+//! Origin of requests: rejects requests that a page of another site sends through the browser of a
+//! user.
 //!
-//! - `Host` must name this node, so that a page cannot reach it under a name that the page controls (DNS rebinding).
-//! - `Origin` and `Sec-Fetch-Site` must not name another site. Links from other sites to pages work.
-//! - A request that changes state needs a header that a form of another site cannot send: a JSON content type,
-//!   or one of a few others.
+//! - `Host` must name this node, so that a page cannot reach it under a name that the page controls
+//!   (DNS rebinding).
+//! - `Origin` and `Sec-Fetch-Site` must not name another site. Links from other sites to pages
+//!   work.
+//! - A request that changes state needs a header that a form of another site cannot send: a JSON
+//!   content type, or one of a few others.
 //!
 //! Health checks and metrics are exempt: probes address a pod by its IP address or by any name.
 
@@ -45,8 +48,8 @@ pub(crate) fn check(
     }
 }
 
-/// Checks a request whose credentials the browser sends by itself: a change requires the header `Origin`, which every
-/// browser sends and which [`check`] compares with the host.
+/// Checks a request whose credentials the browser sends by itself: a change requires the header
+/// `Origin`, which every browser sends and which [`check`] compares with the host.
 pub(crate) fn check_session(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     let is_safe = method.is_safe();
     if is_safe || headers.contains_key(header::ORIGIN) {
@@ -64,7 +67,8 @@ fn check_host(
     headers: &HeaderMap,
 ) -> Result<Option<Authority>, Problem> {
     let mut found = headers.get_all(header::HOST).iter();
-    let (value, more) = (found.next(), found.next());
+    let value = found.next();
+    let more = found.next();
     let text = match (uri.authority(), value) {
         (Some(authority), _) => authority.as_str(),
         (None, Some(value)) => value.to_str().unwrap_or_default(),

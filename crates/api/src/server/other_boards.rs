@@ -1,4 +1,5 @@
-//! Boards of the other pods, as far as they have jobs of key-sharded tenants: what this pod has received from them.
+//! Boards of the other pods, as far as they have jobs of key-sharded tenants: what this pod has
+//! received from them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +13,14 @@ use orlog_signature::KeyId;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// Time after the last request for jobs of a tenant after which the boards of the other pods are not followed any more.
+/// Time after the last request for jobs of a tenant after which the boards of the other pods are
+/// not followed any more.
 const IDLE: Duration = Duration::from_mins(1);
-/// Age after which the credentials of a newer request replace those with which the boards are followed.
+/// Age after which the credentials of a newer request replace those with which the boards are
+/// followed.
 const CREDENTIALS_AGE: Duration = Duration::from_secs(5);
-/// Maximum number of requests for jobs of a tenant that wait for a response of one pod. The others wait for their turn.
+/// Maximum number of requests for jobs of a tenant that wait for a response of one pod. The others
+/// wait for their turn.
 const MAX_REQUESTS: usize = 4;
 
 /// Boards of the other pods, by tenant.
@@ -86,8 +90,8 @@ impl OtherBoards {
 }
 
 impl TenantBoards {
-    /// Notes a request for jobs, and returns the names of the pods whose boards are not followed yet; the caller must follow
-    /// them. `credentials` are those of the request.
+    /// Notes a request for jobs, and returns the names of the pods whose boards are not followed
+    /// yet; the caller must follow them. `credentials` are those of the request.
     pub(crate) fn note_request(
         &self,
         pods: Vec<Pod>,
@@ -126,8 +130,8 @@ impl TenantBoards {
         added
     }
 
-    /// Returns the credentials with which a board is followed; `None`, and removes the board, if no worker has asked for jobs
-    /// for some time.
+    /// Returns the credentials with which a board is followed; `None`, and removes the board, if no
+    /// worker has asked for jobs for some time.
     pub(crate) fn credentials(&self, pod: &str) -> Option<Credentials> {
         let mut state = self.lock();
         let last = state.last.as_ref();

@@ -1,6 +1,7 @@
 //! Pages of lists: limited by the number of their entries and by their encoded size.
 //!
-//! A page that ends before the last entry has a cursor. An entry that is larger than the limit is the only one of its page.
+//! A page that ends before the last entry has a cursor. An entry that is larger than the limit is
+//! the only one of its page.
 
 use std::io;
 
@@ -48,8 +49,8 @@ impl<T: Serialize> PageBuilder<T> {
         }
     }
 
-    /// Adds an entry, and the cursor after it. Returns false if the page is full: the entry and all later ones belong to the
-    /// next page.
+    /// Adds an entry, and the cursor after it. Returns false if the page is full: the entry and all
+    /// later ones belong to the next page.
     #[must_use]
     pub(crate) fn push(&mut self, entry: T, cursor: String) -> bool {
         let bytes = self.bytes.saturating_add(encoded_bytes(&entry));
@@ -65,12 +66,14 @@ impl<T: Serialize> PageBuilder<T> {
         true
     }
 
-    /// Returns whether no further entry fits, as far as is known without one. A reader of entries in steps stops then.
+    /// Returns whether no further entry fits, as far as is known without one. A reader of entries
+    /// in steps stops then.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full || self.entries.len() >= self.limits.entries || self.bytes >= self.limits.bytes
     }
 
-    /// Returns the page. `rest` is the cursor after the last entry that was offered, if more may follow.
+    /// Returns the page. `rest` is the cursor after the last entry that was offered, if more may
+    /// follow.
     pub(crate) fn finish(self, rest: Option<String>) -> BuiltPage<T> {
         let next = if self.is_full { self.last } else { rest };
         BuiltPage {

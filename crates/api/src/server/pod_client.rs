@@ -1,6 +1,6 @@
-//! Client for requests to other pods. The lease bucket contains their addresses, which are not trusted:
-//! with TLS, only a verified pod receives a request; without TLS, only loopback addresses do, unless the
-//! configuration allows others.
+//! Client for requests to other pods. The lease bucket contains their addresses, which are not
+//! trusted: with TLS, only a verified pod receives a request; without TLS, only loopback addresses
+//! do, unless the configuration allows others.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method};
@@ -72,10 +72,8 @@ impl PodClient {
         target: &str,
     ) -> Result<reqwest::RequestBuilder, Error> {
         let url = format!("{}{target}", pod.url);
-        let (is_https, is_http) = (
-            pod.url.starts_with("https://"),
-            pod.url.starts_with("http://"),
-        );
+        let is_https = pod.url.starts_with("https://");
+        let is_http = pod.url.starts_with("http://");
         if let Some(trust) = tls.and_then(NodeTls::pods) {
             if !is_https {
                 return Err(Error::Plaintext(pod.url.clone()));
@@ -175,7 +173,8 @@ mod tests {
         }
     }
 
-    /// Accepts one connection; returns the bytes that it receives, and whether the client is the pod `a`.
+    /// Accepts one connection; returns the bytes that it receives, and whether the client is the
+    /// pod `a`.
     async fn accept(listener: TcpListener, tls: Option<Arc<NodeTls>>) -> (String, bool) {
         let mut received = vec![0; 4096];
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -256,7 +255,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_unverified_pod_receives_no_token() {
-        // Another name of the same CA, the expected name of another CA, and a server for clients only.
+        // Another name of the same CA, the expected name of another CA, and a server for clients
+        // only.
         for (certificate, reason) in [
             ("stranger", "not valid for name"),
             ("other", "UnknownIssuer"),

@@ -1,7 +1,8 @@
 //! Problems: every API error as `application/problem+json` with a documented code.
 //!
-//! The meaning of a code never changes. Its page, `docs/errors/<code>.md`, describes the error and the
-//! remedy. The binary serves the page at the `type` of the problem, so that it is available offline.
+//! The meaning of a code never changes. Its page, `docs/errors/<code>.md`, describes the error and
+//! the remedy. The binary serves the page at the `type` of the problem, so that it is available
+//! offline.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
 //! Quotas of one caller, so that a caller cannot use a whole limit that all callers share.
 //!
-//! A caller is the authenticated user, or the address of a request without authentication. The quotas are the rate of
-//! requests, the requests in progress, the requests that wait for jobs or changes, the CPU time of queries, and a share
-//! of the bytes of bodies and of the concurrent reads. The table of callers is bounded: beyond [`MAX_CALLERS`], all
-//! further callers are counted as one.
+//! A caller is the authenticated user, or the address of a request without authentication. The
+//! quotas are the rate of requests, the requests in progress, the requests that wait for jobs or
+//! changes, the CPU time of queries, and a share of the bytes of bodies and of the concurrent
+//! reads. The table of callers is bounded: beyond [`MAX_CALLERS`], all further callers are counted
+//! as one.
 
 mod leaky_bucket;
 
@@ -162,7 +163,8 @@ impl Quotas {
     /// # Errors
     /// If the caller sends too many requests, or has too many in progress.
     pub(crate) fn begin(&self, key: CallerKey, now: Instant) -> Result<RequestPermit, Problem> {
-        let (limits, mut table) = (&self.limits, self.lock());
+        let limits = &self.limits;
+        let mut table = self.lock();
         let caller = table.caller(key, limits, now);
         if caller.requests >= limits.requests {
             let limit = limits.requests;
@@ -305,8 +307,9 @@ impl Quota {
 }
 
 impl Table {
-    /// Returns the use of a caller. If the table is full, removes the callers without use at most once per
-    /// [`SWEEP_INTERVAL`]; if that frees no space, returns the common use of all further callers.
+    /// Returns the use of a caller. If the table is full, removes the callers without use at most
+    /// once per [`SWEEP_INTERVAL`]; if that frees no space, returns the common use of all further
+    /// callers.
     fn caller(&mut self, key: CallerKey, limits: &QuotaLimits, now: Instant) -> &mut CallerUse {
         let is_full = self.callers.len() >= MAX_CALLERS && !self.callers.contains_key(&key);
         if is_full
@@ -339,10 +342,8 @@ impl Table {
 
 impl CallerUse {
     fn new(key: CallerKey, limits: &QuotaLimits) -> Self {
-        let (bytes, reads) = (
-            Arc::new(Semaphore::new(limits.bytes)),
-            Arc::new(Semaphore::new(limits.reads)),
-        );
+        let bytes = Arc::new(Semaphore::new(limits.bytes));
+        let reads = Arc::new(Semaphore::new(limits.reads));
         Self {
             requests: 0,
             long_polls: 0,

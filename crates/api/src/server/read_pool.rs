@@ -1,7 +1,7 @@
 //! Bounded pool of the requests that read the stores at the same time.
 //!
-//! A request that finds the pool exhausted waits, then fails. So a burst of requests does not occupy the
-//! threads and the read transactions that the shards need.
+//! A request that finds the pool exhausted waits, then fails. So a burst of requests does not
+//! occupy the threads and the read transactions that the shards need.
 
 use std::sync::Arc;
 use std::time::Duration;

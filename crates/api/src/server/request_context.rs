@@ -68,7 +68,8 @@ pub(crate) async fn with_request_context(
     let guarded =
         authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone());
     let mut response = guarded.instrument(exported.span().clone()).await;
-    let (status, took) = (response.status(), started.elapsed());
+    let status = response.status();
+    let took = started.elapsed();
     api.requests.record(&route, method, status.as_u16(), took);
     let log = || {
         if status.is_server_error() {
@@ -84,8 +85,8 @@ pub(crate) async fn with_request_context(
     response
 }
 
-/// Starts the exported span of the request; work of the request continues its trace. A request that changes
-/// state and has no trace starts one, except for job claims of workers.
+/// Starts the exported span of the request; work of the request continues its trace. A request that
+/// changes state and has no trace starts one, except for job claims of workers.
 fn follow(
     api: &ApiState,
     request: &mut Request,

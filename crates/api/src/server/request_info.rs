@@ -1,4 +1,5 @@
-//! Properties of a request for metrics, logs and the audit trail: the address of its connection, and bounded labels.
+//! Properties of a request for metrics, logs and the audit trail: the address of its connection,
+//! and bounded labels.
 
 use std::net::SocketAddr;
 
@@ -14,7 +15,8 @@ pub(crate) const NO_ROUTE: &str = "none";
 
 /// Route of received webhooks. Their signature authenticates them, and the handler checks it.
 pub(crate) const WEBHOOK_ROUTE: &str = "/v1/webhooks/{name}";
-/// Route on which an invited actor enrolls its key. The token in the body authenticates it, and the handler checks it.
+/// Route on which an invited actor enrolls its key. The token in the body authenticates it, and the
+/// handler checks it.
 pub(crate) const ENROLL_ROUTE: &str = "/v1/actors/{actor}/enroll";
 
 /// Id of a request (`x-request-id`).
@@ -29,7 +31,8 @@ pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalAddress(pub(crate) SocketAddr);
 
-/// Mark of a request that another node sent over NATS: no browser can send it, and it has no connection.
+/// Mark of a request that another node sent over NATS: no browser can send it, and it has no
+/// connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverNats;
 
@@ -48,7 +51,8 @@ pub(crate) fn peer(request: &Request) -> Option<SocketAddr> {
     request.extensions().get::<PeerAddress>().map(|peer| peer.0)
 }
 
-/// Maps unknown methods to one name, because callers can send any method and labels must be bounded.
+/// Maps unknown methods to one name, because callers can send any method and labels must be
+/// bounded.
 pub(crate) fn known_method(method: &str) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     KNOWN

@@ -1,5 +1,5 @@
-//! HTTP server: accepts connections, with limits of their number, of the handshake time, of the header read time and of
-//! the write time.
+//! HTTP server: accepts connections, with limits of their number, of the handshake time, of the
+//! header read time and of the write time.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -67,7 +67,8 @@ pub(crate) async fn serve(
         limits,
         tls,
     } = server;
-    let (address, is_https) = (listener.local_addr()?, tls.is_some());
+    let address = listener.local_addr()?;
+    let is_https = tls.is_some();
     tracing::info!(%address, https = is_https, max_connections = limits.total, "serving HTTP");
     let service = TowerToHyperService::new(router);
     let connections = Connections::new(limits);
@@ -87,10 +88,8 @@ pub(crate) async fn serve(
             local: stream.local_addr().unwrap_or(address),
         };
         let stream = with_write_timeout(stream);
-        let (tls, stopped) = (
-            tls.as_ref().map(|tls| tls.certificates()),
-            stopping.subscribe(),
-        );
+        let tls = tls.as_ref().map(|tls| tls.certificates());
+        let stopped = stopping.subscribe();
         tokio::spawn(async move {
             let place = Arc::clone(&connection.place);
             tokio::select! {

@@ -1,7 +1,7 @@
 //! Signed requests: the caller by the key of an actor, and a body that must have the signed digest.
 //!
-//! The handler receives the end of the body only if the digest matches. A forwarded request has the grant of the pod that
-//! verified the signature instead of the signature.
+//! The handler receives the end of the body only if the digest matches. A forwarded request has the
+//! grant of the pod that verified the signature instead of the signature.
 
 use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;

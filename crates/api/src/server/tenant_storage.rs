@@ -1,7 +1,9 @@
-//! Storage quota of a tenant: a request that adds data of a tenant above it is rejected. Other tenants are not affected.
+//! Storage quota of a tenant: a request that adds data of a tenant above it is rejected. Other
+//! tenants are not affected.
 //!
-//! The sizes are those of the last flush, so that they cost a commit nothing; a tenant can exceed a quota by what it adds until the
-//! next flush. Requests that end or delete something are not rejected.
+//! The sizes are those of the last flush, so that they cost a commit nothing; a tenant can exceed a
+//! quota by what it adds until the next flush. Requests that end or delete something are not
+//! rejected.
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
@@ -16,8 +18,8 @@ use super::problem::{Code, Problem};
 use orlog_node::app::App;
 use orlog_node::config::TenantStorageConfig;
 
-/// Routes that add data of the tenant in the header of the request. The handler of a webhook, whose tenant is configured, checks the
-/// quota itself.
+/// Routes that add data of the tenant in the header of the request. The handler of a webhook, whose
+/// tenant is configured, checks the quota itself.
 const GROWING_ROUTES: [(Method, &str); 9] = [
     (Method::POST, "/v1/events"),
     (Method::POST, "/v1/sagas/{saga}"),

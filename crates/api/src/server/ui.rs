@@ -1,4 +1,5 @@
-//! Web UI: files of `ui/`, embedded in the binary. They load no external resources and contain no data.
+//! Web UI: files of `ui/`, embedded in the binary. They load no external resources and contain no
+//! data.
 
 use std::sync::LazyLock;
 
@@ -84,7 +85,8 @@ impl UiFile {
     }
 }
 
-/// Returns whether a client prefers the web UI to JSON: it accepts HTML with the highest preference.
+/// Returns whether a client prefers the web UI to JSON: it accepts HTML with the highest
+/// preference.
 pub(crate) fn prefers_html(headers: &HeaderMap) -> bool {
     let accepted = || {
         headers

@@ -1,4 +1,5 @@
-//! Shared result of the bus check: `/health` requires no credentials, so its requests must not cost requests to the bus.
+//! Shared result of the bus check: `/health` requires no credentials, so its requests must not cost
+//! requests to the bus.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,14 @@ use tokio::time::Instant;
 /// Maximum age of a result. Default: 1s.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
-/// Error of a failed check. The reason is in the log only, because it can contain addresses of servers.
+/// Error of a failed check. The reason is in the log only, because it can contain addresses of
+/// servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bus does not respond; the log of the node has the reason")]
 pub(crate) struct BusUnavailable;
 
-/// Latest result of the bus check. At most one check is in flight; it continues if its caller disconnects.
+/// Latest result of the bus check. At most one check is in flight; it continues if its caller
+/// disconnects.
 #[derive(Default)]
 pub(crate) struct BusCheck {
     last: Arc<Mutex<Option<CheckedBus>>>,

@@ -8,8 +8,8 @@ const OPENMETRICS: &str = "application/openmetrics-text";
 const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Returns the content type and the metrics in the requested format. The input is `OpenMetrics` without
-/// its end marker.
+/// Returns the content type and the metrics in the requested format. The input is `OpenMetrics`
+/// without its end marker.
 pub(super) fn render(headers: &HeaderMap, mut text: String) -> (&'static str, String) {
     let accepted = headers
         .get_all(header::ACCEPT)
@@ -25,7 +25,8 @@ pub(super) fn render(headers: &HeaderMap, mut text: String) -> (&'static str, St
     (PROMETHEUS_TYPE, prometheus(&text))
 }
 
-/// Converts to the Prometheus text format: a counter has the name of its series, and units are omitted.
+/// Converts to the Prometheus text format: a counter has the name of its series, and units are
+/// omitted.
 fn prometheus(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len());
     let mut help = None;

@@ -21,7 +21,8 @@ pub(super) struct BusMetrics<'a> {
 
 /// Registers the metrics.
 pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsRegistry) {
-    let (health, mut labeled) = (app.runtime.health(), LabeledMetrics::default());
+    let health = app.runtime.health();
+    let mut labeled = LabeledMetrics::default();
     registry.register("node_accepting", int_gauge(u64::from(health.accepting)));
     registry.register("node_shards_up", int_gauge(u64::from(health.is_running)));
     registry.register(

@@ -15,17 +15,20 @@ const MAX_DUE_COUNTED: usize = 1000;
 
 /// Registers the metrics.
 pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
-    let (mut gauges, now) = (LabeledMetrics::default(), app.clock.now());
-    let (mut fsync, mut append) = (StaticHistograms::default(), StaticHistograms::default());
+    let mut gauges = LabeledMetrics::default();
+    let now = app.clock.now();
+    let mut fsync = StaticHistograms::default();
+    let mut append = StaticHistograms::default();
     for (shard, reader) in app.runtime.numbered_readers() {
-        let (stats, label) = (reader.stats(), shard.to_string());
+        let stats = reader.stats();
+        let label = shard.to_string();
         size(&label, &stats, &mut gauges);
         fsync.add(shard, &stats.fsync);
         if let Some(log) = &stats.replication {
             append.add(shard, &log.append);
         }
-        // A store that closes at this moment has no metrics; a later read finds it on its new owner, or not at
-        // all.
+        // A store that closes at this moment has no metrics; a later read finds it on its new
+        // owner, or not at all.
         if let Err(error) = contents(&label, &reader, now, &mut gauges) {
             tracing::debug!(shard, %error, "store statistics unavailable");
         }

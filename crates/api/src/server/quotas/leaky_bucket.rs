@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Bucket with the amount that has not leaked yet. The rate (per second) and the burst belong to the caller of the
-/// methods, because they are equal for all buckets.
+/// Bucket with the amount that has not leaked yet. The rate (per second) and the burst belong to
+/// the caller of the methods, because they are equal for all buckets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LeakyBucket {
     level: f64,
