@@ -1,8 +1,8 @@
 //! HTTP API of a node: a server, and one module per resource.
 //!
 //! `server` has what all requests share: connections, layers, extractors, problems. A module of
-//! `resources` validates the input of its routes, calls a service of the node and builds the response;
-//! `routes` lists them.
+//! `resources` validates the input of its routes, calls a service of the node and builds the
+//! response; `routes` lists them.
 
 pub mod resources;
 mod routes;

@@ -1,4 +1,5 @@
-//! `/v1/contexts` and `/v1/actors`: contexts, actors and their keys. A response to a change arrives after it is durable.
+//! `/v1/contexts` and `/v1/actors`: contexts, actors and their keys. A response to a change arrives
+//! after it is durable.
 
 pub(crate) mod actors;
 pub(crate) mod contexts;
@@ -62,7 +63,8 @@ pub(crate) fn check_signed(
 
 /// Returns the problem of a body that contradicts a rule; `pointer` is the location.
 pub(crate) fn invalid_body(pointer: &str, reason: impl Into<String>) -> Problem {
-    let (pointer, detail) = (pointer.to_owned(), reason.into());
+    let pointer = pointer.to_owned();
+    let detail = reason.into();
     let text = format!("{pointer}: {detail}");
     Problem::new(Code::InvalidBody, text).with(vec![ProblemDetail { pointer, detail }])
 }

@@ -20,7 +20,8 @@ use orlog_node::auth::{Caller, Right, TenantScope};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
-    /// Include all tenants and node-wide records, not only the tenant of the request. Contexts of which the caller is no member are omitted.
+    /// Include all tenants and node-wide records, not only the tenant of the request. Contexts of
+    /// which the caller is no member are omitted.
     #[serde(default)]
     all: bool,
     /// Return the counts of denied requests instead of records. Requires access to all tenants.
@@ -49,15 +50,16 @@ pub(crate) struct AuditPageView {
     items: Vec<Value>,
     /// Cursor of the next page; null after the last one.
     next_cursor: Option<String>,
-    /// Sequence of the oldest scanned record that does not match the line before it; null if there is none.
+    /// Sequence of the oldest scanned record that does not match the line before it; null if there
+    /// is none.
     broken_at: Option<u64>,
 }
 
 /// List the audit trail
 ///
-/// Every authorized request that changes state leaves a record, and so do reads of exports, backups and the
-/// trail. Requests that fail authentication or authorization are counted (`denials`). The node that received
-/// the request stores the record; this lists the records of one node.
+/// Every authorized request that changes state leaves a record, and so do reads of exports, backups
+/// and the trail. Requests that fail authentication or authorization are counted (`denials`). The
+/// node that received the request stores the record; this lists the records of one node.
 #[utoipa::path(
     get,
     path = "/v1/audit",

@@ -60,8 +60,8 @@ impl From<BackupError> for Problem {
 /// Create a backup
 ///
 /// Copies the shards and the event stream of this node while it runs, consistent for each shard.
-/// Responds when the copy is complete. Fetch its files, then delete it: the node keeps one backup at a
-/// time, and none after a restart.
+/// Responds when the copy is complete. Fetch its files, then delete it: the node keeps one backup
+/// at a time, and none after a restart.
 #[utoipa::path(
     post,
     path = "/admin/backup",

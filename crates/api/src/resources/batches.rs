@@ -1,4 +1,5 @@
-//! `/v1/batches`: creates, lists and controls batches. The response to a change arrives after its commit is durable.
+//! `/v1/batches`: creates, lists and controls batches. The response to a change arrives after its
+//! commit is durable.
 
 mod create;
 mod dry_run;
@@ -119,7 +120,8 @@ verbs! {
     stop "/v1/batches/{id}/stop" => batch::STOP;
 }
 
-/// Rejects callers without the right that the instruction requires for one instance. The route requires the right `control`.
+/// Rejects callers without the right that the instruction requires for one instance. The route
+/// requires the right `control`.
 fn permit(caller: &Caller, action: &BatchAction) -> Result<(), Problem> {
     if matches!(action, BatchAction::Migrate { .. }) && !caller.roles.allow(Right::Admin) {
         let detail = "a batch that migrates instances requires the right to administer, like the migration of one instance";

@@ -64,9 +64,10 @@ pub(crate) struct DeadLetterView {
     saga: Option<String>,
     /// Correlation id of the target instance, if known.
     correlation: Option<String>,
-    /// `undecodable`, `schema_mismatch`, `program_error`, `definition_missing`, `snapshot_inconsistent`,
-    /// `retries_exhausted`, `early_buffer_full`, `instance_unreadable`, `state_too_large`, `signal_rejected`,
-    /// `transition_too_costly`, `unauthenticated`, `tenant_not_allowed` or `bus_rejected`.
+    /// `undecodable`, `schema_mismatch`, `program_error`, `definition_missing`,
+    /// `snapshot_inconsistent`, `retries_exhausted`, `early_buffer_full`, `instance_unreadable`,
+    /// `state_too_large`, `signal_rejected`, `transition_too_costly`, `unauthenticated`,
+    /// `tenant_not_allowed` or `bus_rejected`.
     reason: &'static str,
     /// Error message.
     message: String,
@@ -227,8 +228,8 @@ impl From<Redriven> for RedrivenResponse {
 /// Redrive a dead letter
 ///
 /// Delivers an input to its instance, or publishes a message to the bus. The commit that stores the
-/// result deletes the dead letter. If it fails again, a new dead letter is created. A dead letter that
-/// its instance rejects stays stored.
+/// result deletes the dead letter. If it fails again, a new dead letter is created. A dead letter
+/// that its instance rejects stays stored.
 #[utoipa::path(
     post,
     path = "/v1/dead-letters/{id}/redrive",
@@ -241,7 +242,8 @@ pub(crate) async fn redrive(
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<RedrivenResponse>, Problem> {
-    // A replay may apply the same input, and a deployment may change the definition that applies it.
+    // A replay may apply the same input, and a deployment may change the definition that applies
+    // it.
     let _alone = api.app.lock_definitions().await;
     let (dead_letter, _) = find(&api, tenant, &id).await?;
     Ok(Json(api.app.runtime.redrive(dead_letter).await?.into()))
@@ -249,9 +251,9 @@ pub(crate) async fn redrive(
 
 /// Discard a dead letter
 ///
-/// The result of work for which an instance still waits is discarded only with `force=true`. The instance then
-/// receives an unknown outcome instead: the step fails as after a timeout, and is compensated, because it may have been
-/// executed.
+/// The result of work for which an instance still waits is discarded only with `force=true`. The
+/// instance then receives an unknown outcome instead: the step fails as after a timeout, and is
+/// compensated, because it may have been executed.
 #[utoipa::path(
     delete,
     path = "/v1/dead-letters/{id}",
@@ -298,7 +300,8 @@ pub(crate) async fn discard(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Replaces the result in a dead letter by an unknown outcome. Returns `None` if it contains no result of work.
+/// Replaces the result in a dead letter by an unknown outcome. Returns `None` if it contains no
+/// result of work.
 fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
     let DeadLetterOriginal::Input(input) = &mut dead_letter.original else {
         return None;

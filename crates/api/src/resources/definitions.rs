@@ -32,8 +32,8 @@ pub(crate) struct DefinitionList {
     items: Vec<DefinitionView>,
     /// Cursor of the next page; null after the last one.
     next_cursor: Option<String>,
-    /// Whether all instances of the tenant are counted; otherwise the counts are lower bounds. Only with
-    /// `count`.
+    /// Whether all instances of the tenant are counted; otherwise the counts are lower bounds. Only
+    /// with `count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     count_complete: Option<bool>,
 }
@@ -45,8 +45,8 @@ pub(crate) struct DefinitionVersions {
     versions: Vec<DefinitionView>,
     /// Cursor of the next page; null after the last one.
     next_cursor: Option<String>,
-    /// Whether all instances of the tenant are counted; otherwise the counts are lower bounds. Only with
-    /// `count`.
+    /// Whether all instances of the tenant are counted; otherwise the counts are lower bounds. Only
+    /// with `count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     count_complete: Option<bool>,
 }
@@ -62,16 +62,19 @@ pub(crate) struct DefinitionView {
     version: u32,
     /// Hash of the definition, in hexadecimal.
     hash: String,
-    /// Active: new instances of the tenant use it; otherwise it is retired, or the context has another one.
+    /// Active: new instances of the tenant use it; otherwise it is retired, or the context has
+    /// another one.
     active: bool,
-    /// Name of its file; absent for a built-in program, and for a shared definition if the caller has no access to all tenants.
+    /// Name of its file; absent for a built-in program, and for a shared definition if the caller
+    /// has no access to all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
     /// Time of the activation, RFC 3339, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = "date-time")]
     deployed_at: Option<String>,
-    /// User who activated it, if known; of a shared definition only if the caller has access to all tenants.
+    /// User who activated it, if known; of a shared definition only if the caller has access to all
+    /// tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     deployed_by: Option<String>,
     /// Time of the retirement, RFC 3339, if known.
@@ -92,11 +95,12 @@ pub(crate) struct DefinitionView {
     commands: Vec<String>,
     /// Child sagas that it may start.
     sagas: Vec<String>,
-    /// Source text, if it has one; only in the response for one definition, and of a shared one only if the caller has access to all
-    /// tenants.
+    /// Source text, if it has one; only in the response for one definition, and of a shared one
+    /// only if the caller has access to all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
-    /// Size of its WebAssembly module in bytes, if it is one; only in the response for one definition.
+    /// Size of its WebAssembly module in bytes, if it is one; only in the response for one
+    /// definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     module_bytes: Option<usize>,
 }
@@ -106,7 +110,8 @@ pub(crate) struct DefinitionView {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DefinitionQuery {
-    /// Count the instances of the tenant for each definition; scans at most `http.scan_limit` of each shard.
+    /// Count the instances of the tenant for each definition; scans at most `http.scan_limit` of
+    /// each shard.
     #[serde(default)]
     count: bool,
     /// Maximum number of definitions. Default: 100.
@@ -123,8 +128,8 @@ struct EventSubscriptionView {
     kind: String,
     /// Start event: it starts an instance if none exists.
     starts: bool,
-    /// Example of its data: each field that the definition reads from the start event. Only for a start event of an active
-    /// YAML definition, and only in the response for one definition.
+    /// Example of its data: each field that the definition reads from the start event. Only for a
+    /// start event of an active YAML definition, and only in the response for one definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     example: Option<StartExample>,
 }
@@ -190,7 +195,8 @@ impl DefinitionContext {
     }
 
     fn describe(&self, context: Option<&TenantId>, program: &dyn Program) -> DefinitionView {
-        let (reference, manifest) = (program.definition_ref(), program.manifest());
+        let reference = program.definition_ref();
+        let manifest = program.manifest();
         let active = self.active(context, &reference.hash).is_some();
         let deployment = if context.is_some() {
             &self.own
@@ -353,7 +359,8 @@ fn versions(
     })
 }
 
-/// Returns the cursor after a version. The context and the shared definitions can have the same one.
+/// Returns the cursor after a version. The context and the shared definitions can have the same
+/// one.
 fn version_cursor(owned: &OwnedProgram) -> String {
     let hash = hex::encode(owned.program.definition_ref().hash);
     let kind = owned.context.as_ref().map_or("shared", |_| "own");

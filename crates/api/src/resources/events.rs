@@ -1,4 +1,5 @@
-//! `POST /v1/events`: publishes one event or a batch. Accepted events are durable before the response.
+//! `POST /v1/events`: publishes one event or a batch. Accepted events are durable before the
+//! response.
 
 mod decoding;
 #[expect(dead_code, reason = "the types only describe requests")]
@@ -41,11 +42,12 @@ struct AcceptedEvent {
     sequence: u64,
     /// The event was accepted before and has no further effect.
     duplicate: bool,
-    /// Number of sagas whose active definitions consume the event type, at the time of the request; with 0, the event
-    /// has no effect.
+    /// Number of sagas whose active definitions consume the event type, at the time of the request;
+    /// with 0, the event has no effect.
     matched: usize,
-    /// With `existing=true`, for a start event: whether an instance existed before the request. Then the event starts
-    /// nothing. Absent if that is unknown, because the shard of the instance runs in another pod.
+    /// With `existing=true`, for a start event: whether an instance existed before the request.
+    /// Then the event starts nothing. Absent if that is unknown, because the shard of the instance
+    /// runs in another pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     existing: Option<bool>,
 }
@@ -55,7 +57,8 @@ struct AcceptedEvent {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PublishQuery {
-    /// Whether to report for each start event whether its instance exists. It reads the store for each event.
+    /// Whether to report for each start event whether its instance exists. It reads the store for
+    /// each event.
     #[serde(default)]
     existing: bool,
 }
@@ -63,9 +66,10 @@ pub(crate) struct PublishQuery {
 /// Publish one event or a batch
 ///
 /// Accepts CloudEvents 1.0 (structured, binary, batch) and the Aggregate envelope (an object or an
-/// array). A batch is atomic: one invalid event rejects the batch. A repeated event with the same id
-/// and source is a duplicate without effect. The extension attribute `orloguser` is the authenticated
-/// user; only an admin can state another one. Without authentication, it is the stated user.
+/// array). A batch is atomic: one invalid event rejects the batch. A repeated event with the same
+/// id and source is a duplicate without effect. The extension attribute `orloguser` is the
+/// authenticated user; only an admin can state another one. Without authentication, it is the
+/// stated user.
 #[utoipa::path(
     post,
     path = "/v1/events",
@@ -103,7 +107,8 @@ pub(crate) async fn publish(
         tenant: Some(tenant),
         now,
     };
-    let (trace, single_limit) = (request_trace(&headers), http.max_body_size);
+    let trace = request_trace(&headers);
+    let single_limit = http.max_body_size;
     let decoded = move |bytes: &[u8]| {
         let mut events = decode(format, &headers, bytes, single_limit, &defaults)?;
         inherit(&mut events, trace.as_ref());
@@ -165,8 +170,8 @@ pub(crate) async fn publish(
     ))
 }
 
-/// Returns whether an instance exists that a start event would start; `None` if the event is no start event, or another
-/// pod runs the shard.
+/// Returns whether an instance exists that a start event would start; `None` if the event is no
+/// start event, or another pod runs the shard.
 fn has_instance(app: &ReadScope, event: &Event) -> Result<Option<bool>, Problem> {
     let mut found = None;
     for key in app.programs.route(event).into_iter().flatten() {

@@ -41,7 +41,8 @@ pub(crate) struct ExportQuery {
     wait: Option<String>,
     /// Approximate maximum number of lines. Default: `http.max_page_size`.
     limit: Option<usize>,
-    /// Include all tenants, not only the tenant of the request, except contexts of which the caller is no member.
+    /// Include all tenants, not only the tenant of the request, except contexts of which the caller
+    /// is no member.
     #[serde(default)]
     all: bool,
 }
@@ -50,9 +51,10 @@ pub(crate) struct ExportQuery {
 ///
 /// Newline-delimited JSON. Each line is the state of one entity: `kind` (`instance`, `task`,
 /// `task_event`, `history`), `op` (`put`, `delete`), `shard`, `position`, `tenant`, `key`, and with
-/// `put` the `value`. Of two lines about the same entity, the one with the greater `position` applies.
-/// A response without a request cursor starts with `{"kind":"reset"}`. The last line of every response
-/// is `{"kind":"cursor","cursor":…,"has_more":…,"snapshotting":…}`; a response without it is truncated.
+/// `put` the `value`. Of two lines about the same entity, the one with the greater `position`
+/// applies. A response without a request cursor starts with `{"kind":"reset"}`. The last line of
+/// every response is `{"kind":"cursor","cursor":…,"has_more":…,"snapshotting":…}`; a response
+/// without it is truncated.
 #[utoipa::path(
     get,
     path = "/v1/export",
@@ -90,7 +92,8 @@ pub(crate) async fn export(
         if query.all {
             order.closed = api.app.access.closed_to(&caller, Right::Read);
         }
-        let (requested, is_draining) = (order.clone(), !api.app.runtime.health().accepting);
+        let requested = order.clone();
+        let is_draining = !api.app.runtime.health().accepting;
         let part = api
             .read(move |app| read::read(app, &requested, &shards))
             .await?;

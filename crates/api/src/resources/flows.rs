@@ -1,4 +1,5 @@
-//! `/v1/flows`: submits, lists and controls flows. The response to a change arrives after its commit is durable.
+//! `/v1/flows`: submits, lists and controls flows. The response to a change arrives after its
+//! commit is durable.
 
 pub(crate) mod lines;
 pub(crate) mod submit;
@@ -82,7 +83,8 @@ pub(crate) async fn show(
 
 /// Cancel a flow
 ///
-/// Its jobs are withdrawn: runners receive none of them any more, and lose their claims. Finished jobs keep their results.
+/// Its jobs are withdrawn: runners receive none of them any more, and lose their claims. Finished
+/// jobs keep their results.
 #[utoipa::path(
     post,
     path = "/v1/flows/{id}/cancel",

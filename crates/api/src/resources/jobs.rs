@@ -51,7 +51,8 @@ pub(crate) struct ClaimBody {
     max: Option<usize>,
     /// Maximum wait for work in seconds. Maximum and default: 25.
     wait_seconds: Option<u64>,
-    /// The worker determines the outcome of earlier attempts before it executes a job with `in_doubt`.
+    /// The worker determines the outcome of earlier attempts before it executes a job with
+    /// `in_doubt`.
     #[serde(default)]
     probes: bool,
 }
@@ -76,7 +77,8 @@ pub(crate) struct FetchResponse {
 pub(crate) struct JobClaimBody {
     /// Display name of the worker.
     worker: String,
-    /// The worker determines the outcome of earlier attempts before it executes a job with `in_doubt`.
+    /// The worker determines the outcome of earlier attempts before it executes a job with
+    /// `in_doubt`.
     #[serde(default)]
     probes: bool,
 }
@@ -137,8 +139,8 @@ pub(crate) async fn fetch(
 
 /// Claim one job
 ///
-/// Claims a job that the worker has fetched. Rejected with OR0030 if it is not available any more, and with OR0031 if the worker is a
-/// runner that holds as many jobs as its capacity allows.
+/// Claims a job that the worker has fetched. Rejected with OR0030 if it is not available any more,
+/// and with OR0031 if the worker is a runner that holds as many jobs as its capacity allows.
 #[utoipa::path(
     post,
     path = "/v1/work/jobs/{job}/claim",

@@ -1,4 +1,5 @@
-//! `/v1/messages`: sends, lists, shows and changes messages. The response to a change arrives after its commit is durable.
+//! `/v1/messages`: sends, lists, shows and changes messages. The response to a change arrives after
+//! its commit is durable.
 
 pub(crate) mod delivery;
 pub(crate) mod list;

@@ -1,5 +1,5 @@
-//! `/v1/peers`: the peers of this node, their keys, and checks of a connection. A response to a change arrives after it is
-//! durable.
+//! `/v1/peers`: the peers of this node, their keys, and checks of a connection. A response to a
+//! change arrives after it is durable.
 
 pub(crate) mod exchange;
 pub(crate) mod over_nats;
@@ -140,7 +140,8 @@ pub(crate) async fn create(
     }
     check_reachable(&api, &address)?;
     let now = api.app.clock.now();
-    let (mut peer, mut added) = (Peer::new(address, now), Vec::new());
+    let mut peer = Peer::new(address, now);
+    let mut added = Vec::new();
     for (index, key) in keys.into_iter().enumerate() {
         let key = key.into_key(now, &format!("/keys/{index}"))?;
         check_is_free(&api, &format!("peer {name}"), &key, Code::PeerConflict)?;
@@ -172,7 +173,8 @@ pub(crate) async fn show(
     api: ApiState,
     Path(path): Path<PeerPath>,
 ) -> Result<Json<PeerView>, Problem> {
-    let (name, now) = (peer_name(&path.peer)?, api.app.clock.now());
+    let name = peer_name(&path.peer)?;
+    let now = api.app.clock.now();
     if let Some(peer) = api.app.peers.configured(&name) {
         return Ok(Json(PeerView::configured(&name, &peer, now)));
     }
@@ -294,8 +296,8 @@ pub(crate) async fn revoke_key(
 
 /// Read the keys of a peer again
 ///
-/// Reads the document at its address, which a key that this node knows must have signed. New keys are added; a key that the
-/// document omits ends after 1h.
+/// Reads the document at its address, which a key that this node knows must have signed. New keys
+/// are added; a key that the document omits ends after 1h.
 #[utoipa::path(
     post,
     path = "/v1/peers/{peer}/refresh",
@@ -353,7 +355,8 @@ pub(crate) async fn refresh(
     view(&name, &stored, api.app.clock.now())
 }
 
-/// Checks that no other request has given added keys to another owner at the same time; otherwise it removes them again.
+/// Checks that no other request has given added keys to another owner at the same time; otherwise
+/// it removes them again.
 async fn confirm(api: &ApiState, name: &NodeName, added: &[Key]) -> Result<(), Problem> {
     for key in added {
         let remove = async || {
@@ -379,15 +382,16 @@ async fn change(
     )
 }
 
-/// Applies a change to the current record, again if another request changes it at the same time. `apply` returns whether it
-/// changed the peer; `None` rejects the change.
+/// Applies a change to the current record, again if another request changes it at the same time.
+/// `apply` returns whether it changed the peer; `None` rejects the change.
 async fn write(
     api: &ApiState,
     name: &NodeName,
     mut apply: impl FnMut(&mut Peer, Timestamp) -> Result<Option<bool>, KeyError>,
 ) -> Result<Option<Stored<Peer>>, Problem> {
     for _ in 0..MAX_ATTEMPTS {
-        let (directory, now) = (api.app.access.directory(), api.app.clock.now());
+        let directory = api.app.access.directory();
+        let now = api.app.clock.now();
         let stored = directory
             .peers
             .get(name)

@@ -28,7 +28,8 @@ pub(crate) struct ReplayBody {
     from: String,
     /// Handling of the requested work. Required, unless `redeliver` is true.
     work: Option<ReplayWorkMode>,
-    /// Reset the checkpoint of the saga: instances are not rebuilt, but receive the inputs that they have not applied.
+    /// Reset the checkpoint of the saga: instances are not rebuilt, but receive the inputs that
+    /// they have not applied.
     #[serde(default)]
     redeliver: bool,
     /// Replay only these instances, by correlation id.
@@ -135,10 +136,10 @@ impl ReplayedInstanceView {
 
 /// Replay a saga
 ///
-/// Reads the bus from the given time, computes the state of each instance of the saga, and replaces the
-/// stored state. Instances whose inputs are not complete on the bus are skipped, with a reason. With
-/// `redeliver`, the instances receive the inputs that they have not applied instead. After
-/// an interruption, the same request resumes. The duration depends on the number of messages.
+/// Reads the bus from the given time, computes the state of each instance of the saga, and replaces
+/// the stored state. Instances whose inputs are not complete on the bus are skipped, with a reason.
+/// With `redeliver`, the instances receive the inputs that they have not applied instead. After an
+/// interruption, the same request resumes. The duration depends on the number of messages.
 #[utoipa::path(
     post,
     path = "/v1/replays",

@@ -1,4 +1,5 @@
-//! `GET /v1/sagas` and `GET /v1/sagas/{saga}/{correlation}`: lists instances and shows one instance.
+//! `GET /v1/sagas` and `GET /v1/sagas/{saga}/{correlation}`: lists instances and shows one
+//! instance.
 
 pub(crate) mod built_in;
 mod context;
@@ -55,8 +56,8 @@ pub(crate) struct InstanceQueryParams {
     /// Filter by saga.
     #[param(value_type = Option<String>)]
     saga: Option<SagaName>,
-    /// Filter by status, comma-separated: `running`, `compensating`, `completed`, `failed`, `cancelled`,
-    /// `stuck`.
+    /// Filter by status, comma-separated: `running`, `compensating`, `completed`, `failed`,
+    /// `cancelled`, `stuck`.
     #[serde(default, deserialize_with = "statuses")]
     #[param(value_type = Option<String>)]
     status: Vec<Status>,
@@ -124,8 +125,9 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D
 
 /// List instances
 ///
-/// Ordered by saga and correlation id; with `status` or a filter that uses an index, first by status or value. A request scans a bounded number of instances, so a page can be
-/// short and still have a `next_cursor`; the last page has none.
+/// Ordered by saga and correlation id; with `status` or a filter that uses an index, first by
+/// status or value. A request scans a bounded number of instances, so a page can be short and still
+/// have a `next_cursor`; the last page has none.
 #[utoipa::path(
     get,
     path = "/v1/sagas",
@@ -176,7 +178,8 @@ pub(crate) async fn list(
     };
     // The other half is for waiting for a thread.
     let timeout = api.app.config.http.request_timeout / 2;
-    let (source, count) = (params.filter, params.count);
+    let source = params.filter;
+    let count = params.count;
     api.read_json(move |app| {
         let _permit = permit;
         timer.unwrap_or_default().run(|| {
@@ -198,8 +201,8 @@ pub(crate) async fn list(
 
 /// Show an instance
 ///
-/// Its snapshot with the state of its program, what it waits for, its timers, its pending work and a
-/// page of its history.
+/// Its snapshot with the state of its program, what it waits for, its timers, its pending work and
+/// a page of its history.
 #[utoipa::path(
     get,
     path = "/v1/sagas/{saga}/{correlation}",
@@ -225,7 +228,8 @@ pub(crate) async fn show(
         let spilled = reader.spilled_inputs(&key, buffered_limit)?;
         let (work, whole) = outbox(&reader, &key, &instance)?;
         let (dead_letters, scanned_all) = context::dead_letters(&reader, &key)?;
-        let (redact, hidden) = (&app.config.redact, hidden_values(app, &instance));
+        let redact = &app.config.redact;
+        let hidden = hidden_values(app, &instance);
         let mut detail = InstanceDetail::of(app, &key, &instance, &history, limits, &work);
         detail.buffered_inputs = buffered.len() + spilled.len();
         let inputs = buffered
@@ -254,14 +258,16 @@ pub(crate) async fn show(
     .await
 }
 
-/// Returns the work of one instance in the outbox, and whether the whole outbox was scanned. Effects and commands are
-/// scanned only if the instance waits for some: the other instances of the tenant may have thousands.
+/// Returns the work of one instance in the outbox, and whether the whole outbox was scanned.
+/// Effects and commands are scanned only if the instance waits for some: the other instances of the
+/// tenant may have thousands.
 fn outbox(
     reader: &Reader,
     key: &InstanceKey,
     instance: &Instance,
 ) -> Result<(Vec<(OutboxKey, WorkItem)>, bool), Problem> {
-    let (mut work, mut remaining) = (Vec::new(), OUTBOX_SCAN);
+    let mut work = Vec::new();
+    let mut remaining = OUTBOX_SCAN;
     let can_have = |kind| match kind {
         WorkKind::Fact | WorkKind::Saga => true,
         WorkKind::Effect | WorkKind::Command => {

@@ -1,4 +1,5 @@
-//! `/v1/schedules`: lists, creates, changes and triggers schedules. The response to a change arrives after its commit is durable.
+//! `/v1/schedules`: lists, creates, changes and triggers schedules. The response to a change
+//! arrives after its commit is durable.
 
 mod view;
 
@@ -108,7 +109,8 @@ pub(crate) async fn show(
 
 /// Create or replace a schedule
 ///
-/// An equal specification changes nothing. A changed one continues after the current time; runs in progress continue.
+/// An equal specification changes nothing. A changed one continues after the current time; runs in
+/// progress continue.
 #[utoipa::path(
     put,
     path = "/v1/schedules/{name}",

@@ -1,4 +1,5 @@
-//! `/v1/shadows`: starts, lists, shows, stops and promotes shadows. The response to a change arrives after its commit is durable.
+//! `/v1/shadows`: starts, lists, shows, stops and promotes shadows. The response to a change
+//! arrives after its commit is durable.
 
 pub(crate) mod pages;
 mod promote;
@@ -56,7 +57,8 @@ pub(crate) async fn list(
 
 /// Show a shadow
 ///
-/// Its definitions, its progress, and the report: the number of instances of each kind of difference, with examples.
+/// Its definitions, its progress, and the report: the number of instances of each kind of
+/// difference, with examples.
 #[utoipa::path(
     get,
     path = "/v1/shadows/{saga}",
@@ -74,7 +76,8 @@ pub(crate) async fn show(
 
 /// Stop a shadow
 ///
-/// The page in flight ends; then the inputs of new instances are no longer recorded. The report remains.
+/// The page in flight ends; then the inputs of new instances are no longer recorded. The report
+/// remains.
 #[utoipa::path(
     post,
     path = "/v1/shadows/{saga}/stop",

@@ -1,8 +1,8 @@
-//! `GET /v1/tasks`, `GET /v1/tasks/{id}`, `POST /v1/tasks/{id}/…`: lists human tasks and performs task
-//! actions.
+//! `GET /v1/tasks`, `GET /v1/tasks/{id}`, `POST /v1/tasks/{id}/…`: lists human tasks and performs
+//! task actions.
 //!
-//! The token or the gateway sets the user and the roles; if authentication is off, they are those of
-//! the request (`user`, `roles`).
+//! The token or the gateway sets the user and the roles; if authentication is off, they are those
+//! of the request (`user`, `roles`).
 
 mod view;
 

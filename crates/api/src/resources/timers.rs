@@ -25,8 +25,8 @@ pub(crate) struct TimerQueryParams {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TimerPage {
     items: Vec<TimerListItem>,
-    /// Cursor of the next page; null after the last one. A page can be short or empty and still have a next
-    /// page.
+    /// Cursor of the next page; null after the last one. A page can be short or empty and still
+    /// have a next page.
     next_cursor: Option<String>,
     /// Number of scanned timers.
     scanned: usize,

@@ -42,9 +42,10 @@ pub(crate) struct AcceptedWebhook {
 
 /// Receive a webhook
 ///
-/// The request requires no token: the signature of the sender authenticates it, as `[webhooks.<name>]` in the
-/// configuration describes. The configuration also determines the tenant, and maps the body and the headers to an
-/// event. A repeated delivery is a duplicate without effect.
+/// The request requires no token: the signature of the sender authenticates it, as
+/// `[webhooks.<name>]` in the configuration describes. The configuration also determines the
+/// tenant, and maps the body and the headers to an event. A repeated delivery is a duplicate
+/// without effect.
 #[utoipa::path(
     post,
     path = "/v1/webhooks/{name}",
@@ -81,10 +82,8 @@ pub(crate) async fn receive(
         audit_guard::deny(&api, WEBHOOK_ROUTE, &request, &response);
         return Ok(response);
     }
-    let (caller, tenant) = (
-        Caller::webhook(&name, &webhook.config.tenant),
-        &webhook.config.tenant,
-    );
+    let caller = Caller::webhook(&name, &webhook.config.tenant);
+    let tenant = &webhook.config.tenant;
     let span = tracing::Span::current();
     span.record("tenant", tenant.as_str());
     span.record("who", caller.name.as_deref());
@@ -107,7 +106,9 @@ async fn verify(
     headers: &HeaderMap,
     body: &RequestBody,
 ) -> Result<(), Problem> {
-    let (webhook, headers, now) = (Arc::clone(webhook), headers.clone(), api.app.clock.now());
+    let webhook = Arc::clone(webhook);
+    let headers = headers.clone();
+    let now = api.app.clock.now();
     let verified =
         move |bytes: &[u8]| match signature::verify(&webhook.config, &headers, bytes, now) {
             Ok(()) => {

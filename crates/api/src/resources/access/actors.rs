@@ -119,7 +119,8 @@ pub(crate) async fn create(
         .map_err(|error| invalid_body("/id", error.to_string()))?;
     check_addresses(&body.addresses)?;
     let now = api.app.clock.now();
-    let (mut actor, mut keys) = (Actor::new(now), Vec::new());
+    let mut actor = Actor::new(now);
+    let mut keys = Vec::new();
     for (index, key) in body.keys.into_iter().enumerate() {
         let key = key.into_key(&api, &id, &format!("/keys/{index}"))?;
         check_is_free(&api, &format!("actor {id}"), &key, Code::ActorExists)?;
@@ -244,7 +245,8 @@ pub(crate) async fn revoke_key(
 
 /// Invite an actor
 ///
-/// Creates the actor if it does not exist. The token enrolls one key. A later invitation of the actor replaces this one.
+/// Creates the actor if it does not exist. The token enrolls one key. A later invitation of the
+/// actor replaces this one.
 #[utoipa::path(
     post,
     path = "/v1/actors/{actor}/invitation",
@@ -276,7 +278,8 @@ pub(crate) async fn invite(
         Ok(true)
     };
     write(&api, &id, Some(Actor::new), apply).await?;
-    let (actor, token) = (id.to_string(), token.expose().to_owned());
+    let actor = id.to_string();
+    let token = token.expose().to_owned();
     Ok(Json(InvitationView {
         actor,
         token,
@@ -324,7 +327,8 @@ pub(crate) async fn enroll(
     Ok(authorize::audit(&api, (ENROLL_ROUTE, &request_id), recorded, enrolled).await)
 }
 
-/// Checks the token of an invitation, and the key to enroll. A caller without a valid token learns nothing about actors and keys.
+/// Checks the token of an invitation, and the key to enroll. A caller without a valid token learns
+/// nothing about actors and keys.
 fn check_invitation(
     api: &ApiState,
     id: String,
@@ -346,7 +350,8 @@ fn check_invitation(
     Ok((id, key))
 }
 
-/// Adds a key with a change; returns the actor when the change is durable, and the key has no other owner.
+/// Adds a key with a change; returns the actor when the change is durable, and the key has no other
+/// owner.
 async fn add(
     api: &ApiState,
     id: &ActorId,
@@ -376,8 +381,8 @@ async fn change(
     view(id, &stored, api.app.clock.now())
 }
 
-/// Applies a change to the current record, again if another request changes it at the same time. `create` creates a missing
-/// actor. `apply` returns whether it changed the actor.
+/// Applies a change to the current record, again if another request changes it at the same time.
+/// `create` creates a missing actor. `apply` returns whether it changed the actor.
 async fn write(
     api: &ApiState,
     id: &ActorId,
@@ -385,7 +390,8 @@ async fn write(
     mut apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
 ) -> Result<Stored<Actor>, Problem> {
     for _ in 0..MAX_ATTEMPTS {
-        let (directory, now) = (api.app.access.directory(), api.app.clock.now());
+        let directory = api.app.access.directory();
+        let now = api.app.clock.now();
         let stored = directory.actors.get(id);
         let known = stored
             .map(|stored| stored.value.clone().ok_or_else(|| unreadable(id)))

@@ -52,7 +52,8 @@ pub(crate) struct ContextPage {
     next_cursor: Option<String>,
 }
 
-/// Lists of a context. Each entry is `actor:<id>`, `context:<context>@<node>`, `group:<name>` or `user:<name>`.
+/// Lists of a context. Each entry is `actor:<id>`, `context:<context>@<node>`, `group:<name>` or
+/// `user:<name>`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ContextBody {
@@ -67,7 +68,8 @@ pub(crate) struct ContextBody {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     executors: BTreeSet<Member>,
-    /// Whether events and signals must be signed by a member who may publish. Default: unchanged; `false` for a new context.
+    /// Whether events and signals must be signed by a member who may publish. Default: unchanged;
+    /// `false` for a new context.
     require_signed_events: Option<bool>,
 }
 
@@ -152,8 +154,8 @@ pub(crate) async fn show(api: ApiState, Tenant(tenant): Tenant) -> Result<Respon
 
 /// Create or replace a context
 ///
-/// Creates the context of a tenant without one. To replace the lists of an existing context, state its revision in
-/// `if-match`. Equal lists change nothing.
+/// Creates the context of a tenant without one. To replace the lists of an existing context, state
+/// its revision in `if-match`. Equal lists change nothing.
 #[utoipa::path(
     put,
     path = "/v1/contexts/{tenant}",
@@ -173,7 +175,8 @@ pub(crate) async fn put(
     headers: HeaderMap,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ContextBody>>,
 ) -> Result<Response, Problem> {
-    let (access, directory) = (&api.app.access, api.app.access.directory());
+    let access = &api.app.access;
+    let directory = api.app.access.directory();
     let stored = directory.contexts.get(&tenant);
     let found = stored.map_or(0, |stored| stored.revision);
     let known = stored.and_then(|stored| stored.value.as_ref());
@@ -210,7 +213,8 @@ pub(crate) async fn put(
 
 /// Delete a context
 ///
-/// The tenant must have no instances, no dead letters and no active definitions of its own. Then the roles of tokens decide about it again.
+/// The tenant must have no instances, no dead letters and no active definitions of its own. Then
+/// the roles of tokens decide about it again.
 #[utoipa::path(
     delete,
     path = "/v1/contexts/{tenant}",
@@ -276,7 +280,8 @@ fn check_signing(config: &Config) -> Result<(), Problem> {
     Err(invalid_body("/require_signed_events", reason))
 }
 
-/// Returns what the tenant still has, and the remedy; `None` if it has neither instances nor dead letters.
+/// Returns what the tenant still has, and the remedy; `None` if it has neither instances nor dead
+/// letters.
 async fn rest(api: &ApiState, tenant: &TenantId) -> Result<Option<&'static str>, Problem> {
     let tenant = tenant.clone();
     let query = InstanceQuery {

@@ -1,4 +1,5 @@
-//! Keys in bodies of requests, and the rules that an actor holds the private key of its keys, and that a key has one owner.
+//! Keys in bodies of requests, and the rules that an actor holds the private key of its keys, and
+//! that a key has one owner.
 
 use std::time::Duration;
 
@@ -122,7 +123,8 @@ impl ActorKeyBody {
         let now = api.app.clock.now();
         let leeway = api.app.config.auth.signatures.time_window().leeway;
         check_proof(proof.as_deref(), (actor, &public_key), now, leeway).map_err(|reason| {
-            let (pointer, id) = (format!("{path}/proof"), public_key.key_id());
+            let pointer = format!("{path}/proof");
+            let id = public_key.key_id();
             let detail = format!(
                 "nothing proves that the actor {actor} holds the private key of {id}: {reason}; its holder creates a proof with \
                  `orlog key prove NAME --actor {actor}`"
@@ -193,8 +195,9 @@ pub(crate) fn check_is_free(
     }
 }
 
-/// Checks, after a key was added, that no other request has given it to another owner at the same time; otherwise `remove`
-/// removes it again. The later one of these requests always sees both owners.
+/// Checks, after a key was added, that no other request has given it to another owner at the same
+/// time; otherwise `remove` removes it again. The later one of these requests always sees both
+/// owners.
 pub(crate) async fn confirm_owner(
     api: &ApiState,
     key: &Key,

@@ -78,7 +78,8 @@ pub(crate) struct BatchBody {
     reason: Option<String>,
 }
 
-/// Instruction to each instance. A variant without fields has braces, so that unknown fields are rejected.
+/// Instruction to each instance. A variant without fields has braces, so that unknown fields are
+/// rejected.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 enum ActionBody {
@@ -112,8 +113,9 @@ enum ActionBody {
 
 /// Create a batch
 ///
-/// Sends an instruction to all instances that match, in the background; the response follows when the batch is durable. The header
-/// `Idempotency-Key` is the id of the batch: a repetition has no effect. With `dry_run`, nothing changes.
+/// Sends an instruction to all instances that match, in the background; the response follows when
+/// the batch is durable. The header `Idempotency-Key` is the id of the batch: a repetition has no
+/// effect. With `dry_run`, nothing changes.
 #[utoipa::path(
     post,
     path = "/v1/batches",
@@ -134,7 +136,8 @@ pub(crate) async fn create(
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Response, Problem> {
     let body: BatchBody = api.bodies.parse(&bytes, body::parse).await?;
-    let (dry_run, id) = (body.dry_run, body.id.clone());
+    let dry_run = body.dry_run;
+    let id = body.id.clone();
     let user = caller.check_user(body.user.clone())?;
     let spec = spec(&api, body, user, &tenant)?;
     permit(&caller, &spec.action)?;

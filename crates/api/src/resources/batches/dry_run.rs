@@ -1,4 +1,5 @@
-//! Dry run of a batch: the number of instances that match, the first of them, and those to which the instruction does not apply.
+//! Dry run of a batch: the number of instances that match, the first of them, and those to which
+//! the instruction does not apply.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +28,8 @@ const CHUNK: usize = 256;
 pub(crate) struct DryRunView {
     /// Number of instances that match.
     matched: u64,
-    /// All instances were scanned; otherwise more can match. False also if other pods have instances of the tenant.
+    /// All instances were scanned; otherwise more can match. False also if other pods have
+    /// instances of the tenant.
     exact: bool,
     /// Number of matching instances to which the instruction does not apply; the batch skips them.
     not_applicable: u64,
@@ -77,7 +79,8 @@ fn run(app: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunVie
         filter_errors: 0,
         first_filter_error: None,
     };
-    let (mut cursor, mut scanned) = (None, 0);
+    let mut cursor = None;
+    let mut scanned = 0;
     loop {
         let part = Part {
             cursor: cursor.as_deref(),

@@ -1,4 +1,5 @@
-//! Pages of batches: counts, selects or instructs instances in the shard of the requesting instance.
+//! Pages of batches: counts, selects or instructs instances in the shard of the requesting
+//! instance.
 
 use futures::StreamExt as _;
 use orlog_actors::{ALREADY_APPLIED, ControlError, ControlResult};
@@ -76,7 +77,8 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
 /// Returns the id of the batch that requests a page.
 ///
 /// # Errors
-/// If another saga requests it: a definition can name any effect, and a batch has the rights of the user who created it.
+/// If another saga requests it: a definition can name any effect, and a batch has the rights of the
+/// user who created it.
 async fn batch(api: &ApiState, own: InstanceKey) -> Result<CorrelationId, ProviderError> {
     let found = api.read(move |app| {
         let instance = app
@@ -129,7 +131,8 @@ async fn search(
     })
 }
 
-/// Control request for each instance of a page. Its id is equal for all instances and all repetitions.
+/// Control request for each instance of a page. Its id is equal for all instances and all
+/// repetitions.
 struct Instruction {
     id: EventId,
     action: BatchAction,
@@ -168,7 +171,9 @@ async fn apply(
         .buffered(MAX_CONCURRENT)
         .collect()
         .await;
-    let (mut outcome, mut skips, mut failures) = (PageOutcome::default(), Vec::new(), Vec::new());
+    let mut outcome = PageOutcome::default();
+    let mut skips = Vec::new();
+    let mut failures = Vec::new();
     for (key, result) in results {
         match classified(result) {
             Classified::Done => outcome.done += 1,

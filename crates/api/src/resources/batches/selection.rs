@@ -17,7 +17,8 @@ pub(super) struct Part<'a> {
     pub(super) cursor: Option<&'a str>,
     /// Maximum number of instances; 0: they are only counted.
     pub(super) limit: usize,
-    /// The only shard to search, in an order that no change of an instance changes; `None`: all shards of this process.
+    /// The only shard to search, in an order that no change of an instance changes; `None`: all
+    /// shards of this process.
     pub(super) shard: Option<u16>,
 }
 
@@ -52,7 +53,8 @@ pub(super) fn next(
         scan_limit: app.config.http.scan_limit,
     };
     let start_shard = part.shard.map_or(start, usize::from);
-    let (count, timeout) = (part.limit == 0, timeout(app));
+    let count = part.limit == 0;
+    let timeout = timeout(app);
     search(
         app,
         InstanceSearch {

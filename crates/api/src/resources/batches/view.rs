@@ -36,8 +36,8 @@ impl BatchPage {
 pub(crate) struct BatchView {
     /// Id.
     id: String,
-    /// `running`, `paused`, `awaiting_approval` (the canary is done), `stopping` (a page is in flight), `stopped`, `completed` or
-    /// `failed`.
+    /// `running`, `paused`, `awaiting_approval` (the canary is done), `stopping` (a page is in
+    /// flight), `stopped`, `completed` or `failed`.
     status: &'static str,
     /// Instances.
     selection: SelectionView,
@@ -218,7 +218,9 @@ impl SelectionView {
 impl ActionView {
     fn of(action: BatchAction, redact: &Redaction) -> Self {
         let kind = action.name();
-        let (mut signal, mut data, mut target) = (None, None, None);
+        let mut signal = None;
+        let mut data = None;
+        let mut target = None;
         match action {
             BatchAction::Signal {
                 signal: name,

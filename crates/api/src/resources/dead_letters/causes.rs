@@ -64,7 +64,8 @@ pub(crate) struct Cause {
     saga: Option<SagaName>,
 }
 
-/// Number of dead letters with the same cause. It has no dead letter: one can have the size of a message.
+/// Number of dead letters with the same cause. It has no dead letter: one can have the size of a
+/// message.
 pub(crate) struct CauseCount {
     pub(crate) count: u64,
     oldest_at: Timestamp,

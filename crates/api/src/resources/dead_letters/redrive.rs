@@ -37,8 +37,8 @@ pub(crate) struct RedriveBody {
     saga: Option<SagaName>,
     /// Maximum number of dead letters. Default: 100.
     limit: Option<usize>,
-    /// Canary size: redrive this many first, and the rest only if all of them succeed. Dead letters of ended instances
-    /// do not count.
+    /// Canary size: redrive this many first, and the rest only if all of them succeed. Dead letters
+    /// of ended instances do not count.
     canary: Option<usize>,
 }
 
@@ -66,7 +66,8 @@ pub(crate) struct RedriveResponse {
     has_more: bool,
     /// Number of dead letters that their instances applied.
     applied: usize,
-    /// Number of messages published to the bus. Their result is unknown, because they name no instance.
+    /// Number of messages published to the bus. Their result is unknown, because they name no
+    /// instance.
     published: usize,
     /// Number of dead letters that failed again and were dead-lettered again.
     dead_lettered: usize,
@@ -125,10 +126,10 @@ impl RedriveResponse {
 /// Redrive many dead letters
 ///
 /// Redrives in sequence, oldest first. With `canary: n`, the first n are redriven alone; the rest
-/// follows only if none of them was dead-lettered again or rejected. Dead letters of ended instances are
-/// redriven too, but do not count as canary: their result does not depend on a repaired definition. The
-/// response has counts. Failed inputs are dead letters again, and dead letters that were not redriven stay
-/// stored.
+/// follows only if none of them was dead-lettered again or rejected. Dead letters of ended
+/// instances are redriven too, but do not count as canary: their result does not depend on a
+/// repaired definition. The response has counts. Failed inputs are dead letters again, and dead
+/// letters that were not redriven stay stored.
 #[utoipa::path(
     post,
     path = "/v1/dead-letters/redrive",
@@ -141,10 +142,8 @@ pub(crate) async fn redrive_many(
     Tenant(tenant): Tenant,
     JsonBody(selection): JsonBody<RedriveBody>,
 ) -> Result<Json<RedriveResponse>, Problem> {
-    let (limit, canary) = (
-        page_limit(at_least_one("limit", selection.limit)?, &api),
-        selection.canary,
-    );
+    let limit = page_limit(at_least_one("limit", selection.limit)?, &api);
+    let canary = selection.canary;
     let canary = at_least_one("canary", canary)?;
     // The canary and the others meet the same definitions.
     let _alone = api.app.lock_definitions().await;
@@ -171,8 +170,8 @@ fn at_least_one(name: &str, count: Option<usize>) -> Result<Option<usize>, Probl
     }
 }
 
-/// Returns the matching dead letters of a tenant, oldest first; one that is in several shards occurs
-/// once. They are in memory together, so that their size is limited too.
+/// Returns the matching dead letters of a tenant, oldest first; one that is in several shards
+/// occurs once. They are in memory together, so that their size is limited too.
 fn choose(
     app: &ReadScope,
     tenant: &TenantId,
@@ -231,7 +230,8 @@ async fn send(
     redriven: &mut RedriveResponse,
 ) {
     // Redriven dead letters whose instances have not ended, and how many of them failed.
-    let (mut count, mut failed) = (0, 0);
+    let mut count = 0;
+    let mut failed = 0;
     for Selected {
         dead_letter,
         has_ended,

@@ -1,4 +1,5 @@
-//! `/v1/contexts/{tenant}/definitions`: deployment and garbage collection of the definitions of a context.
+//! `/v1/contexts/{tenant}/definitions`: deployment and garbage collection of the definitions of a
+//! context.
 
 use axum::body::Body;
 use axum::http::HeaderMap;
@@ -39,8 +40,9 @@ pub(crate) struct ContextDeployOptions {
 
 /// Deploy the definitions of a context
 ///
-/// Replaces the active definitions of the context, as `POST /admin/deploy` does with the shared ones. New instances of its tenant
-/// use them instead of shared definitions of the same saga. Effects and commands need an upstream that permits the context.
+/// Replaces the active definitions of the context, as `POST /admin/deploy` does with the shared
+/// ones. New instances of its tenant use them instead of shared definitions of the same saga.
+/// Effects and commands need an upstream that permits the context.
 #[utoipa::path(
     post,
     path = "/v1/contexts/{tenant}/definitions",
@@ -74,7 +76,8 @@ pub(crate) async fn deploy(
         ..DeployPolicy::default()
     };
     let repeats = deploy::repeated(&headers, how.number, how.at);
-    let (keep_others, dry_run) = (how.keep_others, how.dry_run);
+    let keep_others = how.keep_others;
+    let dry_run = how.dry_run;
     let context = Some(tenant.clone());
     let request = DeployRequest {
         context,
@@ -95,7 +98,8 @@ pub(crate) async fn deploy(
 
 /// Delete unused definitions of a context
 ///
-/// Deletes its retired definitions with which no stored instance started. Every deployment does the same.
+/// Deletes its retired definitions with which no stored instance started. Every deployment does the
+/// same.
 #[utoipa::path(
     post,
     path = "/v1/contexts/{tenant}/definitions/collect",

@@ -1,5 +1,5 @@
-//! `/admin/deploy`, `/admin/reload`, `/admin/collect`: deployment of shared definitions, and garbage collection of all
-//! definitions.
+//! `/admin/deploy`, `/admin/reload`, `/admin/collect`: deployment of shared definitions, and
+//! garbage collection of all definitions.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -152,10 +152,10 @@ impl From<DeployError> for Problem {
 
 /// Deploy definitions
 ///
-/// Replaces all active shared definitions: a saga without a file starts no new instances, except with `keep_others`. Definitions of
-/// contexts stay active. The deployment is
-/// atomic: one error rejects it, and the response lists every diagnostic. Running instances keep the
-/// definition with which they started. Maximum body size: 64 MiB.
+/// Replaces all active shared definitions: a saga without a file starts no new instances, except
+/// with `keep_others`. Definitions of contexts stay active. The deployment is atomic: one error
+/// rejects it, and the response lists every diagnostic. Running instances keep the definition with
+/// which they started. Maximum body size: 64 MiB.
 #[utoipa::path(
     post,
     path = "/admin/deploy",
@@ -219,7 +219,8 @@ pub(crate) async fn deploy_one(
         allow_downgrade,
         ..DeployPolicy::default()
     };
-    let (files, keep_others) = (vec![file], true);
+    let files = vec![file];
+    let keep_others = true;
     let request = DeployRequest {
         context: context.clone(),
         files,
@@ -236,9 +237,9 @@ pub(crate) async fn deploy_one(
 
 /// Read the configuration, the definitions and the upstreams of the node again
 ///
-/// The reload is atomic: one error rejects it and nothing changes. Without a definitions directory, the
-/// active definitions stay. Changed certificates are read in either case. `warnings` lists changed keys of the
-/// configuration that only a restart applies.
+/// The reload is atomic: one error rejects it and nothing changes. Without a definitions directory,
+/// the active definitions stay. Changed certificates are read in either case. `warnings` lists
+/// changed keys of the configuration that only a restart applies.
 #[utoipa::path(
     post,
     path = "/admin/reload",
@@ -264,7 +265,8 @@ pub(crate) async fn reload(
 
 /// Delete unused definitions
 ///
-/// Deletes retired definitions of all owners with which no stored instance started. Every deployment does the same.
+/// Deletes retired definitions of all owners with which no stored instance started. Every
+/// deployment does the same.
 #[utoipa::path(
     post,
     path = "/admin/collect",
@@ -293,7 +295,9 @@ pub(super) fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> 
         let detail = format!("too many files: {}; limit {MAX_FILES}", files.len());
         return Err(Problem::new(Code::InvalidBody, detail));
     }
-    let (mut names, mut errors, mut sources) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let mut names = BTreeSet::new();
+    let mut errors = Vec::new();
+    let mut sources = Vec::new();
     for (index, file) in files.into_iter().enumerate() {
         let name = file.name.clone();
         match source(file) {

@@ -1,5 +1,5 @@
-//! `POST /v1/definitions/{saga}/migrate`: migrates instances of a tenant to another definition of their
-//! saga.
+//! `POST /v1/definitions/{saga}/migrate`: migrates instances of a tenant to another definition of
+//! their saga.
 
 use std::sync::Arc;
 
@@ -70,8 +70,8 @@ pub(crate) struct MigratePage {
 #[derive(Debug, Serialize, ToSchema)]
 struct MigratedInstance {
     correlation: String,
-    /// `safe`: no renamed elements. `mapped`: some elements are renamed or removed. `blocked`: it cannot
-    /// migrate.
+    /// `safe`: no renamed elements. `mapped`: some elements are renamed or removed. `blocked`: it
+    /// cannot migrate.
     class: &'static str,
     /// The instance was migrated to the target definition.
     migrated: bool,
@@ -99,8 +99,8 @@ impl MigratedInstance {
 /// Migrate instances to another definition
 ///
 /// Applies to live instances of the definition in `from`. Each instance migrates by its own control
-/// request, which its history records. Blocked instances stay unchanged, with reasons. A page can be
-/// short and still have a `next`. The request is idempotent: migrated instances are skipped.
+/// request, which its history records. Blocked instances stay unchanged, with reasons. A page can
+/// be short and still have a `next`. The request is idempotent: migrated instances are skipped.
 #[utoipa::path(
     post,
     path = "/v1/definitions/{saga}/migrate",
@@ -117,10 +117,8 @@ pub(crate) async fn migrate(
     JsonBody(migration): JsonBody<MigrateBody>,
 ) -> Result<Json<MigratePage>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
-    let (limit, scan_limit) = (
-        page_limit(migration.limit, &api),
-        api.app.config.http.scan_limit,
-    );
+    let limit = page_limit(migration.limit, &api);
+    let scan_limit = api.app.config.http.scan_limit;
     let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;
     let found = api
@@ -194,7 +192,8 @@ fn concerned(
         });
     }
     let (shard, cursor) = parse_cursor(migration.cursor.as_deref())?;
-    let (saga, statuses) = (Some(saga), LIVE.to_vec());
+    let saga = Some(saga);
+    let statuses = LIVE.to_vec();
     let query = InstanceQuery {
         tenant,
         saga,
@@ -264,8 +263,8 @@ enum DefinitionSelector {
 }
 
 impl DefinitionSelector {
-    /// Parses a selector. A number is a version; six or more hexadecimal digits that are not a small number
-    /// are a hash prefix.
+    /// Parses a selector. A number is a version; six or more hexadecimal digits that are not a
+    /// small number are a hash prefix.
     fn read(parameter: &str, text: &str) -> Result<Self, Problem> {
         let is_hash = text.len() >= SHORTEST_HASH && text.chars().all(|c| c.is_ascii_hexdigit());
         match text.parse() {

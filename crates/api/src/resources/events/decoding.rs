@@ -100,7 +100,8 @@ fn all(
     defaults: &DecodeDefaults,
 ) -> Result<Vec<Event>, Problem> {
     let mut events = Vec::with_capacity(members.len());
-    let (mut problem_details, mut invalid_count) = (Vec::new(), 0_usize);
+    let mut problem_details = Vec::new();
+    let mut invalid_count = 0_usize;
     for (index, member) in members.iter().enumerate() {
         match read(member, defaults) {
             Ok(event) => events.push(event),

@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// `CloudEvent` 1.0 in structured mode. An attribute with the value null counts as missing. Other members are extensions: a string, a
-/// whole number or a boolean.
+/// `CloudEvent` 1.0 in structured mode. An attribute with the value null counts as missing. Other
+/// members are extensions: a string, a whole number or a boolean.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CloudEvent {
     #[schema(example = "1.0", pattern = r"^1\.0$")]
@@ -29,7 +29,8 @@ pub(crate) struct CloudEvent {
     correlationid: Option<String>,
     /// Command or event that caused this event.
     causationid: Option<String>,
-    /// User who publishes the event. Default: the authenticated user; only an admin can state another one.
+    /// User who publishes the event. Default: the authenticated user; only an admin can state
+    /// another one.
     orloguser: Option<String>,
     /// W3C trace context.
     traceparent: Option<String>,
@@ -75,7 +76,8 @@ pub(crate) struct AggregateEnvelope {
 #[derive(Serialize, ToSchema)]
 #[expect(clippy::struct_field_names, reason = "names of the envelope")]
 pub(crate) struct AggregateMetadata {
-    /// Identifier that all events of one instance share. Default: the saga reads it from the payload.
+    /// Identifier that all events of one instance share. Default: the saga reads it from the
+    /// payload.
     correlation_id: Option<String>,
     /// Command or event that caused this event.
     causation_id: Option<String>,

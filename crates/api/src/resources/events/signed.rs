@@ -1,7 +1,8 @@
-//! Events of a context that requires signed events: each one is signed itself, or the request is signed.
+//! Events of a context that requires signed events: each one is signed itself, or the request is
+//! signed.
 //!
-//! A signed event is published as its publisher signed it. Any other event of a signed request is published by the node, which
-//! has verified the request.
+//! A signed event is published as its publisher signed it. Any other event of a signed request is
+//! published by the node, which has verified the request.
 
 use axum::http::HeaderMap;
 use orlog_bus::codec::{self, DecodeError};
@@ -29,7 +30,8 @@ pub(super) struct Received<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// Verifies the events of a request, and sets the user of each one. Returns the messages of the signed events.
+/// Verifies the events of a request, and sets the user of each one. Returns the messages of the
+/// signed events.
 pub(super) fn authenticate(
     signed_events: &SignedEvents,
     (caller, now): (&Caller, Timestamp),

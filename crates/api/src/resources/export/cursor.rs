@@ -1,4 +1,5 @@
-//! Export cursors: positions up to which a client has read. They are opaque and grant no permissions.
+//! Export cursors: positions up to which a client has read. They are opaque and grant no
+//! permissions.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -26,8 +27,8 @@ pub(crate) struct ExportCursor {
     /// Feed offset of each shard after which changes are read.
     #[serde(rename = "m")]
     pub(crate) offsets: Vec<(u16, FeedOffset)>,
-    /// Feed offset of each shard at the last read. A store that was restored to a position between the two
-    /// offsets cannot continue from the first one.
+    /// Feed offset of each shard at the last read. A store that was restored to a position between
+    /// the two offsets cannot continue from the first one.
     #[serde(rename = "h")]
     pub(crate) last_read_at: Vec<FeedOffset>,
     /// Position of the snapshot; `None` when it is complete.
@@ -51,16 +52,14 @@ impl ExportCursor {
         kinds: Vec<FeedEntityKind>,
         feed_offsets: Vec<(u16, FeedOffset)>,
     ) -> Self {
-        let (scan, read_offsets) = (
-            Some(ScanPosition {
-                shard: 0,
-                place: None,
-            }),
-            feed_offsets
-                .iter()
-                .map(|(_, feed_offset)| *feed_offset)
-                .collect(),
-        );
+        let scan = Some(ScanPosition {
+            shard: 0,
+            place: None,
+        });
+        let read_offsets = feed_offsets
+            .iter()
+            .map(|(_, feed_offset)| *feed_offset)
+            .collect();
         Self {
             format: FORMAT,
             tenant,

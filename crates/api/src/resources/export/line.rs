@@ -113,7 +113,8 @@ pub(crate) fn reset_line() -> String {
 
 /// Returns the last line of a response.
 pub(crate) fn end_line(cursor: &ExportCursor, more: bool) -> String {
-    let (is_scanning, cursor) = (cursor.is_scanning(), cursor.text());
+    let is_scanning = cursor.is_scanning();
+    let cursor = cursor.text();
     line(&EndLine {
         kind: "cursor",
         cursor,

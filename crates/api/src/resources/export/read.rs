@@ -121,7 +121,8 @@ struct ExportReader<'a> {
 
 impl ExportReader<'_> {
     fn query(&self, limit: usize) -> FeedQuery {
-        let (tenant, kinds) = (self.order.tenant.clone(), self.order.kinds.clone());
+        let tenant = self.order.tenant.clone();
+        let kinds = self.order.kinds.clone();
         FeedQuery {
             tenant,
             kinds,
@@ -164,10 +165,12 @@ impl ExportReader<'_> {
         Ok(())
     }
 
-    /// Reads the changes; each shard gets an equal share of the size limit. Returns whether there are more.
+    /// Reads the changes; each shard gets an equal share of the size limit. Returns whether there
+    /// are more.
     fn follow(&mut self) -> Result<bool, Problem> {
         let shards = self.shards;
-        let (share, mut more) = (self.order.limit.div_ceil(shards.len()), false);
+        let share = self.order.limit.div_ceil(shards.len());
+        let mut more = false;
         for (index, (number, reader)) in shards.iter().enumerate() {
             let mut emitted = 0;
             loop {

@@ -1,4 +1,5 @@
-//! `GET /v1/flows/{id}/lines`: lines that the jobs of a flow wrote, as a page or as server-sent events.
+//! `GET /v1/flows/{id}/lines`: lines that the jobs of a flow wrote, as a page or as server-sent
+//! events.
 
 mod follow;
 mod page;
@@ -38,8 +39,9 @@ pub(crate) struct LinesQuery {
 
 /// Show the lines that the jobs of a flow wrote
 ///
-/// With `Accept: text/event-stream`, the response is a stream of events `line`, and of one event `end` after the last line of an ended
-/// flow. `Last-Event-ID` continues it. Every pod serves the stream, also while the shard of the flow moves.
+/// With `Accept: text/event-stream`, the response is a stream of events `line`, and of one event
+/// `end` after the last line of an ended flow. `Last-Event-ID` continues it. Every pod serves the
+/// stream, also while the shard of the flow moves.
 #[utoipa::path(
     get,
     path = "/v1/flows/{id}/lines",

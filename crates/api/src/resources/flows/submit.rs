@@ -29,8 +29,8 @@ use orlog_node::flows;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SubmitQuery {
-    /// Maximum wait for the end of the flow, for example `30s`; at most `60s`. Requires the right to read. Default: the response
-    /// follows as soon as the flow is durable.
+    /// Maximum wait for the end of the flow, for example `30s`; at most `60s`. Requires the right
+    /// to read. Default: the response follows as soon as the flow is durable.
     #[param(format = "duration")]
     wait: Option<String>,
     /// User name recorded in the history of the flow.
@@ -39,8 +39,9 @@ pub(crate) struct SubmitQuery {
 
 /// Submit a flow
 ///
-/// Executes a graph of jobs. The response follows when the flow is durable, or with `wait` when it has ended. The header
-/// `Idempotency-Key` is the id of the flow: a repetition has no effect. docs/flows.md describes the body.
+/// Executes a graph of jobs. The response follows when the flow is durable, or with `wait` when it
+/// has ended. The header `Idempotency-Key` is the id of the flow: a repetition has no effect.
+/// docs/flows.md describes the body.
 #[utoipa::path(
     post,
     path = "/v1/flows",
@@ -105,7 +106,8 @@ pub(crate) async fn submit(
         _ => problem,
     })?);
     let has_ended = match wait {
-        // An interrupted wait is no failure of the submission: the caller asks for the flow elsewhere.
+        // An interrupted wait is no failure of the submission: the caller asks for the flow
+        // elsewhere.
         Some(wait) => await_end(&api, &key, wait)
             .await
             .is_ok_and(|(has_ended, _)| has_ended),

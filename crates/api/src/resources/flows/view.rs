@@ -89,9 +89,11 @@ struct FlowJobView {
     /// Type of the script.
     #[serde(rename = "type")]
     kind: String,
-    /// `waiting_for_prerequisites`, `dispatched` (no runner has taken it), `started`, `finished` or `error`.
+    /// `waiting_for_prerequisites`, `dispatched` (no runner has taken it), `started`, `finished` or
+    /// `error`.
     status: String,
-    /// State of the step: `skipped` if the condition of the job was false, `abandoned` if it timed out or the flow was cancelled.
+    /// State of the step: `skipped` if the condition of the job was false, `abandoned` if it timed
+    /// out or the flow was cancelled.
     state: String,
     /// Runner that executes the job.
     runner: Option<String>,
@@ -138,7 +140,8 @@ fn state(app: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Valu
         .filter_map(|job| Some((text(&job["id"])?, text(&job["type"])?)))
         .collect();
     let pending = instance.pending_work.iter().filter_map(|work| {
-        let (id, tag) = (work.id, work.tag.as_str());
+        let id = work.id;
+        let tag = work.tag.as_str();
         let kind = types.get(step_of(tag))?;
         Some(JobWork {
             id,

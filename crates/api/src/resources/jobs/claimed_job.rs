@@ -41,7 +41,8 @@ pub(crate) struct ClaimedJobView {
     claim: Uuid,
     /// Number of this claim of the job, from 1.
     claim_count: u32,
-    /// An earlier attempt may have executed the job. Check this before the execution, by the idempotency key.
+    /// An earlier attempt may have executed the job. Check this before the execution, by the
+    /// idempotency key.
     in_doubt: bool,
     /// Expiry of the claim unless a heartbeat extends it.
     #[schema(format = "date-time")]
@@ -172,7 +173,8 @@ pub(super) fn job_claim_request(
 /// Creates the claim request of a worker.
 ///
 /// # Errors
-/// If the name of the worker is invalid or another caller has registered it, or if there are too many effects.
+/// If the name of the worker is invalid or another caller has registered it, or if there are too
+/// many effects.
 pub(super) fn claim_request(
     api: &ApiState,
     tenant: &TenantId,
@@ -215,7 +217,8 @@ pub(super) fn with_registration(
     })
 }
 
-/// Returns the labels and the capacity of a runner; a worker that is not registered has none, and its capacity is unlimited.
+/// Returns the labels and the capacity of a runner; a worker that is not registered has none, and
+/// its capacity is unlimited.
 fn registration(
     api: &ApiState,
     tenant: &TenantId,
@@ -251,8 +254,9 @@ pub(super) fn check_worker(worker: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Returns the job board of the upstream that executes the effects of a request for its tenant, as the catalog routes them. Before it
-/// is a board that still has jobs for the worker from a time at which another upstream executed the effects.
+/// Returns the job board of the upstream that executes the effects of a request for its tenant, as
+/// the catalog routes them. Before it is a board that still has jobs for the worker from a time at
+/// which another upstream executed the effects.
 ///
 /// # Errors
 /// If there is none.
@@ -268,7 +272,8 @@ pub(super) fn board_for(
             .is_none_or(|tenants| tenants.contains(&request.tenant));
         is_of_tenant && upstream.serves_all(&request.effects)
     };
-    // A configured upstream takes precedence over the runners, and one for the tenant over one for all.
+    // A configured upstream takes precedence over the runners, and one for the tenant over one for
+    // all.
     let rank = |upstream: &Upstream| {
         (
             upstream.scope == UpstreamScope::Jobs,

@@ -1,7 +1,9 @@
-//! `/v1/work/exchange`: reports of a worker and new jobs in one message, as a request or in a stream.
+//! `/v1/work/exchange`: reports of a worker and new jobs in one message, as a request or in a
+//! stream.
 //!
-//! A message carries results, heartbeats and log lines up, and jobs down. The worker states its credit, the number of
-//! jobs that it accepts, and never receives more. The acknowledgement of a result is sent when the result is stored.
+//! A message carries results, heartbeats and log lines up, and jobs down. The worker states its
+//! credit, the number of jobs that it accepts, and never receives more. The acknowledgement of a
+//! result is sent when the result is stored.
 
 pub(crate) mod stream;
 
@@ -54,8 +56,8 @@ pub(crate) struct ExchangeBody {
     /// Effects that the worker executes, all of one upstream; required with `credit`.
     #[schema(value_type = Option<Vec<String>>)]
     effects: Option<Vec<EffectName>>,
-    /// The worker determines the outcome of earlier attempts before it executes a job with `in_doubt`. Stated with
-    /// `effects`.
+    /// The worker determines the outcome of earlier attempts before it executes a job with
+    /// `in_doubt`. Stated with `effects`.
     #[serde(default)]
     probes: bool,
     /// Number of further jobs that the worker accepts, at most 1000. Default: 0.
@@ -78,7 +80,8 @@ pub(crate) struct ExchangeBody {
     results: Vec<ItemOf<JobResultBody>>,
 }
 
-/// Report about a job in a message, and the id of the job if it is readable. An invalid item does not reject the others.
+/// Report about a job in a message, and the id of the job if it is readable. An invalid item does
+/// not reject the others.
 #[derive(Debug)]
 pub(super) struct ItemOf<T> {
     job: Option<Uuid>,
@@ -135,15 +138,15 @@ enum ReportStatus {
     ClaimLost,
     /// The report is malformed, or contains a fact that the worker may not emit. It has no effect.
     Invalid,
-    /// The result is not stored yet, or the shard stopped before it stored the result; or the pod that has the job did not
-    /// respond. Send the report again.
+    /// The result is not stored yet, or the shard stopped before it stored the result; or the pod
+    /// that has the job did not respond. Send the report again.
     NotStored,
 }
 
 /// Exchange reports and jobs
 ///
-/// Applies the reports, and waits until the results are stored. Then claims up to `credit` jobs, and waits up to
-/// `wait_seconds` for the first one. Each item is applied for itself.
+/// Applies the reports, and waits until the results are stored. Then claims up to `credit` jobs,
+/// and waits up to `wait_seconds` for the first one. Each item is applied for itself.
 #[utoipa::path(
     post,
     path = "/v1/work/exchange",
@@ -161,7 +164,8 @@ pub(crate) async fn exchange(
     body.check_limits()?;
     let request = body.claim_request(&api, &tenant)?;
     let wait = Duration::from_secs(body.wait_seconds.min(MAX_WAIT_SECONDS));
-    let (credit, wait) = (body.credit, wait.min(api.app.config.http.request_timeout));
+    let credit = body.credit;
+    let wait = wait.min(api.app.config.http.request_timeout);
     if credit > 0 && request.is_none() {
         return Err(missing_effects());
     }
@@ -450,7 +454,8 @@ impl ReportBatch {
     }
 }
 
-/// Sends reports to the pod that has their jobs, and returns the acknowledgements; none if it does not respond.
+/// Sends reports to the pod that has their jobs, and returns the acknowledgements; none if it does
+/// not respond.
 async fn send_reports(api: &ApiState, headers: &HeaderMap, reports: ReportsOfPod) -> ReportBatch {
     let ReportsOfPod { pod, body } = reports;
     let body = serde_json::to_vec(&body).expect("reports serialize to JSON");
@@ -529,8 +534,8 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for ItemOf<T> {
     }
 }
 
-/// Returns the schema of a list of reports: each is the body of the single request, and the id of the job. Any other
-/// item is invalid, and does not reject the message.
+/// Returns the schema of a list of reports: each is the body of the single request, and the id of
+/// the job. Any other item is invalid, and does not reject the message.
 fn items_of<T: ToSchema>() -> Array {
     let id = ObjectBuilder::new()
         .schema_type(Type::String)

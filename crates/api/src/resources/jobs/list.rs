@@ -15,7 +15,8 @@ use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::problem::Problem;
 use orlog_node::redact::{HiddenValues, Redaction};
 
-/// Maximum size of the log of a job in the list of jobs, in bytes of text. It is also at most a quarter of a page.
+/// Maximum size of the log of a job in the list of jobs, in bytes of text. It is also at most a
+/// quarter of a page.
 const MAX_LISTED_LOG_BYTES: usize = 64 << 10;
 
 /// Job of an upstream.

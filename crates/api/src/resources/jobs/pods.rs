@@ -1,10 +1,11 @@
 //! Jobs of key-sharded tenants, which wait on the boards of several pods.
 //!
-//! The jobs of such a tenant are on the board of the pod that owns their shard, and a worker may be connected to any pod. The
-//! pod that receives a request for jobs takes them from its own board and from the pods whose boards have jobs for the
-//! worker, in turn, so that no board starves. A pod is asked for jobs only if it has some: as long as workers of a tenant
-//! ask for jobs, each pod follows the boards of the others with one request for each of them. Reports are sent to the owner
-//! of the shard, which the id of the claim contains.
+//! The jobs of such a tenant are on the board of the pod that owns their shard, and a worker may be
+//! connected to any pod. The pod that receives a request for jobs takes them from its own board and
+//! from the pods whose boards have jobs for the worker, in turn, so that no board starves. A pod is
+//! asked for jobs only if it has some: as long as workers of a tenant ask for jobs, each pod
+//! follows the boards of the others with one request for each of them. Reports are sent to the
+//! owner of the shard, which the id of the claim contains.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -144,7 +145,8 @@ async fn take_own(
     wait: Duration,
 ) -> Result<Vec<OfferedJob>, Problem> {
     let (board, terms) = board_for(api, order.request)?;
-    // The runner may have registered since the start of a stream, which can outlive the registration.
+    // The runner may have registered since the start of a stream, which can outlive the
+    // registration.
     let request = with_registration(api, order.request)?;
     let clock = api.app.clock.as_ref();
     match order.take {
@@ -167,8 +169,8 @@ struct TakenJobs {
     jobs: Vec<Value>,
 }
 
-/// Takes jobs from the board of another pod. Without a response there are none: those that it has claimed are available
-/// again when their claims expire.
+/// Takes jobs from the board of another pod. Without a response there are none: those that it has
+/// claimed are available again when their claims expire.
 async fn take_from(api: &ApiState, pod: &Pod, order: &JobOrder<'_>, limit: usize) -> Vec<Value> {
     let JobOrder {
         request,
@@ -203,8 +205,8 @@ async fn take_from(api: &ApiState, pod: &Pod, order: &JobOrder<'_>, limit: usize
 /// Returns the pod that has the job of a claim; `None` if that is this one.
 ///
 /// # Errors
-/// If the shard of the job has no owner at this moment, or if it is not the pod to which another one has forwarded the
-/// request.
+/// If the shard of the job has no owner at this moment, or if it is not the pod to which another
+/// one has forwarded the request.
 pub(super) fn pod_of_claim(
     api: &ApiState,
     tenant: &TenantId,
@@ -224,7 +226,8 @@ pub(super) fn pod_of_claim(
     }
 }
 
-/// Returns the other pods that may have jobs of a tenant; none if another pod has forwarded the request.
+/// Returns the other pods that may have jobs of a tenant; none if another pod has forwarded the
+/// request.
 pub(super) fn other_pods(api: &ApiState, tenant: &TenantId, headers: &HeaderMap) -> Vec<Pod> {
     if is_spread(api, tenant) && !forward::is_forwarded(headers) {
         api.app.routing.other_pods()
@@ -233,8 +236,8 @@ pub(super) fn other_pods(api: &ApiState, tenant: &TenantId, headers: &HeaderMap)
     }
 }
 
-/// Repeats a request of a runner on the other pods, whose boards apply its labels and its capacity. A pod that does not
-/// respond receives the next one: registrations are repeated.
+/// Repeats a request of a runner on the other pods, whose boards apply its labels and its capacity.
+/// A pod that does not respond receives the next one: registrations are repeated.
 pub(super) async fn repeat_on_others(
     api: &ApiState,
     tenant: &TenantId,
@@ -281,7 +284,8 @@ pub(super) fn credentials(headers: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Follows the boards of the other pods for a worker of a tenant; `None` if they have no jobs of the tenant.
+/// Follows the boards of the other pods for a worker of a tenant; `None` if they have no jobs of
+/// the tenant.
 fn follow_others(
     api: &ApiState,
     tenant: &TenantId,
@@ -343,7 +347,8 @@ async fn follow_board(api: WeakApiState, boards: Weak<TenantBoards>, name: Strin
     }
 }
 
-/// Returns the jobs that wait on the board of another pod, as soon as they differ from those of a revision.
+/// Returns the jobs that wait on the board of another pod, as soon as they differ from those of a
+/// revision.
 async fn waiting_jobs(
     api: &ApiState,
     pod: &Pod,

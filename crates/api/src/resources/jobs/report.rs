@@ -1,4 +1,5 @@
-//! Reports of workers about their jobs: heartbeats, log lines and results, and the job boards that receive them.
+//! Reports of workers about their jobs: heartbeats, log lines and results, and the job boards that
+//! receive them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -141,7 +142,8 @@ enum JobResultKind {
     Failed,
     /// The job failed; another attempt may succeed.
     Retry,
-    /// The worker cannot determine whether an earlier attempt executed the job, and executed nothing.
+    /// The worker cannot determine whether an earlier attempt executed the job, and executed
+    /// nothing.
     Unknown,
 }
 
@@ -244,8 +246,8 @@ fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
     })
 }
 
-/// Gives reports to the job boards, and returns their acknowledgements in the same order. A result that is stored already
-/// is a duplicate, also after a restart.
+/// Gives reports to the job boards, and returns their acknowledgements in the same order. A result
+/// that is stored already is a duplicate, also after a restart.
 pub(super) async fn apply(
     api: &ApiState,
     tenant: &TenantId,
@@ -334,7 +336,8 @@ pub(super) async fn apply_one(
     ack.map_err(|rejection| rejected(&rejection))
 }
 
-/// Sends a report to the pod that has the job, and returns the response; `None` if that is this pod.
+/// Sends a report to the pod that has the job, and returns the response; `None` if that is this
+/// pod.
 ///
 /// # Errors
 /// If no pod has the job at this moment, or the pod does not respond.
@@ -367,7 +370,8 @@ pub(super) fn claim_lost(lost: ClaimLost) -> Problem {
     Problem::new(Code::ClaimLost, lost.to_string())
 }
 
-/// Waits until results are stored; an error means that a result is not stored, and that the worker must send it again.
+/// Waits until results are stored; an error means that a result is not stored, and that the worker
+/// must send it again.
 pub(super) async fn stored(api: &ApiState, receipts: &[&ReceiptWatch]) -> Vec<Result<(), Problem>> {
     let until = Instant::now() + RESULT_TIMEOUT.min(api.app.config.http.request_timeout / 2);
     let mut results = Vec::with_capacity(receipts.len());

@@ -148,7 +148,8 @@ pub(crate) async fn list(
 
 /// Register a runner, or extend its registration
 ///
-/// A registration is valid for 1 minute, and until the node restarts. Meanwhile its name belongs to the caller.
+/// A registration is valid for 1 minute, and until the node restarts. Meanwhile its name belongs to
+/// the caller.
 #[utoipa::path(
     post,
     path = "/v1/runners",

@@ -1,4 +1,5 @@
-//! `/v1/work/waiting`: kinds of jobs that wait on the boards of this pod. Pods follow each other with it.
+//! `/v1/work/waiting`: kinds of jobs that wait on the boards of this pod. Pods follow each other
+//! with it.
 
 use std::time::Duration;
 

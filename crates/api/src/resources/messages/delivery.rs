@@ -1,7 +1,9 @@
-//! Effects of messages: delivers them, withdraws them and reports their status, on this node or on another one.
+//! Effects of messages: delivers them, withdraws them and reports their status, on this node or on
+//! another one.
 //!
-//! An attempt carries the current state of the instance that requests it. It succeeds with the durable answer of the other side. A rejection
-//! of the message itself ends it; every other answer, and none, is followed by another attempt.
+//! An attempt carries the current state of the instance that requests it. It succeeds with the
+//! durable answer of the other side. A rejection of the message itself ends it; every other answer,
+//! and none, is followed by another attempt.
 
 use std::sync::Arc;
 
@@ -23,9 +25,11 @@ use orlog_node::messages::peer_message::{PeerMessage, StatusReport};
 
 /// Connects the effects of this node to its API, without keeping the node.
 pub(crate) fn connect(api: &ApiState) {
-    let (api_of_node, nodes) = (api.downgrade(), Arc::<Unreachable>::default());
+    let api_of_node = api.downgrade();
+    let nodes = Arc::<Unreachable>::default();
     api.app.pages.messages.connect(move |call| {
-        let (api, nodes) = (api_of_node.upgrade(), Arc::clone(&nodes));
+        let api = api_of_node.upgrade();
+        let nodes = Arc::clone(&nodes);
         Box::pin(async move {
             let stopping = || ProviderError::unavailable("stopping", "the node is stopping");
             execute((&api.ok_or_else(stopping)?, &nodes), call).await
@@ -163,7 +167,8 @@ async fn add_lines_of_jobs(
     Ok(())
 }
 
-/// Drops the oldest lines of a report that is too large for its receiver: JSON escapes of control characters multiply their size.
+/// Drops the oldest lines of a report that is too large for its receiver: JSON escapes of control
+/// characters multiply their size.
 fn limit_size(report: &mut Report) {
     let mut excess = json_size(report).saturating_sub(MAX_REPORT_BYTES);
     let mut dropped = 0;

@@ -17,7 +17,8 @@ use crate::server::read_scope::ReadScope;
 
 /// Number of messages that one query reads: each one can have some 100 KiB.
 const STEP: usize = 16;
-/// Size of the messages that are read for a page of a box, in bytes, after which the page ends: about 50 of the maximum size.
+/// Size of the messages that are read for a page of a box, in bytes, after which the page ends:
+/// about 50 of the maximum size.
 const MAX_READ_BYTES: usize = 8 << 20;
 
 /// Box of messages.
@@ -96,7 +97,8 @@ impl Conditions {
 
 /// List messages
 ///
-/// Ordered by id, or with `thread` by time. A page can be short and still have a `next_cursor`; the last page has none.
+/// Ordered by id, or with `thread` by time. A page can be short and still have a `next_cursor`; the
+/// last page has none.
 #[utoipa::path(
     get,
     path = "/v1/messages",
@@ -217,7 +219,8 @@ impl Position {
     }
 }
 
-/// Returns a page of a thread. Its messages are found by an index, so that the cost depends on the length of the thread only.
+/// Returns a page of a thread. Its messages are found by an index, so that the cost depends on the
+/// length of the thread only.
 fn thread_page(
     app: &ReadScope,
     conditions: &Conditions,

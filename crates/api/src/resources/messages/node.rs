@@ -23,8 +23,8 @@ const FIRST_DELAY: Duration = Duration::from_millis(200);
 const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Maximum size of a response of a pod, in bytes.
 const MAX_RESPONSE: usize = 1 << 20;
-/// Rejections of a message or a report itself, which a repetition has too. Every other one can come from a fault of a pod, a proxy or a
-/// configuration, which ends.
+/// Rejections of a message or a report itself, which a repetition has too. Every other one can come
+/// from a fault of a pod, a proxy or a configuration, which ends.
 const FINAL: [Code; 7] = [
     Code::TooLarge,
     Code::DeadLettered,
@@ -58,8 +58,8 @@ pub(super) fn check_node(api: &ApiState, node: &NodeName) -> Result<(), Problem>
     ))
 }
 
-/// Nodes that could not be reached, and when the next attempt is made. Many messages can wait for the same node: without this, each one
-/// would hold a place until its own connection times out.
+/// Nodes that could not be reached, and when the next attempt is made. Many messages can wait for
+/// the same node: without this, each one would hold a place until its own connection times out.
 #[derive(Default)]
 pub(super) struct Unreachable(Mutex<HashMap<NodeName, Outage>>);
 
@@ -95,7 +95,8 @@ impl Unreachable {
         response.map_err(|error| failed(&error))
     }
 
-    /// Returns the time until the next attempt. The caller that gets none makes it, and others wait for its result.
+    /// Returns the time until the next attempt. The caller that gets none makes it, and others wait
+    /// for its result.
     fn delay(&self, node: &NodeName, now: SteadyTime) -> Option<Duration> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let outage = all.get_mut(node)?;
@@ -106,8 +107,8 @@ impl Unreachable {
         None
     }
 
-    /// Records the outcome of a request with its start and end. A link that is cut fails all requests in flight: those that started before the
-    /// last failure do not count again.
+    /// Records the outcome of a request with its start and end. A link that is cut fails all
+    /// requests in flight: those that started before the last failure do not count again.
     fn record(&self, node: &NodeName, is_reached: bool, (started, now): (SteadyTime, SteadyTime)) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if is_reached {
@@ -128,7 +129,8 @@ impl Unreachable {
     }
 }
 
-/// Returns whether a rejection with this code is final: it concerns the message or the report itself.
+/// Returns whether a rejection with this code is final: it concerns the message or the report
+/// itself.
 pub(super) fn is_final(code: &str) -> bool {
     FINAL.iter().any(|known| known.as_str() == code)
 }
@@ -183,10 +185,8 @@ pub(super) async fn post_to_pod(
     if status.is_success() {
         return Ok(body);
     }
-    let (code, detail) = (
-        body["code"].as_str().unwrap_or_default(),
-        body["detail"].as_str().unwrap_or_default(),
-    );
+    let code = body["code"].as_str().unwrap_or_default();
+    let detail = body["detail"].as_str().unwrap_or_default();
     if is_final(code) {
         return Err(ProviderError::permanent(code, detail));
     }

@@ -1,7 +1,9 @@
-//! `POST /v1/peer/messages`: receives messages, and reports about messages, from the nodes of other contexts.
+//! `POST /v1/peer/messages`: receives messages, and reports about messages, from the nodes of other
+//! contexts.
 //!
-//! The signature of the request proves which node sends it. A message is accepted only from the node of its sender, a report only from the
-//! node of the receiver of its message. A context that does not exist and one that does not accept the message give the same response.
+//! The signature of the request proves which node sends it. A message is accepted only from the
+//! node of its sender, a report only from the node of the receiver of its message. A context that
+//! does not exist and one that does not accept the message give the same response.
 
 use axum::Extension;
 use axum::Json;
@@ -34,7 +36,8 @@ pub(super) const MAX_REPORT_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
 
 /// Receive a message or a report of another node
 ///
-/// A peer signs the request. The response follows when its effect is durable; a repetition has no further effect.
+/// A peer signs the request. The response follows when its effect is durable; a repetition has no
+/// further effect.
 #[utoipa::path(
     post,
     path = "/v1/peer/messages",
@@ -100,7 +103,8 @@ pub(super) fn subject(
     }
 }
 
-/// Executes a request of `sender` whose instance is in this process. The response follows its commit.
+/// Executes a request of `sender` whose instance is in this process. The response follows its
+/// commit.
 pub(super) async fn apply(
     api: &ApiState,
     sender: &NodeName,
@@ -132,7 +136,8 @@ async fn deliver(
     let Delivery { message, withdrawn } = &delivery;
     let stored = stored(api, &key, ReceivedMessage::decode).await?;
     match &stored {
-        // The sender repeats a delivery whose answer it did not receive. The lists may have changed since.
+        // The sender repeats a delivery whose answer it did not receive. The lists may have changed
+        // since.
         Some(stored) if withdrawn.is_none() => {
             return if stored.is_withdrawn() || stored.message == *message {
                 Ok(stored.report())
@@ -183,8 +188,8 @@ async fn deliver(
     Ok(stored.ok_or_else(moved)?.report())
 }
 
-/// Returns the target of a message that this node also sends by SMTP: the actors of the context of the receiver, never a choice of the
-/// sender.
+/// Returns the target of a message that this node also sends by SMTP: the actors of the context of
+/// the receiver, never a choice of the sender.
 fn mail_target(api: &ApiState, message: &Message) -> Option<MailTarget> {
     let effect = api.app.config.messages.mail_effect.clone()?;
     let to = || api.app.access.mail_addresses(&message.to.context);
@@ -199,7 +204,8 @@ fn exists(message: &Message) -> Problem {
     Problem::new(Code::MessageExists, detail)
 }
 
-/// Rejects a message that its receiver does not accept, in the same way as one for a context that does not exist.
+/// Rejects a message that its receiver does not accept, in the same way as one for a context that
+/// does not exist.
 async fn permit(api: &ApiState, message: &Message, acts_for_receiver: bool) -> Result<(), Problem> {
     let Message { from, to, kind, .. } = message;
     let is_job = *kind == MessageType::Job;

@@ -44,8 +44,8 @@ const MAX_TIMEOUT: Duration = Duration::from_hours(366 * 24);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SendQuery {
-    /// Maximum wait for the end of the message, for example `30s`; at most `60s`. Default: the response follows as soon as the message is
-    /// durable.
+    /// Maximum wait for the end of the message, for example `30s`; at most `60s`. Default: the
+    /// response follows as soon as the message is durable.
     #[param(format = "duration")]
     wait: Option<String>,
 }
@@ -92,15 +92,17 @@ struct TimeoutsBody {
     /// Maximum time from the delivery to the acknowledgement. Default: `1d`.
     #[schema(format = "duration", example = "1d")]
     acknowledgement: Option<String>,
-    /// Maximum time from the acknowledgement to the result. Default: `7d` for a job, otherwise unlimited.
+    /// Maximum time from the acknowledgement to the result. Default: `7d` for a job, otherwise
+    /// unlimited.
     #[schema(format = "duration", example = "7d")]
     result: Option<String>,
 }
 
 /// Send a message
 ///
-/// Sends a message to a context of this node or of another node. The response follows when the message is durable in the context of the
-/// sender, or with `wait` when it has ended. The header `Idempotency-Key` is the id of the message: a repetition has no effect.
+/// Sends a message to a context of this node or of another node. The response follows when the
+/// message is durable in the context of the sender, or with `wait` when it has ended. The header
+/// `Idempotency-Key` is the id of the message: a repetition has no effect.
 #[utoipa::path(
     post,
     path = "/v1/messages",
@@ -172,7 +174,8 @@ pub(crate) async fn send(
         }
     })?);
     let has_ended = match wait {
-        // An interrupted wait is no failure of the submission: the caller asks for the message elsewhere.
+        // An interrupted wait is no failure of the submission: the caller asks for the message
+        // elsewhere.
         Some(wait) => await_end(&api, &key, wait)
             .await
             .is_ok_and(|(has_ended, _)| has_ended),
@@ -259,7 +262,8 @@ async fn message(
         context: key.tenant.clone(),
         node,
     };
-    let (id, sent_at) = (key.correlation.clone(), Timestamp::from_millis(0));
+    let id = key.correlation.clone();
+    let sent_at = Timestamp::from_millis(0);
     let message = Message {
         id,
         from,

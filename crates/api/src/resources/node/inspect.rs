@@ -39,7 +39,8 @@ pub(crate) struct RowQuery {
 pub(crate) struct InspectPage {
     table: String,
     rows: Vec<RowView>,
-    /// Cursor of the next page; null after the last one. A page can be short or empty and still have a next page.
+    /// Cursor of the next page; null after the last one. A page can be short or empty and still
+    /// have a next page.
     next_cursor: Option<String>,
     /// Whether the request scanned `http.scan_limit` rows before it found enough rows.
     scan_limit_reached: bool,
@@ -103,7 +104,8 @@ pub(crate) async fn rows(
     .await
 }
 
-/// Reads the rows of the shards in sequence, starting after a position in one of them, until the page is full.
+/// Reads the rows of the shards in sequence, starting after a position in one of them, until the
+/// page is full.
 fn rows_of(
     app: &ReadScope,
     table: &str,

@@ -27,7 +27,8 @@ pub(crate) struct MailboxQuery {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MailboxPage {
     items: Vec<MailboxView>,
-    /// Cursor of the next page; null after the last one. A mailbox whose depth changes between two pages can be in none or in both.
+    /// Cursor of the next page; null after the last one. A mailbox whose depth changes between two
+    /// pages can be in none or in both.
     next_cursor: Option<String>,
 }
 

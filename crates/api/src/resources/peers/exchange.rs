@@ -127,7 +127,8 @@ pub(crate) async fn check(
             format!("the address of {peer} leads to {other}; correct its address or its name");
         return Err(Problem::new(Code::PeerRequestFailed, detail));
     }
-    let (known_as, version) = (found.caller.to_string(), found.version);
+    let known_as = found.caller.to_string();
+    let version = found.version;
     Ok(Json(CheckView {
         peer: peer.to_string(),
         known_as,

@@ -1,7 +1,9 @@
 //! Requests of other nodes over NATS: those of HTTP, on the subject of this node.
 //!
-//! - Only the routes for peers and the document of the node are reachable, only headers that these need are kept.
-//! - The authority of a request is the name of this node, so that no signature for another node is valid.
+//! - Only the routes for peers and the document of the node are reachable, only headers that these
+//!   need are kept.
+//! - The authority of a request is the name of this node, so that no signature for another node is
+//!   valid.
 //! - The response to a signed request is signed with the key of this node.
 //! - The pods of the node share the requests; each has a limit of requests in progress.
 
@@ -35,7 +37,8 @@ use orlog_node::peers::{PeerError, Peers};
 
 /// Queue group of the pods of a node.
 const QUEUE_GROUP: &str = "orlog";
-/// Maximum number of requests in progress. Above it, a request is rejected at once, because the sender would wait for its timeout.
+/// Maximum number of requests in progress. Above it, a request is rejected at once, because the
+/// sender would wait for its timeout.
 const MAX_IN_PROGRESS: usize = 128;
 /// Maximum size of a response in bytes.
 const MAX_RESPONSE: usize = 1 << 20;
@@ -49,8 +52,9 @@ struct Server {
     places: Arc<Semaphore>,
 }
 
-/// Serves until `shutdown` resolves and the requests in progress end, or their grace period expires. Returns at once without NATS, without
-/// sagas, and without an identity, by which peers know the node.
+/// Serves until `shutdown` resolves and the requests in progress end, or their grace period
+/// expires. Returns at once without NATS, without sagas, and without an identity, by which peers
+/// know the node.
 pub(crate) async fn serve(app: &App, router: Router, shutdown: impl Future<Output = ()>) {
     let (Some(connection), Ok(identity)) = (app.transport.connection(), app.peers.identity())
     else {
@@ -92,10 +96,8 @@ impl Server {
     /// Answers requests until the subscription ends.
     async fn receive(self: &Arc<Self>, requests: &mut Requests) {
         while let Some(request) = requests.next().await {
-            let (server, place) = (
-                Arc::clone(self),
-                Arc::clone(&self.places).try_acquire_owned().ok(),
-            );
+            let server = Arc::clone(self);
+            let place = Arc::clone(&self.places).try_acquire_owned().ok();
             tokio::spawn(async move { server.answer(request, place).await });
         }
     }

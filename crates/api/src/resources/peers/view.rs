@@ -57,7 +57,8 @@ pub(crate) struct PeerBody {
     /// Name of the node.
     #[schema(value_type = String)]
     pub(super) name: NodeName,
-    /// Address of its API: https, or http on this machine. Or `nats:` and its subject on the NATS servers of this node.
+    /// Address of its API: https, or http on this machine. Or `nats:` and its subject on the NATS
+    /// servers of this node.
     #[schema(value_type = String)]
     pub(super) address: NodeAddress,
     /// Its keys; at least one.
@@ -68,7 +69,8 @@ pub(crate) struct PeerBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddressBody {
-    /// Address of its API: https, or http on this machine. Or `nats:` and its subject on the NATS servers of this node.
+    /// Address of its API: https, or http on this machine. Or `nats:` and its subject on the NATS
+    /// servers of this node.
     #[schema(value_type = String)]
     pub(super) address: NodeAddress,
 }

@@ -30,7 +30,8 @@ pub(crate) struct ListQuery {
     cursor: Option<String>,
 }
 
-/// Returns a page of views, encoded as `response` arranges it. An instance without a view is omitted.
+/// Returns a page of views, encoded as `response` arranges it. An instance without a view is
+/// omitted.
 pub(crate) async fn list<V, P, F>(
     api: &ApiState,
     (tenant, saga): (TenantId, &'static str),
@@ -100,8 +101,8 @@ pub(crate) fn signal(kind: &str, data: Value) -> ControlAction {
     }
 }
 
-/// Returns the key of a new instance: its id is the idempotency key of the request. A new id becomes the idempotency key, so that another
-/// pod uses it, too.
+/// Returns the key of a new instance: its id is the idempotency key of the request. A new id
+/// becomes the idempotency key, so that another pod uses it, too.
 ///
 /// # Errors
 /// If the id is invalid, or the body states another id than the header.

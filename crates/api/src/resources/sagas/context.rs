@@ -32,8 +32,8 @@ pub(crate) struct BufferedInputView {
     /// Time of the input.
     #[schema(format = "date-time")]
     at: String,
-    /// `paused`: the instance is paused; `early`: it arrived before the instance started; `spilled`: the queue in memory
-    /// was full.
+    /// `paused`: the instance is paused; `early`: it arrived before the instance started;
+    /// `spilled`: the queue in memory was full.
     reason: &'static str,
 }
 
@@ -64,7 +64,8 @@ impl BufferedInputView {
     }
 }
 
-/// Returns the problem of an instance that does not exist; names the early events that wait for its start.
+/// Returns the problem of an instance that does not exist; names the early events that wait for its
+/// start.
 pub(crate) fn missing_instance(reader: &Reader, key: &InstanceKey) -> Result<Problem, Problem> {
     let early = reader.buffered_inputs(key, MAX_NAMED_EVENTS + 1)?;
     let mut labels: Vec<_> = early.iter().map(|(_, input)| input.label()).collect();
@@ -106,7 +107,8 @@ pub(crate) fn breakers(app: &ReadScope, work: &[(OutboxKey, WorkItem)]) -> Vec<B
     open.into_values().collect()
 }
 
-/// Returns the dead letters of an instance, oldest first, and whether all dead letters of its tenant were scanned.
+/// Returns the dead letters of an instance, oldest first, and whether all dead letters of its
+/// tenant were scanned.
 pub(crate) fn dead_letters(
     reader: &Reader,
     key: &InstanceKey,

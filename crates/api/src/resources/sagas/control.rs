@@ -64,13 +64,16 @@ pub(crate) struct SignalBody {
     reason: Option<String>,
     /// Reject the request unless the instance has this version.
     expected_version: Option<u64>,
-    /// Reject the request unless the instance waits under this token. It is checked again when a later signal is due.
+    /// Reject the request unless the instance waits under this token. It is checked again when a
+    /// later signal is due.
     #[schema(value_type = Option<String>)]
     wait_token: Option<WaitToken>,
-    /// Time of the delivery (RFC 3339). Default: at once. The end of the instance cancels a later signal.
+    /// Time of the delivery (RFC 3339). Default: at once. The end of the instance cancels a later
+    /// signal.
     #[schema(format = "date-time")]
     due_at: Option<String>,
-    /// Starts the instance if it does not exist, then delivers the signal to it, in one durable request.
+    /// Starts the instance if it does not exist, then delivers the signal to it, in one durable
+    /// request.
     start: Option<StartBody>,
 }
 
@@ -139,7 +142,8 @@ impl From<ControlError> for Problem {
 
 /// Send an event to one instance only
 ///
-/// With `start`, the instance is started first if it does not exist. One commit stores the start and the signal.
+/// With `start`, the instance is started first if it does not exist. One commit stores the start
+/// and the signal.
 #[utoipa::path(
     post,
     path = "/v1/sagas/{saga}/{correlation}/signal",

@@ -1,4 +1,5 @@
-//! Jobs of a flow in responses: a job is started when a worker has claimed it, not when it is on the job board.
+//! Jobs of a flow in responses: a job is started when a worker has claimed it, not when it is on
+//! the job board.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,8 +42,8 @@ struct Taken {
     count: u32,
 }
 
-/// Replaces the status of jobs that no worker has claimed, and adds the status of each job and its worker to its step. `work` is the
-/// pending work of the instance.
+/// Replaces the status of jobs that no worker has claimed, and adds the status of each job and its
+/// worker to its step. `work` is the pending work of the instance.
 pub(crate) fn show_claims<'a>(
     app: &App,
     key: &InstanceKey,
@@ -52,11 +53,13 @@ pub(crate) fn show_claims<'a>(
     if !state["flow"]["jobs"].is_object() {
         return;
     }
-    let (mut waiting, mut taken, mut without_runner) =
-        (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+    let mut waiting = BTreeSet::new();
+    let mut taken = BTreeMap::new();
+    let mut without_runner = BTreeMap::new();
     let now = app.clock.steady();
     for JobWork { id, tag, effect } in work {
-        let (kind, tenant) = (WorkKind::Effect, key.tenant.clone());
+        let kind = WorkKind::Effect;
+        let tenant = key.tenant.clone();
         let destination = Destination {
             kind,
             tenant,

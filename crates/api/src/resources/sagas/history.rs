@@ -34,22 +34,23 @@ pub(crate) struct HistoryEntryView {
     status: &'static str,
     /// Requested work.
     work: Vec<RequestedWorkView>,
-    /// Data of the input: of the event, signal or task, or the response of the upstream; null if there is none, or if
-    /// `history.payload_bytes` is 0.
+    /// Data of the input: of the event, signal or task, or the response of the upstream; null if
+    /// there is none, or if `history.payload_bytes` is 0.
     data: Option<PayloadView>,
-    /// Changed variables: an object with a list of the values before and after the transition, by name.
+    /// Changed variables: an object with a list of the values before and after the transition, by
+    /// name.
     variables: Option<PayloadView>,
     /// Reason of the failure, if the input is a failure or the transition caused one.
     failure: Option<FailureView>,
     /// Attempts of the work whose result is the input, if the first one did not succeed.
     attempts: Option<AttemptLogView>,
-    /// `event`, `work_result`, `timer`, `control` or `workflow`; null in entries of older releases, as are the
-    /// next two fields.
+    /// `event`, `work_result`, `timer`, `control` or `workflow`; null in entries of older releases,
+    /// as are the next two fields.
     kind: Option<&'static str>,
     /// Node of the transition.
     node: Option<String>,
-    /// Delay between the input and the transition in milliseconds; for a timer, the delay after its due
-    /// time.
+    /// Delay between the input and the transition in milliseconds; for a timer, the delay after its
+    /// due time.
     delay_ms: Option<u64>,
     /// Attributes of an event that Orlog keeps without interpretation, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -228,7 +229,8 @@ impl PayloadView {
     }
 }
 
-/// Redacts the values of a variable before and after a transition. An element of a list has the name `rooms[3]`.
+/// Redacts the values of a variable before and after a transition. An element of a list has the
+/// name `rooms[3]`.
 fn redacted_change(name: String, change: &Value, redact: &Redaction) -> (String, Value) {
     let variable = name.split('[').next().unwrap_or_default();
     let mut redacted = redact.redact(json!({ "vars": { variable: change } }));

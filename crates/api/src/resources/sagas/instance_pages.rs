@@ -6,8 +6,8 @@ use crate::server::errors::invalid_parameter;
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
 
-/// Parses a cursor: the number of a shard, a dot, and the cursor within the shard, which is empty at
-/// its start.
+/// Parses a cursor: the number of a shard, a dot, and the cursor within the shard, which is empty
+/// at its start.
 pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<(usize, Option<String>), Problem> {
     let Some(cursor) = cursor else {
         return Ok((0, None));
@@ -48,7 +48,8 @@ pub(crate) fn find(
         next: None,
         scanned: 0,
     };
-    let (limit, scan_limit) = (query.limit, query.scan_limit);
+    let limit = query.limit;
+    let scan_limit = query.scan_limit;
     let shards = app
         .numbered_readers()
         .skip_while(|(index, _)| usize::from(*index) < first);

@@ -27,15 +27,15 @@ pub(crate) struct Overview {
     #[schema(format = "date-time")]
     now: String,
     node: NodeView,
-    /// Totals since the start of the node, for all tenants; two requests give the rates. Null if the caller has no
-    /// access to all tenants.
+    /// Totals since the start of the node, for all tenants; two requests give the rates. Null if
+    /// the caller has no access to all tenants.
     totals: Option<Totals>,
     /// Null if the caller has no access to all tenants.
     depths: Option<Depths>,
     /// Destinations with pending work, oldest first.
     destinations: Vec<DestinationView>,
-    /// Latest counts of instances, tasks and dead letters of the tenant; null until the first count is
-    /// complete.
+    /// Latest counts of instances, tasks and dead letters of the tenant; null until the first count
+    /// is complete.
     counts: Option<OverviewCounts>,
 }
 
@@ -101,7 +101,8 @@ struct OverviewCounts {
     at: String,
     /// Duration of the count in milliseconds.
     duration_ms: u64,
-    /// The counts of instances are exact; after an unreadable instance was deleted they are not, until the next start.
+    /// The counts of instances are exact; after an unreadable instance was deleted they are not,
+    /// until the next start.
     complete: bool,
     instances: Vec<InstanceGroupView>,
     /// Stuck instances, the longest stuck first; at most 20.
@@ -140,8 +141,8 @@ struct UnchangedInstanceView {
 
 /// Show an overview of the node and the tenant
 ///
-/// A cheap request: instances are counted in the background, only after a request, and less often if a
-/// count takes longer.
+/// A cheap request: instances are counted in the background, only after a request, and less often
+/// if a count takes longer.
 #[utoipa::path(
     get,
     path = "/v1/overview",
@@ -215,7 +216,8 @@ impl Totals {
 
 impl Depths {
     fn of(app: &App) -> Result<Self, Problem> {
-        let (mut outbox, mut next_timer) = (0, None);
+        let mut outbox = 0;
+        let mut next_timer = None;
         for reader in app.runtime.readers() {
             outbox += reader.outbox_depth()?;
             next_timer = next_timer.into_iter().chain(reader.next_timer()?).min();

@@ -1,4 +1,5 @@
-//! `GET /v1/sagas/{saga}/{correlation}/result`: waits for the end of an instance and returns its result.
+//! `GET /v1/sagas/{saga}/{correlation}/result`: waits for the end of an instance and returns its
+//! result.
 
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ pub(crate) const MAX_WAIT: Duration = Duration::from_mins(1);
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ResultQuery {
-    /// Maximum wait for the end of the instance, for example `30s`; at most `60s`. Default: no wait.
+    /// Maximum wait for the end of the instance, for example `30s`; at most `60s`. Default: no
+    /// wait.
     #[param(format = "duration")]
     wait: Option<String>,
 }
@@ -110,7 +112,8 @@ impl ResultView {
         }
     }
 
-    /// Returns the response of an instance that has not ended: 202, with the location of its result.
+    /// Returns the response of an instance that has not ended: 202, with the location of its
+    /// result.
     pub(super) fn accepted(self) -> Response {
         let location = path(&["v1", "sagas", &self.saga, &self.correlation, "result"]);
         let location = HeaderValue::try_from(location).expect("an escaped path is ASCII");
@@ -125,8 +128,8 @@ impl ResultView {
 
 /// Wait for the result of an instance
 ///
-/// Returns 200 when the instance has ended, whatever its status, or 202 with `Location` if it has not ended within
-/// `wait`. Ask any pod, as often as necessary, also after a restart.
+/// Returns 200 when the instance has ended, whatever its status, or 202 with `Location` if it has
+/// not ended within `wait`. Ask any pod, as often as necessary, also after a restart.
 #[utoipa::path(
     get,
     path = "/v1/sagas/{saga}/{correlation}/result",
@@ -167,7 +170,8 @@ pub(crate) fn wait(text: Option<&str>) -> Result<Option<Duration>, Problem> {
 /// Waits until an instance has ended, or the time is over. Returns whether it has ended.
 ///
 /// # Errors
-/// If the instance does not exist, too many requests wait, the shard stops in this process, or the node drains.
+/// If the instance does not exist, too many requests wait, the shard stops in this process, or the
+/// node drains.
 pub(crate) async fn await_end(
     api: &ApiState,
     key: &InstanceKey,

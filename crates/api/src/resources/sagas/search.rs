@@ -1,5 +1,5 @@
-//! Search of instances with a condition: scanned in chunks, within limits of rows, time and evaluation
-//! cost.
+//! Search of instances with a condition: scanned in chunks, within limits of rows, time and
+//! evaluation cost.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,8 @@ use orlog_node::redact::{HiddenValues, Redaction};
 
 /// Instances per read; the tables are not locked during the evaluation.
 const CHUNK: usize = 256;
-/// Size of the states of the instances of a page in bytes at which it ends: they are in memory until the page is encoded.
+/// Size of the states of the instances of a page in bytes at which it ends: they are in memory
+/// until the page is encoded.
 const MAX_STATE_BYTES: usize = 8 << 20;
 /// Maximum evaluation cost of the conditions of one request: about one second.
 const MAX_FILTER_COST: u64 = 20_000_000;
@@ -36,8 +37,9 @@ pub(crate) struct InstanceSearch {
     pub(crate) query: InstanceQuery,
     /// Shard in which the last page ended.
     pub(crate) start_shard: usize,
-    /// The only shard to search. Its instances have an order that no change of an instance changes, so that pages neither miss
-    /// nor repeat an instance. `None`: all shards of this process, in the order of the fastest index.
+    /// The only shard to search. Its instances have an order that no change of an instance changes,
+    /// so that pages neither miss nor repeat an instance. `None`: all shards of this process, in
+    /// the order of the fastest index.
     pub(crate) only: Option<u16>,
     pub(crate) filter: Option<Filter>,
     /// Whether matches after the page are counted.
@@ -71,8 +73,8 @@ pub(crate) fn compile_filter(source: &str) -> Result<Filter, Problem> {
     Filter::compile(source, &example(), &TIMES).map_err(invalid_filter)
 }
 
-/// Returns the condition of a search for a business reference: `part=text` selects by a part, another text by the name.
-/// `filter` applies in addition.
+/// Returns the condition of a search for a business reference: `part=text` selects by a part,
+/// another text by the name. `filter` applies in addition.
 pub(crate) fn reference_condition(reference: &str, filter: Option<&str>) -> String {
     let is_part = |name: &str| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -114,7 +116,8 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
             narrow(&mut query, filter, app);
             Vec::new()
         }
-        // The index orders the instances of one status by key. An instance can move between the ranges of several statuses.
+        // The index orders the instances of one status by key. An instance can move between the
+        // ranges of several statuses.
         (_, Some(_)) if query.statuses.len() > 1 => std::mem::take(&mut query.statuses),
         (_, _) => Vec::new(),
     };
@@ -123,11 +126,9 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
         filter: filter.as_ref(),
         now: app.clock.now(),
     };
-    let (limit, scan_limit, until) = (
-        query.limit,
-        query.scan_limit,
-        Instant::now() + timeout_after,
-    );
+    let limit = query.limit;
+    let scan_limit = query.scan_limit;
+    let until = Instant::now() + timeout_after;
     let mut sifted = SearchResult::default();
     let mut units = 0;
     let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || app.is_cancelled();
@@ -180,8 +181,8 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
     Ok(sifted)
 }
 
-/// Adds the comparisons of a condition that an index or a range of keys answers. The condition is still evaluated
-/// for each instance found.
+/// Adds the comparisons of a condition that an index or a range of keys answers. The condition is
+/// still evaluated for each instance found.
 fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
     let comparisons = filter.comparisons();
     let saga = comparisons
@@ -237,8 +238,8 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
     query.variable = conditions.min_by_key(|condition| condition.lower != condition.upper);
 }
 
-/// Returns whether a part of a business reference can contain a value that is not displayed: of a hidden variable, or of
-/// an expression whose variables are not named.
+/// Returns whether a part of a business reference can contain a value that is not displayed: of a
+/// hidden variable, or of an expression whose variables are not named.
 fn reads_hidden(template: &Value, redact: &Redaction) -> bool {
     let text = template.to_string();
     let is_hidden = |rest: &str| {

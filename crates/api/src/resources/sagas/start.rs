@@ -31,7 +31,8 @@ use orlog_node::auth::{Caller, Right};
 
 /// Header with the idempotency key of a start.
 pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Prefix of the id of a start with an idempotency key. It separates the key from the ids of control requests.
+/// Prefix of the id of a start with an idempotency key. It separates the key from the ids of
+/// control requests.
 const KEY_PREFIX: &str = "start:";
 
 /// Maximum length of the subject of an event, in bytes.
@@ -42,19 +43,19 @@ const MAX_SUBJECT_BYTES: usize = 512;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct StartQuery {
-    /// Correlation id. Default: the correlation id in the data, by the rule of the definition; a new id if the
-    /// definition has no rule for the start event.
+    /// Correlation id. Default: the correlation id in the data, by the rule of the definition; a
+    /// new id if the definition has no rule for the start event.
     #[param(value_type = Option<String>)]
     correlation: Option<CorrelationId>,
     /// Start event. Default: the first start event of the definition.
     #[param(value_type = Option<String>)]
     event: Option<EventType>,
-    /// Maximum wait for the end of the instance, for example `30s`; at most `60s`. Requires the right to read.
-    /// Default: the response follows as soon as the start is durable.
+    /// Maximum wait for the end of the instance, for example `30s`; at most `60s`. Requires the
+    /// right to read. Default: the response follows as soon as the start is durable.
     #[param(format = "duration")]
     wait: Option<String>,
-    /// Policy if the instance exists: `return` (default) joins it, `fail` rejects the request, `restart` starts a
-    /// new run if the instance has ended.
+    /// Policy if the instance exists: `return` (default) joins it, `fail` rejects the request,
+    /// `restart` starts a new run if the instance has ended.
     #[serde(default)]
     #[param(value_type = Option<String>)]
     on_existing: OnExisting,
@@ -78,7 +79,8 @@ pub(crate) struct StartBody {
     subject: Option<String>,
     /// Schema version of the data. Default: 1.
     dataversion: Option<u32>,
-    /// Policy if the instance has ended: `return` (default) delivers the signal to it, `restart` starts a new run.
+    /// Policy if the instance has ended: `return` (default) delivers the signal to it, `restart`
+    /// starts a new run.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     on_existing: OnExisting,
@@ -90,8 +92,9 @@ fn empty_data() -> Value {
 
 /// Start an instance
 ///
-/// The body is the data of the start event. The response follows when the start is durable, or with `wait` when the
-/// instance has ended. Send the header `Idempotency-Key` to repeat a request whose outcome is unknown.
+/// The body is the data of the start event. The response follows when the start is durable, or with
+/// `wait` when the instance has ended. Send the header `Idempotency-Key` to repeat a request whose
+/// outcome is unknown.
 #[utoipa::path(
     post,
     path = "/v1/sagas/{saga}",
@@ -270,8 +273,8 @@ fn start_event(program: &dyn Program, named: Option<&EventType>) -> Result<Event
 /// Returns the correlation id of a start, and whether it is new.
 ///
 /// # Errors
-/// If the data has no correlation id and the definition requires one there, or if the stated one differs: later
-/// events would go to another instance.
+/// If the data has no correlation id and the definition requires one there, or if the stated one
+/// differs: later events would go to another instance.
 fn correlation(
     program: &dyn Program,
     tenant: &TenantId,

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use orlog_node::app::App;
 use orlog_node::redact::HiddenValues;
 
-/// Returns the state of an instance as rendered by its program, or as JSON if it is readable; not redacted.
+/// Returns the state of an instance as rendered by its program, or as JSON if it is readable; not
+/// redacted.
 pub(crate) fn displayed_state(app: &App, instance: &Instance) -> Value {
     let program = app.programs.by_hash(&instance.definition.hash);
     program
@@ -16,7 +17,8 @@ pub(crate) fn displayed_state(app: &App, instance: &Instance) -> Value {
         .unwrap_or_else(|| state(&instance.state))
 }
 
-/// Returns the values of a stored instance that no text about it may quote; none if it cannot be read.
+/// Returns the values of a stored instance that no text about it may quote; none if it cannot be
+/// read.
 pub(crate) fn stored_hidden_values(app: &App, key: &InstanceKey) -> HiddenValues {
     if !app.config.redact.is_active() {
         return HiddenValues::default();
@@ -45,7 +47,8 @@ pub(super) fn task_data(instance: &Instance) -> impl Iterator<Item = &Value> {
     instance.tasks.iter().map(|task| &task.spec.data)
 }
 
-/// Decodes a state that no program renders. If the decoder stops before the end, the result is invalid.
+/// Decodes a state that no program renders. If the decoder stops before the end, the result is
+/// invalid.
 fn state(bytes: &[u8]) -> Value {
     let packed = || {
         let mut rest = bytes;

@@ -1,5 +1,5 @@
-//! Instances in API responses: times as RFC 3339, the state as rendered by its program, or as JSON if
-//! it is readable.
+//! Instances in API responses: times as RFC 3339, the state as rendered by its program, or as JSON
+//! if it is readable.
 
 use orlog_model::{
     DefinitionRef, HistoryEntry, Instance, InstanceKey, OutboxKey, ParentRef, Reference,
@@ -33,8 +33,8 @@ pub(crate) struct InstanceSummary {
     status: &'static str,
     /// Inputs are buffered, not applied.
     paused: bool,
-    /// Why it requires an operator: `stuck`, `unapplied_result` (a result of its work became a dead letter) or `paused`;
-    /// null if it does not.
+    /// Why it requires an operator: `stuck`, `unapplied_result` (a result of its work became a dead
+    /// letter) or `paused`; null if it does not.
     attention: Option<&'static str>,
     /// State version; increases by one with every transition.
     version: u64,
@@ -70,7 +70,8 @@ pub(crate) struct WaitView {
     /// Deadline, if there is one.
     #[schema(format = "date-time")]
     until: Option<String>,
-    /// Identifies this wait: a later wait for the same has another token. See `wait_token` of signals.
+    /// Identifies this wait: a later wait for the same has another token. See `wait_token` of
+    /// signals.
     token: String,
 }
 
@@ -80,11 +81,12 @@ pub(crate) struct InstanceDetail {
     tenant: String,
     #[serde(flatten)]
     summary: InstanceSummary,
-    /// State as rendered by the program. For a definition: `phase`, `steps` (a list of `id`, `state`,
-    /// `until`, and `job`, the status of a job), `vars`, `failure`. If the program cannot render it or is not loaded: the JSON state, else
-    /// `{"base64": …}`.
+    /// State as rendered by the program. For a definition: `phase`, `steps` (a list of `id`,
+    /// `state`, `until`, and `job`, the status of a job), `vars`, `failure`. If the program cannot
+    /// render it or is not loaded: the JSON state, else `{"base64": …}`.
     state: Value,
-    /// Result of an ended instance: the last fact that it emitted at its end; null before, and if it emitted none.
+    /// Result of an ended instance: the last fact that it emitted at its end; null before, and if
+    /// it emitted none.
     result: Option<SagaResultView>,
     timers: Vec<TimerView>,
     /// Work without a result.
@@ -94,8 +96,8 @@ pub(crate) struct InstanceDetail {
     /// Parent saga that started it.
     parent: Option<ParentView>,
     pub(crate) outbox: OutboxView,
-    /// Failed attempts, oldest first: the last 50 attempts since the start of this node. The history has the attempts of
-    /// completed work.
+    /// Failed attempts, oldest first: the last 50 attempts since the start of this node. The
+    /// history has the attempts of completed work.
     pub(crate) attempts: Vec<AttemptView>,
     /// Number of inputs that are stored and not applied yet.
     pub(crate) buffered_inputs: usize,
@@ -194,8 +196,8 @@ pub(crate) fn reference_view(instance: &Instance, hidden: &HiddenValues) -> Opti
 }
 
 impl InstanceDetail {
-    /// Creates the view without outbox, attempts and buffered inputs. `history` has one entry more than the limit if
-    /// there is a next page. `work` is the work of the instance in the outbox.
+    /// Creates the view without outbox, attempts and buffered inputs. `history` has one entry more
+    /// than the limit if there is a next page. `work` is the work of the instance in the outbox.
     pub(crate) fn of(
         app: &App,
         key: &InstanceKey,

@@ -174,7 +174,8 @@ impl AttemptView {
 }
 
 impl AttemptRecordView {
-    /// Creates the view. The values that the rules hide in the response are also removed from the message.
+    /// Creates the view. The values that the rules hide in the response are also removed from the
+    /// message.
     pub(crate) fn of(record: &AttemptRecord, hidden: &HiddenValues, redact: &Redaction) -> Self {
         let response = record.response.as_deref();
         let quoted: Option<Value> = response.and_then(|text| serde_json::from_str(text).ok());

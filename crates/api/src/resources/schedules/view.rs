@@ -21,8 +21,8 @@ pub(crate) struct ScheduleBody {
     /// Start event. Default: the first start event of the saga.
     #[serde(skip_serializing_if = "Option::is_none")]
     event: Option<String>,
-    /// Data of the start event. A text that starts with `=` is a CEL expression over `schedule.name`, `schedule.time` and
-    /// `schedule.correlation`.
+    /// Data of the start event. A text that starts with `=` is a CEL expression over
+    /// `schedule.name`, `schedule.time` and `schedule.correlation`.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     data: Value,
     /// Cron expression of five fields.
@@ -42,7 +42,8 @@ pub(crate) struct ScheduleBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "Europe/Berlin")]
     zone: Option<String>,
-    /// Policy for a due time while an earlier run has not ended: `skip`, `queue`, `allow` or `cancel`. Default: `skip`.
+    /// Policy for a due time while an earlier run has not ended: `skip`, `queue`, `allow` or
+    /// `cancel`. Default: `skip`.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     overlap: Overlap,

@@ -1,4 +1,5 @@
-//! Pages of shadows: record new instances and compare recorded ones, in the shard of the requesting instance.
+//! Pages of shadows: record new instances and compare recorded ones, in the shard of the requesting
+//! instance.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -102,7 +103,9 @@ async fn compare(
     let read_at = api.app.clock.now();
     let is_ended = matches!(task, PageTask::Ended { .. });
     let found = {
-        let (app, own, spec) = (Arc::clone(&api.app), own.clone(), Arc::clone(&spec));
+        let app = Arc::clone(&api.app);
+        let own = own.clone();
+        let spec = Arc::clone(&spec);
         run_blocking(move || read(&app, &own, &spec, &task)).await?
     };
     let active = api

@@ -38,7 +38,8 @@ pub(crate) struct PromoteBody {
 
 /// Promote the candidate of a shadow
 ///
-/// Deploys the candidate like `POST /admin/deploy` with `keep_others`, on all pods, then ends the shadow. Differences must be accepted.
+/// Deploys the candidate like `POST /admin/deploy` with `keep_others`, on all pods, then ends the
+/// shadow. Differences must be accepted.
 #[utoipa::path(
     post,
     path = "/v1/shadows/{saga}/promote",

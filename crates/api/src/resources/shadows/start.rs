@@ -73,8 +73,9 @@ struct CandidateFile {
 
 /// Start a shadow
 ///
-/// Compares a new version of a definition with the active one: the inputs of a sample of the new instances are recorded, and applied to both
-/// versions when an instance ends. The candidate performs nothing. A saga has at most one shadow; a new one replaces an ended one.
+/// Compares a new version of a definition with the active one: the inputs of a sample of the new
+/// instances are recorded, and applied to both versions when an instance ends. The candidate
+/// performs nothing. A saga has at most one shadow; a new one replaces an ended one.
 #[utoipa::path(
     post,
     path = "/v1/shadows",
@@ -262,7 +263,8 @@ async fn validated(
         .app
         .definitions
         .owner(tenant, &candidate.definition_ref().saga);
-    let (keep_others, dry_run) = (true, true);
+    let keep_others = true;
+    let dry_run = true;
     let request = DeployRequest {
         context,
         files,

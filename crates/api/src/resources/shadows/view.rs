@@ -37,8 +37,8 @@ impl ShadowPage {
 pub(crate) struct ShadowView {
     /// Saga.
     saga: String,
-    /// `running`, `ending` (compares the remaining instances), `completed`, `stopped`, `promoted`, `superseded` (another definition was
-    /// deployed) or `failed`.
+    /// `running`, `ending` (compares the remaining instances), `completed`, `stopped`, `promoted`,
+    /// `superseded` (another definition was deployed) or `failed`.
     status: &'static str,
     /// Whether the inputs of new instances are recorded in all shards.
     recording: bool,

@@ -71,7 +71,8 @@ pub(crate) struct TaskDetail {
 /// Users whom a rule excludes from claiming, being assigned and completing a task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ExclusionView {
-    /// `starter`: the user who started the instance; `previous`: the user who completed its previous task.
+    /// `starter`: the user who started the instance; `previous`: the user who completed its
+    /// previous task.
     rule: &'static str,
     /// Excluded user; null: all users, because the instance does not record the user of the rule.
     user: Option<String>,
@@ -159,7 +160,9 @@ impl TaskDetail {
 
 impl TaskEventView {
     pub(crate) fn of(event: &TaskEvent) -> Self {
-        let (mut roles, mut assignee, mut outcome) = (None, None, None);
+        let mut roles = None;
+        let mut assignee = None;
+        let mut outcome = None;
         match &event.kind {
             TaskEventKind::Reassigned {
                 roles: to,

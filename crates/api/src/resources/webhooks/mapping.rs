@@ -26,8 +26,8 @@ pub(super) struct ReceivedBody<'a> {
     pub(super) value: &'a Value,
 }
 
-/// Returns the event of a request. Its id derives from the webhook and the delivery id, so that a repetition is a
-/// duplicate.
+/// Returns the event of a request. Its id derives from the webhook and the delivery id, so that a
+/// repetition is a duplicate.
 pub(super) fn event(
     webhook: &Webhook,
     headers: &HeaderMap,
@@ -35,7 +35,8 @@ pub(super) fn event(
     now: Timestamp,
 ) -> Result<Event, MappingError> {
     let body = received.value;
-    let (name, templates) = (webhook.name.as_str(), &webhook.templates);
+    let name = webhook.name.as_str();
+    let templates = &webhook.templates;
     let headers = Value::Object(readable(webhook, headers));
     let error = |key, reason| MappingError {
         webhook: name.to_owned(),
@@ -90,7 +91,8 @@ fn digest(body: &[u8]) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(body)))
 }
 
-/// Returns the headers that expressions read, by name in lower case. Credentials are not among them.
+/// Returns the headers that expressions read, by name in lower case. Credentials are not among
+/// them.
 fn readable(webhook: &Webhook, headers: &HeaderMap) -> Map<String, Value> {
     let token = webhook
         .config

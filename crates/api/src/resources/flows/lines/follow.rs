@@ -1,5 +1,5 @@
-//! Stream of the lines of a flow as server-sent events. Any pod serves it: it reads page after page from the owner of the shard, which
-//! may change meanwhile, and no line is sent twice or omitted.
+//! Stream of the lines of a flow as server-sent events. Any pod serves it: it reads page after page
+//! from the owner of the shard, which may change meanwhile, and no line is sent twice or omitted.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -51,7 +51,8 @@ pub(super) async fn stream(
     (permit, access): (LongPollPermit, AccessWatch),
 ) -> Response {
     let until = Instant::now() + MAX_STREAM;
-    let (ready, ended) = (Vec::new().into_iter(), false);
+    let ready = Vec::new().into_iter();
+    let ended = false;
     let mut follower = Follower {
         api,
         request,

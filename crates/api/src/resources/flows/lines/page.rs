@@ -56,14 +56,16 @@ pub(super) struct LineRequest {
     pub(super) limits: PageLimits,
 }
 
-/// Returns the next lines, and advances the request; waits for them until a time, or until the flow has ended.
+/// Returns the next lines, and advances the request; waits for them until a time, or until the flow
+/// has ended.
 pub(super) async fn next(
     api: &ApiState,
     request: &mut LineRequest,
     until: Instant,
 ) -> Result<LinePage, Problem> {
     loop {
-        // Registered before the read: lines that are stored after it wake the request, and other commits do not.
+        // Registered before the read: lines that are stored after it wake the request, and other
+        // commits do not.
         let waiter = api.app.runtime.watch_lines(&request.key);
         let page = read(api, request).await?;
         let has_advanced = page.last > request.after;
@@ -92,7 +94,8 @@ pub(super) async fn next(
     }
 }
 
-/// Returns a page without lines while the node drains; otherwise the shard of the flow moves or restarts.
+/// Returns a page without lines while the node drains; otherwise the shard of the flow moves or
+/// restarts.
 fn unless_moving(api: &ApiState, page: LinePage) -> Result<LinePage, Problem> {
     if api.app.runtime.health().accepting {
         Err(Problem::moving())
@@ -112,7 +115,8 @@ async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem
         // The shard was here when the request arrived.
         let reader = app.reader(&key).ok_or_else(Problem::moving)?;
         let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
-        // In this order: the lines of a flow that has ended are received, those that do not wait are stored.
+        // In this order: the lines of a flow that has ended are received, those that do not wait
+        // are stored.
         let has_unsaved = app.services.lines.unsaved.has(&key);
         let (first, _) = reader.job_log_range(&key)?;
         let found = reader.job_log(&key, after, limits.entries)?;
@@ -123,7 +127,8 @@ async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem
                 .is_none_or(|job| tag == job || step_of(tag) == job)
         };
 
-        // A read returns whole chunks, so that a page can have more lines than its limit of entries; its size is limited.
+        // A read returns whole chunks, so that a page can have more lines than its limit of
+        // entries; its size is limited.
         let mut page = PageBuilder::new(PageLimits {
             entries: usize::MAX,
             bytes: limits.bytes,

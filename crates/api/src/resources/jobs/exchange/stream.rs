@@ -1,5 +1,5 @@
-//! Stream of exchanges over a WebSocket: the worker sends messages without waiting for the responses, and receives jobs
-//! as soon as they are available.
+//! Stream of exchanges over a WebSocket: the worker sends messages without waiting for the
+//! responses, and receives jobs as soon as they are available.
 
 use std::time::Duration;
 
@@ -29,10 +29,12 @@ use crate::server::problem::Problem;
 use crate::server::{body, forward};
 use orlog_node::auth::Caller;
 
-/// Time after which the node closes a stream, so that the credentials of the worker are checked again.
+/// Time after which the node closes a stream, so that the credentials of the worker are checked
+/// again.
 const MAX_AGE: Duration = Duration::from_mins(15);
 
-/// Maximum number of messages whose results are not stored yet. The node reads no further ones meanwhile.
+/// Maximum number of messages whose results are not stored yet. The node reads no further ones
+/// meanwhile.
 const MAX_UNACKNOWLEDGED: usize = 16;
 
 /// Bytes that a message may exceed the limit of a body, so that the worker receives a problem.
@@ -43,9 +45,9 @@ const CLAIM_WAIT: Duration = Duration::from_mins(1);
 
 /// Open a stream of exchanges
 ///
-/// A WebSocket whose text messages are `ExchangeBody` and `ExchangeResponse`. The node acknowledges each message that
-/// contains reports, in order, and sends jobs as long as the worker has credit, which each message increases. After an
-/// error it sends `{"problem": …}` and closes the stream.
+/// A WebSocket whose text messages are `ExchangeBody` and `ExchangeResponse`. The node acknowledges
+/// each message that contains reports, in order, and sends jobs as long as the worker has credit,
+/// which each message increases. After an error it sends `{"problem": …}` and closes the stream.
 #[utoipa::path(
     get,
     path = "/v1/work/exchange",
@@ -71,7 +73,8 @@ pub(crate) async fn open(
     let limit = usize::try_from(api.app.config.http.max_body_size).unwrap_or(usize::MAX);
     let limit = limit.saturating_add(EXCESS_BYTES);
     let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
-    let (request, unacknowledged) = (None, FuturesOrdered::new());
+    let request = None;
+    let unacknowledged = FuturesOrdered::new();
     // The signature of the handshake covers none of the messages that follow.
     let caller = Caller {
         key: None,
@@ -164,8 +167,9 @@ impl WorkStream {
         mut access: AccessWatch,
     ) -> StreamEnd {
         let max_silence = self.api.app.config.http.request_timeout;
-        let (end, mut received_at, mut is_pinged) =
-            (Instant::now() + MAX_AGE, Instant::now(), false);
+        let end = Instant::now() + MAX_AGE;
+        let mut received_at = Instant::now();
+        let mut is_pinged = false;
         while forward::is_local(&self.api, &self.tenant) {
             let silent_until = received_at
                 + if is_pinged {
@@ -213,7 +217,8 @@ impl WorkStream {
 
     /// Applies a message of the worker.
     async fn receive(&mut self, bytes: &[u8]) -> Result<Action, Problem> {
-        let (api, caller) = (&self.api, self.api.scope.caller.as_ref());
+        let api = &self.api;
+        let caller = self.api.scope.caller.as_ref();
         let _request = api.quotas.begin_message(caller)?;
         let limit = api.app.config.http.max_body_size;
         if bytes.len() as u64 > limit {
@@ -253,7 +258,8 @@ impl WorkStream {
         };
         let applied = AppliedReports::apply(&sender, &self.headers, message).await;
         if !applied.is_empty() {
-            let (api, headers) = (api.clone(), self.headers.clone());
+            let api = api.clone();
+            let headers = self.headers.clone();
             self.unacknowledged.push_back(Box::pin(async move {
                 applied.acknowledge(&api, &headers).await
             }));

@@ -1,8 +1,8 @@
 //! Counts of a tenant, computed in the background for the overview.
 //!
-//! A count of a million instances takes seconds, and clients poll every few seconds. Therefore a count
-//! is cached. It is recomputed only on a request, when its age is large relative to its duration: at
-//! most a twentieth of one thread.
+//! A count of a million instances takes seconds, and clients poll every few seconds. Therefore a
+//! count is cached. It is recomputed only on a request, when its age is large relative to its
+//! duration: at most a twentieth of one thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +45,8 @@ pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<Tena
 }
 
 async fn count(api: ApiState, tenant: TenantId) {
-    let (of, reader) = (tenant.clone(), api.clone());
+    let of = tenant.clone();
+    let reader = api.clone();
     // A panic ends this count only.
     let counted =
         tokio::spawn(async move { reader.read(move |app| count_tenant(app, &of)).await }).await;
@@ -60,7 +61,8 @@ async fn count(api: ApiState, tenant: TenantId) {
 }
 
 fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Problem> {
-    let (began, at) = (Instant::now(), app.clock.now());
+    let began = Instant::now();
+    let at = app.clock.now();
     let mut instance_counts = InstanceCounts {
         complete: true,
         ..InstanceCounts::default()
