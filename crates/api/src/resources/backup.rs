@@ -68,7 +68,11 @@ impl From<BackupError> for Problem {
     operation_id = "create_backup",
     tag = "node",
     params(BackupOptions),
-    responses((status = 200, description = "The backup is ready for download", body = BackupResponse))
+    responses((
+        status = 200,
+        description = "The backup is ready for download",
+        body = BackupResponse
+    ))
 )]
 pub(crate) async fn create(
     api: ApiState,
@@ -90,9 +94,15 @@ pub(crate) async fn create(
     tag = "node",
     params(
         ("id" = Uuid, Path, description = "Backup id from the response"),
-        ("path" = String, Path, description = "Path in the manifest, percent-encoded; also `manifest.json`, `SHA256SUMS`")
+        ("path" = String, Path, description = "Path in the manifest, percent-encoded; also \
+                                               `manifest.json`, `SHA256SUMS`")
     ),
-    responses((status = 200, description = "The file", body = Vec<u8>, content_type = "application/octet-stream"))
+    responses((
+        status = 200,
+        description = "The file",
+        body = Vec<u8>,
+        content_type = "application/octet-stream"
+    ))
 )]
 pub(crate) async fn file(
     api: ApiState,

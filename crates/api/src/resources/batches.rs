@@ -52,8 +52,15 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
-    let kind = (tenant, batch::SAGA);
-    built_in::list(&api, kind, params, BatchView::read, BatchPage::of).await
+    built_in::list(
+        &api,
+        tenant,
+        batch::SAGA,
+        params,
+        BatchView::read,
+        BatchPage::of,
+    )
+    .await
 }
 
 /// Show a batch
@@ -101,7 +108,8 @@ macro_rules! verbs {
             if $signal == batch::RESUME {
                 check_signals(&api, &caller, &key.tenant, &action)?;
             }
-            drop(instruct((&api, &caller), &key, &body, |_| built_in::signal($signal, Value::Null)).await?);
+            let action = |_| built_in::signal($signal, Value::Null);
+            drop(instruct(&api, &caller, &key, &body, action).await?);
             view(&api, key).await
         }
     )+};
@@ -124,7 +132,8 @@ verbs! {
 /// requires the right `control`.
 fn permit(caller: &Caller, action: &BatchAction) -> Result<(), Problem> {
     if matches!(action, BatchAction::Migrate { .. }) && !caller.roles.allow(Right::Admin) {
-        let detail = "a batch that migrates instances requires the right to administer, like the migration of one instance";
+        let detail = "a batch that migrates instances requires the right to administer, like the \
+                      migration of one instance";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     Ok(())

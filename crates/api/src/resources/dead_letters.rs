@@ -235,7 +235,11 @@ impl From<Redriven> for RedrivenResponse {
     path = "/v1/dead-letters/{id}/redrive",
     tag = "dead letters",
     params(("id" = Uuid, Path, description = "Dead letter id")),
-    responses((status = 200, description = "The dead letter was applied or published", body = RedrivenResponse))
+    responses((
+        status = 200,
+        description = "The dead letter was applied or published",
+        body = RedrivenResponse
+    ))
 )]
 pub(crate) async fn redrive(
     api: ApiState,
@@ -278,7 +282,8 @@ pub(crate) async fn discard(
                 .map(ToString::to_string)
                 .unwrap_or_default();
             let detail = format!(
-                "{instance} waits for this result; correct the cause and redrive it, or cancel the instance. To discard \
+                "{instance} waits for this result; correct the cause and redrive it, or cancel the \
+                 instance. To discard \
                  it, set force=true (`orlog dlq discard --force`): its step then fails and is \
                  compensated, because it may have been executed"
             );

@@ -76,10 +76,12 @@ async fn unavailable_bus(api: &ApiState, reason: &str) -> CheckResult {
     }
     if let Some(pod) = pod_with_bus(api).await {
         let found = format!("this node is cut off from NATS, which pod {pod} reaches: {reason}");
-        let remedy = "restore the network between this node and the NATS servers (docs/runbooks/pod-cut-off.md)";
+        let remedy = "restore the network between this node and the NATS servers \
+                      (docs/runbooks/pod-cut-off.md)";
         return CheckResult::error("bus", found, remedy);
     }
-    let remedy = "restart the missing NATS servers, or restore the network to them (docs/runbooks/nats-quorum.md)";
+    let remedy = "restart the missing NATS servers, or restore the network to them \
+                  (docs/runbooks/nats-quorum.md)";
     CheckResult::error(
         "bus",
         format!("the streams on NATS are not available: {reason}"),

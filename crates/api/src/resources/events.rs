@@ -77,9 +77,15 @@ pub(crate) struct PublishQuery {
     params(PublishQuery),
     request_body(
         content = PublishedEvents,
-        description = "One event, or a batch. Also as `application/cloudevents+json` and `application/cloudevents-batch+json`; in binary mode, the headers contain the attributes, and the body is the data"
+        description = "One event, or a batch. Also as `application/cloudevents+json` and \
+                       `application/cloudevents-batch+json`; in binary mode, the headers contain \
+                       the attributes, and the body is the data"
     ),
-    responses((status = 202, description = "The events are durable; processing is asynchronous", body = AcceptedEvents))
+    responses((
+        status = 202,
+        description = "The events are durable; processing is asynchronous",
+        body = AcceptedEvents
+    ))
 )]
 pub(crate) async fn publish(
     api: ApiState,
@@ -119,7 +125,7 @@ pub(crate) async fn publish(
                 bytes,
             };
             let messages =
-                signed::authenticate(&signed_events, (&caller, now), &received, &mut events)?;
+                signed::authenticate(&signed_events, &caller, now, &received, &mut events)?;
             return Ok((events, messages));
         }
         for event in &mut events {

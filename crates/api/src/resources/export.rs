@@ -60,7 +60,12 @@ pub(crate) struct ExportQuery {
     path = "/v1/export",
     tag = "export",
     params(ExportQuery),
-    responses((status = 200, description = "Lines", body = String, content_type = "application/x-ndjson"))
+    responses((
+        status = 200,
+        description = "Lines",
+        body = String,
+        content_type = "application/x-ndjson"
+    ))
 )]
 pub(crate) async fn export(
     api: ApiState,

@@ -59,8 +59,15 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
-    let kind = (tenant, flow::SAGA);
-    built_in::list(&api, kind, params, FlowSummary::read, FlowPage::of).await
+    built_in::list(
+        &api,
+        tenant,
+        flow::SAGA,
+        params,
+        FlowSummary::read,
+        FlowPage::of,
+    )
+    .await
 }
 
 /// Show a flow
@@ -165,7 +172,7 @@ async fn change(
     body: &CheckedBody,
     action: impl FnOnce(String) -> ControlAction,
 ) -> Result<Json<FlowView>, Problem> {
-    let sent = instruct((api, caller), &key, body, action).await;
+    let sent = instruct(api, caller, &key, body, action).await;
     drop(sent.map_err(|problem| match problem.code() {
         code if code == Code::InstanceNotFound.as_str() => missing(&key),
         _ => problem,

@@ -10,9 +10,9 @@ pub(crate) mod waiting;
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Json};
 use orlog_effect::worker::{ClaimLost, ClaimRejection, ReportAck, ResultAck};
 use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,6 @@ use claimed_job::{
     AvailableJobView, ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request,
     job_claim_request,
 };
-use orlog_node::auth::Caller;
 use orlog_node::url_path;
 use pods::{JobOrder, OfferedJob, Take, credentials, other_pods, take_jobs};
 use report::{
@@ -125,7 +124,11 @@ pub(crate) async fn claim(
     path = "/v1/work/fetch",
     tag = "work",
     request_body = ClaimBody,
-    responses((status = 200, description = "Available jobs: by priority, then oldest first", body = FetchResponse))
+    responses((
+        status = 200,
+        description = "Available jobs: by priority, then oldest first",
+        body = FetchResponse
+    ))
 )]
 pub(crate) async fn fetch(
     api: ApiState,
@@ -174,8 +177,9 @@ pub(crate) async fn claim_job(
     // Only the pod that has the job knows it.
     let path = job_path(job, "claim");
     for pod in other_pods(&api, &tenant, &headers) {
-        let request = (Method::POST, path.as_str(), credentials(&headers));
-        let response = forward::send_body(&api, &pod, request, repeated.clone().into()).await?;
+        let headers = credentials(&headers);
+        let body = repeated.clone().into();
+        let response = forward::send_body(&api, &pod, Method::POST, &path, headers, body).await?;
         if response.status() != StatusCode::CONFLICT {
             return Ok(response);
         }
@@ -233,25 +237,18 @@ fn begin_wait(api: &ApiState, wait: Duration) -> Result<Option<LongPollPermit>, 
     responses((status = 200, description = "The claim is extended", body = HeartbeatResponse))
 )]
 pub(crate) async fn heartbeat(
-    api: ApiState,
-    Extension(caller): Extension<Caller>,
-    Tenant(tenant): Tenant,
+    sender: ReportSender,
     LastSegment(job): LastSegment,
     headers: HeaderMap,
     JsonBody(report): JsonBody<HeartbeatBody>,
 ) -> Result<Response, Problem> {
     let job = id(&job)?;
     let path = job_path(job, "heartbeat");
-    if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
+    if let Some(response) = send_to_owner(&sender, &headers, &path, &report).await? {
         return Ok(response);
     }
-    let sender = ReportSender {
-        api: &api,
-        tenant: &tenant,
-        caller: &caller,
-    };
     let report = report.about(job, &sender)?;
-    let ReportAck::Extended(until) = apply_one(&api, &tenant, report).await? else {
+    let ReportAck::Extended(until) = apply_one(&sender.api, &sender.tenant, report).await? else {
         unreachable!("a heartbeat extends its claim")
     };
     let extended = HeartbeatResponse {
@@ -267,27 +264,23 @@ pub(crate) async fn heartbeat(
     tag = "work",
     params(("job" = Uuid, Path, description = "The job")),
     request_body = JobLogBody,
-    responses((status = 204, description = "The lines are kept in memory for some time after the job ends"))
+    responses((
+        status = 204,
+        description = "The lines are kept in memory for some time after the job ends"
+    ))
 )]
 pub(crate) async fn append_log(
-    api: ApiState,
-    Extension(caller): Extension<Caller>,
-    Tenant(tenant): Tenant,
+    sender: ReportSender,
     LastSegment(job): LastSegment,
     headers: HeaderMap,
     JsonBody(report): JsonBody<JobLogBody>,
 ) -> Result<Response, Problem> {
     let job = id(&job)?;
     let path = job_path(job, "logs");
-    if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
+    if let Some(response) = send_to_owner(&sender, &headers, &path, &report).await? {
         return Ok(response);
     }
-    let sender = ReportSender {
-        api: &api,
-        tenant: &tenant,
-        caller: &caller,
-    };
-    apply_one(&api, &tenant, report.about(job, &sender)?).await?;
+    apply_one(&sender.api, &sender.tenant, report.about(job, &sender)?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -303,28 +296,24 @@ pub(crate) async fn append_log(
     responses((status = 200, description = "The job is completed", body = JobResultResponse))
 )]
 pub(crate) async fn complete(
-    api: ApiState,
-    Extension(caller): Extension<Caller>,
-    Tenant(tenant): Tenant,
+    sender: ReportSender,
     LastSegment(job): LastSegment,
     headers: HeaderMap,
     JsonBody(report): JsonBody<JobResultBody>,
 ) -> Result<Response, Problem> {
     let job = id(&job)?;
     let path = job_path(job, "result");
-    if let Some(response) = send_to_owner(&api, &tenant, &headers, &path, &report).await? {
+    if let Some(response) = send_to_owner(&sender, &headers, &path, &report).await? {
         return Ok(response);
     }
-    let sender = ReportSender {
-        api: &api,
-        tenant: &tenant,
-        caller: &caller,
-    };
-    let ack = apply_one(&api, &tenant, report.about(job, &sender)?).await?;
+    let ack = apply_one(&sender.api, &sender.tenant, report.about(job, &sender)?).await?;
     let ReportAck::Completed(ack, receipt) = ack else {
         unreachable!("a result completes its job")
     };
-    stored(&api, &[&receipt]).await.pop().unwrap_or(Ok(()))?;
+    stored(&sender.api, &[&receipt])
+        .await
+        .pop()
+        .unwrap_or(Ok(()))?;
     let completed = JobResultResponse {
         duplicate: ack == ResultAck::Duplicate,
     };

@@ -111,8 +111,8 @@ pub(crate) async fn cancel(
         message::SAGA,
         "only its sender cancels a message; reject it instead",
     )?;
-    let sent = instruct((&api, &caller), &key, &body, |reason| {
-        ControlAction::Cancel { reason }
+    let sent = instruct(&api, &caller, &key, &body, |reason| ControlAction::Cancel {
+        reason,
     })
     .await;
     drop(sent.map_err(|problem| named(problem, &key))?);
@@ -136,7 +136,7 @@ pub(crate) async fn acknowledge(
     body: CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
     let key = received(tenant, &path)?;
-    let sent = instruct((&api, &caller), &key, &body, |_| {
+    let sent = instruct(&api, &caller, &key, &body, |_| {
         signal(message::ACKNOWLEDGE, Value::Null)
     })
     .await;
@@ -171,7 +171,7 @@ pub(crate) async fn process(
         ));
     }
     let action = signal(message::PROCESS, json!(ProcessMessage { result }));
-    change((&api, &caller), received(tenant, &path)?, user, action).await
+    change(&api, &caller, received(tenant, &path)?, user, action).await
 }
 
 /// End a received message with an error for its sender
@@ -193,7 +193,7 @@ pub(crate) async fn reject(
     let RejectBody { reason, user } = api.bodies.parse(&bytes, body::parse).await?;
     check_text("reason", &reason)?;
     let action = signal(message::REJECT, json!({ "reason": reason }));
-    change((&api, &caller), received(tenant, &path)?, user, action).await
+    change(&api, &caller, received(tenant, &path)?, user, action).await
 }
 
 /// Add a line to the log of a received message
@@ -217,12 +217,13 @@ pub(crate) async fn add_line(
     let LineBody { text, user } = api.bodies.parse(&bytes, body::parse).await?;
     check_text("text", &text)?;
     let action = signal(message::LINE, json!({ "text": text }));
-    change((&api, &caller), received(tenant, &path)?, user, action).await
+    change(&api, &caller, received(tenant, &path)?, user, action).await
 }
 
 /// Sends a control request to a message, and returns the message.
 async fn change(
-    (api, caller): (&ApiState, &Caller),
+    api: &ApiState,
+    caller: &Caller,
     key: InstanceKey,
     user: Option<String>,
     action: ControlAction,

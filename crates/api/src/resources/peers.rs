@@ -345,7 +345,8 @@ pub(crate) async fn refresh(
     let stored = write(&api, &name, apply).await?;
     let stored = stored.ok_or_else(|| {
         let detail = format!(
-            "{}: no valid key of the peer {name} signed the document; compare its fingerprint with the administrator of \
+            "{}: no valid key of the peer {name} signed the document; compare its fingerprint with \
+             the administrator of \
              the peer, then add the key with `orlog peer key add`",
             known.address
         );

@@ -77,10 +77,11 @@ pub(crate) async fn list(
 ) -> Result<EncodedJson, Problem> {
     built_in::list(
         &api,
-        (tenant, schedule::SAGA),
+        tenant,
+        schedule::SAGA,
         params,
         |app, key, instance| {
-            ScheduleView::of(key, instance, &app.config.redact, (app.clock.now(), NEXT))
+            ScheduleView::of(key, instance, &app.config.redact, app.clock.now(), NEXT)
         },
         SchedulePage::of,
     )
@@ -238,7 +239,8 @@ macro_rules! verbs {
                 check_signed(&api, &caller, &key.tenant)?;
             }
             drop(view(&api, key.clone(), 0).await?);
-            drop(instruct((&api, &caller), &key, &body, |_| built_in::signal($signal, Value::Null)).await?);
+            let action = |_| built_in::signal($signal, Value::Null);
+            drop(instruct(&api, &caller, &key, &body, action).await?);
             view(&api, key, NEXT).await
         }
     )+};
@@ -270,7 +272,7 @@ async fn view(
         )
     };
     let view = built_in::show(api, key, missing, move |app, key, instance| {
-        ScheduleView::of(key, instance, &app.config.redact, (app.clock.now(), next))
+        ScheduleView::of(key, instance, &app.config.redact, app.clock.now(), next)
     });
     view.await.map(Json)
 }

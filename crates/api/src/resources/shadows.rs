@@ -51,8 +51,15 @@ pub(crate) async fn list(
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
-    let kind = (tenant, shadow::SAGA);
-    built_in::list(&api, kind, params, ShadowView::read, ShadowPage::of).await
+    built_in::list(
+        &api,
+        tenant,
+        shadow::SAGA,
+        params,
+        ShadowView::read,
+        ShadowPage::of,
+    )
+    .await
 }
 
 /// Show a shadow
@@ -96,7 +103,7 @@ pub(crate) async fn stop(
     let key = key(tenant, &path.saga)?;
     drop(state(&api, &key).await?);
     drop(
-        instruct((&api, &caller), &key, &body, |_| {
+        instruct(&api, &caller, &key, &body, |_| {
             built_in::signal(shadow::STOP, Value::Null)
         })
         .await?,

@@ -243,7 +243,7 @@ macro_rules! orders {
             let body: $body = body.optional()?;
             let (order, roles, given) = $order(body);
             let roles = caller.check_roles(roles)?;
-            send_action((&api, &caller), tenant, parse(&id)?, given, (order, roles)).await
+            send_action(&api, &caller, tenant, parse(&id)?, given, order, roles).await
         }
     )+};
 }
@@ -343,11 +343,13 @@ impl CompleteBody {
 
 /// Sends the task action to the instance of the task.
 async fn send_action(
-    (api, caller): (&ApiState, &Caller),
+    api: &ApiState,
+    caller: &Caller,
     tenant: TenantId,
     id: Uuid,
     control_caller: ControlCaller,
-    (order, roles): (TaskAction, Vec<String>),
+    order: TaskAction,
+    roles: Vec<String>,
 ) -> Result<Json<ControlResponse>, Problem> {
     let row: TaskRow = api
         .read(move |app| {

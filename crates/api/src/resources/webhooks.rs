@@ -51,8 +51,13 @@ pub(crate) struct AcceptedWebhook {
     path = "/v1/webhooks/{name}",
     tag = "events",
     params(("name" = String, Path, description = "Name of the webhook")),
-    request_body(content = Value, description = "Body as the sender signed it, also as `application/x-www-form-urlencoded`"),
-    responses((status = 202, description = "The event is durable; processing is asynchronous", body = AcceptedWebhook))
+    request_body(content = Value, description = "Body as the sender signed it, also as \
+                                                 `application/x-www-form-urlencoded`"),
+    responses((
+        status = 202,
+        description = "The event is durable; processing is asynchronous",
+        body = AcceptedWebhook
+    ))
 )]
 pub(crate) async fn receive(
     api: ApiState,
@@ -96,7 +101,7 @@ pub(crate) async fn receive(
             .await
             .into_response()
     };
-    Ok(authorize::audit(&api, (WEBHOOK_ROUTE, &id), request, accept).await)
+    Ok(authorize::audit(&api, WEBHOOK_ROUTE, &id, request, accept).await)
 }
 
 /// Verifies the signature of a request.

@@ -86,7 +86,8 @@ impl AuditGuard {
             let begun = tokio::time::timeout(limit, self.api.app.audit.begin(record)).await;
             if begun != Ok(Ok(())) {
                 self.record = None;
-                let detail = "the audit trail cannot be written; audit.required rejects changes without a record";
+                let detail = "the audit trail cannot be written; audit.required rejects changes \
+                              without a record";
                 return Err(Problem::new(Code::AuditUnavailable, detail));
             }
             record.outcome = AuditOutcome::Unknown;

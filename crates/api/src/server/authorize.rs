@@ -36,7 +36,8 @@ const UNLIMITED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
 /// stores anything.
 pub(crate) async fn authorize<F>(
     api: &ApiState,
-    (route, id): (&str, &HeaderValue),
+    route: &str,
+    id: &HeaderValue,
     mut request: Request,
     handler: impl FnOnce(Request) -> F,
 ) -> Response
@@ -68,7 +69,7 @@ where
     }
 
     let Some(permit) = permit else {
-        return audit(api, (route, id), request, handler).await;
+        return audit(api, route, id, request, handler).await;
     };
     if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
         scope.caller = Some(permit.budgets.clone());
@@ -79,7 +80,7 @@ where
         // valid.
         handler(request).await
     } else {
-        audit(api, (route, id), request, handler).await
+        audit(api, route, id, request, handler).await
     };
     drop(permit);
     withhold(api, admission, response)
@@ -88,7 +89,8 @@ where
 /// Handles an authorized request, with its audit record.
 pub(crate) async fn audit<F>(
     api: &ApiState,
-    (route, id): (&str, &HeaderValue),
+    route: &str,
+    id: &HeaderValue,
     mut request: Request,
     handler: impl FnOnce(Request) -> F,
 ) -> Response
@@ -171,7 +173,9 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
     if !is_over_nats(request) {
         origin::check(
             &api.hosts,
-            (route, request.method(), request.uri()),
+            route,
+            request.method(),
+            request.uri(),
             request.headers(),
         )?;
     }
@@ -205,7 +209,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
     } else {
         let source = peer(request).map(|peer| peer.ip());
         VerifiedCaller {
-            caller: authenticate(access, (request.method(), request.headers()), source).await?,
+            caller: authenticate(access, request.method(), request.headers(), source).await?,
             signature: None,
         }
     };
@@ -244,7 +248,8 @@ async fn admit(api: &ApiState, identity: Identity, request: &mut Request) -> Res
 /// Authenticates a request without a signature of an actor.
 async fn authenticate(
     access: &Authenticator,
-    (method, headers): (&Method, &HeaderMap),
+    method: &Method,
+    headers: &HeaderMap,
     source: Option<IpAddr>,
 ) -> Result<Caller, Problem> {
     if access.oidc().is_some() && login::has_session(headers) {

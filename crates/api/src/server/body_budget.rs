@@ -110,11 +110,13 @@ impl PartialBody {
                     of_caller.map_err(|_| self.budget.quotas.reject_bytes())?,
                 );
             }
-            let of_all = Arc::clone(&self.budget.free).try_acquire_many_owned(more).map_err(|_| {
-                let detail =
-                    "too many request bodies are in flight; retry, or raise http.max_bytes_in_flight";
-                Problem::new(Code::Unavailable, detail)
-            })?;
+            let of_all = Arc::clone(&self.budget.free)
+                .try_acquire_many_owned(more)
+                .map_err(|_| {
+                    let detail = "too many request bodies are in flight; retry, or raise \
+                     http.max_bytes_in_flight";
+                    Problem::new(Code::Unavailable, detail)
+                })?;
             merge(&mut self.held.of_all, of_all);
         }
         self.bytes.extend_from_slice(piece);

@@ -173,21 +173,22 @@ impl ApiState {
         method: Method,
         target: &str,
     ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
-        let transport = (
-            self.app.services.keys.tls.as_deref(),
-            &self.app.config.cluster,
-        );
-        self.pods.request(transport, pod, method, target)
+        let tls = self.app.services.keys.tls.as_deref();
+        let cluster = &self.app.config.cluster;
+        self.pods.request(tls, cluster, pod, method, target)
     }
 
     /// Begins to wait for the result of an instance; ends on drop. At most half of the connections
     /// wait.
     pub(crate) fn begin_wait(&self) -> Result<(LongPollPermit, OwnedSemaphorePermit), Problem> {
         let long_poll = self.quotas.begin_long_poll(self.scope.caller.as_ref())?;
-        let place = Arc::clone(&self.result_waits).try_acquire_owned().map_err(|_| {
-            let detail = "half of the connections wait for results (http.max_connections); ask again later";
-            Problem::new(Code::Unavailable, detail)
-        })?;
+        let place = Arc::clone(&self.result_waits)
+            .try_acquire_owned()
+            .map_err(|_| {
+                let detail = "half of the connections wait for results (http.max_connections); ask \
+                          again later";
+                Problem::new(Code::Unavailable, detail)
+            })?;
         Ok((long_poll, place))
     }
 

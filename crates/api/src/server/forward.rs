@@ -94,7 +94,8 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
         SlotOwner::Local => next.run(request).await,
         SlotOwner::Pod(pod) if request.headers().contains_key(header::UPGRADE) => {
             let detail = format!(
-                "streams are not forwarded; the pod {} at {} owns the shard of the tenant: open the stream there",
+                "streams are not forwarded; the pod {} at {} owns the shard of the tenant: open \
+                 the stream there",
                 pod.name, pod.url
             );
             Problem::new(Code::Unavailable, detail).into_response()
@@ -214,7 +215,8 @@ fn is_start(request: &Request) -> bool {
 pub(crate) async fn to_owner(
     api: &ApiState,
     key: &InstanceKey,
-    (uri, generated): (&Uri, Option<&CorrelationId>),
+    uri: &Uri,
+    generated: Option<&CorrelationId>,
     headers: &HeaderMap,
     body: &RequestBody,
 ) -> Result<Option<Response>, Problem> {
@@ -234,8 +236,11 @@ pub(crate) async fn to_owner(
                 target.push_str("correlation=");
                 target.extend(utf8_percent_encode(correlation.as_str(), NON_ALPHANUMERIC));
             }
-            let request = (Method::POST, target.as_str(), headers.clone());
-            send_body(api, &pod, request, body.bytes()).await.map(Some)
+
+            let headers = headers.clone();
+            send_body(api, &pod, Method::POST, &target, headers, body.bytes())
+                .await
+                .map(Some)
         }
         SlotOwner::Pod(_) | SlotOwner::None => Err(Problem::moving()),
     }
@@ -248,7 +253,7 @@ pub(crate) async fn get(
     target: &str,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    send_body(api, pod, (Method::GET, target, headers), Bytes::new()).await
+    send_body(api, pod, Method::GET, target, headers, Bytes::new()).await
 }
 
 async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, Problem> {
@@ -264,32 +269,29 @@ async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, P
         api.app.config.http.max_batch_size,
     )
     .await?;
-    send_body(
-        api,
-        pod,
-        (parts.method, target, parts.headers),
-        body.bytes(),
-    )
-    .await
+    send_body(api, pod, parts.method, target, parts.headers, body.bytes()).await
 }
 
 /// Sends a request of a caller to another pod, and returns its response.
 pub(crate) async fn send_body(
     api: &ApiState,
     pod: &Pod,
-    (method, target, headers): (Method, &str, HeaderMap),
+    method: Method,
+    target: &str,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
     let mut headers = without_hops(headers);
     headers.insert(FORWARDED_BY, node(api));
     if let Some(key) = api.scope.key {
-        signed_request::grant(api, key, (&method, target), &mut headers, &body).await?;
+        signed_request::grant(api, key, &method, target, &mut headers, &body).await?;
     }
     let unavailable = |reason: pod_client::Error| {
         tracing::warn!(pod = pod.name, url = pod.url, %reason, "request not forwarded");
         Problem::new(
             Code::Unavailable,
-            "the request cannot be forwarded to the owner of the shard; the log of this pod has the reason",
+            "the request cannot be forwarded to the owner of the shard; the log of this pod has \
+             the reason",
         )
     };
     let forwarded_request = api.request_to(pod, method, target).map_err(unavailable)?;
@@ -329,7 +331,8 @@ pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
 /// credentials, or by a grant for its signature. Returns the status and the body of the response.
 pub(crate) async fn forward_post(
     api: &ApiState,
-    (pod, path): (&Pod, &str),
+    pod: &Pod,
+    path: &str,
     headers: &HeaderMap,
     body: Bytes,
 ) -> Result<(StatusCode, Bytes), pod_client::Error> {
@@ -338,29 +341,31 @@ pub(crate) async fn forward_post(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
     );
-    status_and_body(api, pod, (Method::POST, path), headers, body).await
+    status_and_body(api, pod, Method::POST, path, headers, body).await
 }
 
 /// Sends a GET request of a caller to another pod as [`forward_post`].
 pub(crate) async fn forward_get(
     api: &ApiState,
-    (pod, path): (&Pod, &str),
+    pod: &Pod,
+    path: &str,
     headers: &HeaderMap,
 ) -> Result<(StatusCode, Bytes), pod_client::Error> {
-    status_and_body(api, pod, (Method::GET, path), headers.clone(), Bytes::new()).await
+    status_and_body(api, pod, Method::GET, path, headers.clone(), Bytes::new()).await
 }
 
 async fn status_and_body(
     api: &ApiState,
     pod: &Pod,
-    (method, path): (Method, &str),
+    method: Method,
+    path: &str,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<(StatusCode, Bytes), pod_client::Error> {
     let mut headers = without_hops(headers);
     headers.insert(FORWARDED_BY, node(api));
     if let Some(key) = api.scope.key {
-        let granted = signed_request::grant(api, key, (&method, path), &mut headers, &body).await;
+        let granted = signed_request::grant(api, key, &method, path, &mut headers, &body).await;
         granted.map_err(|error| pod_client::Error::Request(error.into()))?;
     }
     let request = api.request_to(pod, method, path)?;

@@ -40,7 +40,12 @@ const LINKS: [(&str, &str); 8] = [
 /// List the entry points of the API
 ///
 /// Clients that accept `text/html`, such as browsers, receive the web UI.
-#[utoipa::path(get, path = "/", tag = "node", responses((status = 200, description = "Links", body = Index)))]
+#[utoipa::path(
+    get,
+    path = "/",
+    tag = "node",
+    responses((status = 200, description = "Links", body = Index))
+)]
 pub(crate) async fn index(headers: HeaderMap) -> Response {
     if web_page::prefers_html(&headers) {
         return web_page::index(&headers);

@@ -34,7 +34,12 @@ pub(crate) struct CallbackQuery {
 /// Log in to the web UI
 ///
 /// Redirects the browser to the OpenID provider (`auth.oidc`).
-#[utoipa::path(get, path = "/auth/login", tag = "page", responses((status = 303, description = "To the provider")))]
+#[utoipa::path(
+    get,
+    path = "/auth/login",
+    tag = "page",
+    responses((status = 303, description = "To the provider"))
+)]
 pub(crate) async fn login(api: ApiState) -> Result<Response, Problem> {
     let start = oidc(&api)?.start().await.map_err(|error| problem(&error))?;
     let pending = set_cookie(LOGIN_COOKIE, &start.cookie, "Lax", LOGIN_SECONDS);
@@ -82,7 +87,12 @@ pub(crate) async fn callback(
 }
 
 /// Log out of the web UI
-#[utoipa::path(post, path = "/auth/logout", tag = "page", responses((status = 204, description = "The session has ended")))]
+#[utoipa::path(
+    post,
+    path = "/auth/logout",
+    tag = "page",
+    responses((status = 204, description = "The session has ended"))
+)]
 pub(crate) async fn logout(api: ApiState, headers: HeaderMap) -> Response {
     if let (Some(oidc), Some(session)) = (
         api.app.authenticator.oidc(),
@@ -109,7 +119,8 @@ fn problem(error: &LoginError) -> Problem {
         ),
         LoginError::Rejected(_) => Problem::new(
             Code::LoginFailed,
-            "the log-in was not completed; start it again at /auth/login. The log of the node has the reason",
+            "the log-in was not completed; start it again at /auth/login. The log of the node has \
+             the reason",
         ),
     }
 }

@@ -39,7 +39,12 @@ const BUS_TIMEOUT: Duration = Duration::from_secs(1);
     get,
     path = "/metrics",
     tag = "node",
-    responses((status = 200, description = "All metrics", body = String, content_type = "text/plain"))
+    responses((
+        status = 200,
+        description = "All metrics",
+        body = String,
+        content_type = "text/plain"
+    ))
 )]
 pub(crate) async fn metrics(
     api: ApiState,

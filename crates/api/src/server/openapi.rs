@@ -17,7 +17,8 @@ use super::permissions::{self, Permission};
 use super::problem::{Problem, ProblemDetail};
 use orlog_node::auth::Right;
 
-const DESCRIPTION: &str = "Durable saga runner: publish events, inspect and control instances. Every error is a \
+const DESCRIPTION: &str = "Durable saga runner: publish events, inspect and control instances. \
+                           Every error is a \
     problem (RFC 9457) with a code; its `type` is the URL of its page.";
 
 /// Paths without a tenant under `/v1`: actors and peers belong to the node.
@@ -100,19 +101,22 @@ fn reject_null(body: &mut RequestBody) {
         let Some(RefOr::T(Schema::OneOf(choice))) = &content.schema else {
             continue;
         };
-        let is_null = |item: &RefOr<Schema>| matches!(item, RefOr::T(Schema::Object(object)) if object.schema_type == Type::Null.into());
-        if let ([object], true) = (
-            choice
-                .items
-                .iter()
-                .filter(|item| !is_null(item))
-                .collect::<Vec<_>>()
-                .as_slice(),
-            choice.items.iter().any(is_null),
-        ) {
+
+        let has_null = choice.items.iter().any(is_null);
+        let objects: Vec<_> = choice.items.iter().filter(|item| !is_null(item)).collect();
+        if let [object] = objects.as_slice()
+            && has_null
+        {
             content.schema = Some((*object).clone());
             body.required = Some(Required::False);
         }
+    }
+}
+
+fn is_null(schema: &RefOr<Schema>) -> bool {
+    match schema {
+        RefOr::T(Schema::Object(object)) => object.schema_type == Type::Null.into(),
+        _ => false,
     }
 }
 

@@ -31,7 +31,9 @@ const MAX_FOUND_CHARS: usize = 100;
 /// Rejects a request that another site may have sent.
 pub(crate) fn check(
     hosts: &AllowedHosts,
-    (route, method, uri): (&str, &Method, &Uri),
+    route: &str,
+    method: &Method,
+    uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<(), Problem> {
     let is_safe = method.is_safe();
@@ -79,7 +81,8 @@ fn check_host(
         Some(authority) if hosts.contains(&name(&authority)) => Ok(Some(authority)),
         _ => {
             let detail = format!(
-                "this node does not accept requests for the host {:?}; if a proxy or a DNS name leads here, add the \
+                "this node does not accept requests for the host {:?}; if a proxy or a DNS name \
+                 leads here, add the \
                  name to http.allowed_hosts",
                 shortened(text)
             );
@@ -153,14 +156,16 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
         return Err(body::media_type(&content_type));
     }
     let detail = format!(
-        "a request that changes state requires content-type: application/json, also without a body, or the header {REQUEST_HEADER}"
+        "a request that changes state requires content-type: application/json, also without a \
+         body, or the header {REQUEST_HEADER}"
     );
     Err(Problem::new(Code::UnsupportedMediaType, detail))
 }
 
 fn cross_site(found: &str) -> Problem {
     let detail = format!(
-        "a page of another site sent this request ({found}); if a proxy serves the web UI under this name, add the name \
+        "a page of another site sent this request ({found}); if a proxy serves the web UI under \
+         this name, add the name \
          to http.allowed_hosts"
     );
     Problem::new(Code::CrossSite, detail)
@@ -201,7 +206,7 @@ mod tests {
             .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         let uri = Uri::from_static("/path");
         let headers = HeaderMap::from_iter::<Vec<_>>(headers.collect());
-        let rejected = check(hosts, (route, method, &uri), &headers).err()?;
+        let rejected = check(hosts, route, method, &uri, &headers).err()?;
         rejected
             .into_response()
             .extensions()
@@ -257,7 +262,9 @@ mod tests {
         assert!(
             super::check(
                 &hosts(&[]),
-                ("/info", &Method::GET, &absolute),
+                "/info",
+                &Method::GET,
+                &absolute,
                 &HeaderMap::new()
             )
             .is_err()

@@ -66,7 +66,8 @@ impl PodClient {
     /// If the address of the pod does not permit it.
     pub(crate) fn request(
         &self,
-        (tls, cluster): (Option<&NodeTls>, &ClusterConfig),
+        tls: Option<&NodeTls>,
+        cluster: &ClusterConfig,
         pod: &Pod,
         method: Method,
         target: &str,
@@ -222,7 +223,7 @@ mod tests {
         let to = pod(format!("{scheme}://{}", listener.local_addr().unwrap()));
         let accepted = tokio::spawn(accept(listener, server));
         let request =
-            PodClient::new().request((Some(&*tls), &own.cluster), &to, Method::GET, "/v1/sagas");
+            PodClient::new().request(Some(&*tls), &own.cluster, &to, Method::GET, "/v1/sagas");
         let response = match request {
             Ok(request) => {
                 let response = request
@@ -281,7 +282,7 @@ mod tests {
                 ..ClusterConfig::default()
             };
             PodClient::new()
-                .request((None, &cluster), &pod(url.to_owned()), Method::GET, "/")
+                .request(None, &cluster, &pod(url.to_owned()), Method::GET, "/")
                 .map(|_| ())
         };
         assert!(request("http://127.0.0.1:7070", false).is_ok());

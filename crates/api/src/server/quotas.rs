@@ -19,7 +19,7 @@ use prometheus_client::metrics::family::Family;
 use tokio::sync::Semaphore;
 
 use super::problem::{Code, Problem};
-use leaky_bucket::LeakyBucket;
+use leaky_bucket::{LeakyBucket, RateLimit};
 use orlog_node::config::HttpServerConfig;
 
 /// Bytes of a body per permit of a budget.
@@ -58,8 +58,8 @@ pub(crate) struct QuotaLabels {
 /// Limits that all callers have in common.
 #[derive(Clone, Debug)]
 struct QuotaLimits {
-    /// Requests per second and at once; `None`: unlimited.
-    rate: Option<(f64, f64)>,
+    /// Rate of requests; `None`: unlimited.
+    rate: Option<RateLimit>,
     requests: usize,
     long_polls: usize,
     /// CPU seconds per [`QUERY_PERIOD`]; `None`: unlimited.
@@ -126,7 +126,10 @@ impl Quotas {
                 .div_ceil(BYTES_PER_PERMIT)
         };
         let limits = QuotaLimits {
-            rate: (rate > 0.0).then_some((rate, f64::from(quotas.request_burst))),
+            rate: (rate > 0.0).then(|| RateLimit {
+                per_second: rate,
+                burst: f64::from(quotas.request_burst),
+            }),
             requests: quotas
                 .max_concurrent_requests
                 .min(connections - connections / 4),
@@ -169,15 +172,18 @@ impl Quotas {
         if caller.requests >= limits.requests {
             let limit = limits.requests;
             let detail = format!(
-                "the caller has {limit} requests in progress (http.per_caller.max_concurrent_requests)"
+                "the caller has {limit} requests in progress \
+                 (http.per_caller.max_concurrent_requests)"
             );
             return Err(self.reject(Quota::Requests, detail, Duration::ZERO));
         }
-        if let Some((rate, burst)) = limits.rate
-            && let Err(wait) = caller.rate.add(1.0, (rate, burst), now)
+        if let Some(rate) = limits.rate
+            && let Err(wait) = caller.rate.add(1.0, rate, now)
         {
             let detail = format!(
-                "the caller sends more than {rate} requests per second (http.per_caller.max_requests_per_second)"
+                "the caller sends more than {} requests per second \
+                 (http.per_caller.max_requests_per_second)",
+                rate.per_second
             );
             return Err(self.reject(Quota::RequestRate, detail, wait));
         }
@@ -330,10 +336,12 @@ impl Table {
 
     /// Reduces the use of a caller, and removes a caller without use.
     fn end(&mut self, key: &CallerKey, limits: &QuotaLimits, reduce: impl FnOnce(&mut CallerUse)) {
-        let (Some(caller), now) = (self.callers.get_mut(key), Instant::now()) else {
+        let Some(caller) = self.callers.get_mut(key) else {
             return;
         };
+        let now = Instant::now();
         reduce(caller);
+
         if caller.is_unused(limits, now) {
             self.callers.remove(key);
         }
@@ -419,8 +427,11 @@ fn share(whole: usize, share: f64) -> usize {
     ((whole as f64 * share) as usize).clamp(1, whole.clamp(1, Semaphore::MAX_PERMITS))
 }
 
-fn per_period(seconds: f64) -> (f64, f64) {
-    (seconds / QUERY_PERIOD.as_secs_f64(), seconds)
+fn per_period(seconds: f64) -> RateLimit {
+    RateLimit {
+        per_second: seconds / QUERY_PERIOD.as_secs_f64(),
+        burst: seconds,
+    }
 }
 
 #[expect(

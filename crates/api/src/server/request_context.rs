@@ -48,7 +48,7 @@ pub(crate) async fn with_request_context(
         .to_owned();
     let method = known_method(request.method().as_str());
     let trace = request_trace(request.headers());
-    let exported = follow(&api, &mut request, (method, &route), trace.as_ref());
+    let exported = follow(&api, &mut request, method, &route, trace.as_ref());
     let trace = exported.trace().cloned().or(trace);
     let span = tracing::info_span!(
         "request",
@@ -66,7 +66,7 @@ pub(crate) async fn with_request_context(
     });
     request.extensions_mut().insert(RequestId(id.clone()));
     let guarded =
-        authorize::authorize(&api, (&route, &id), request, handler).instrument(span.clone());
+        authorize::authorize(&api, &route, &id, request, handler).instrument(span.clone());
     let mut response = guarded.instrument(exported.span().clone()).await;
     let status = response.status();
     let took = started.elapsed();
@@ -90,7 +90,8 @@ pub(crate) async fn with_request_context(
 fn follow(
     api: &ApiState,
     request: &mut Request,
-    (method, route): (&str, &str),
+    method: &str,
+    route: &str,
     trace: Option<&TraceParent>,
 ) -> RequestSpan {
     let changes = method != "GET" && route.starts_with("/v1/") && !route.starts_with("/v1/work/");

@@ -94,7 +94,8 @@ pub(crate) async fn serve(
             let place = Arc::clone(&connection.place);
             tokio::select! {
                 () = connection.run(stream, tls, stopped) => {}
-                () = place.must_close() => tracing::debug!(%peer, "idle connection closed for another one"),
+                () = place.must_close() => tracing::debug!(%peer, "idle connection closed for \
+                                                                   another one"),
             }
         });
     }

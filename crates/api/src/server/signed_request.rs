@@ -85,7 +85,8 @@ pub(super) async fn verify(
 pub(super) async fn grant(
     api: &ApiState,
     key: KeyId,
-    (method, uri): (&Method, &str),
+    method: &Method,
+    uri: &str,
     headers: &mut HeaderMap,
     body: &[u8],
 ) -> Result<(), AuthError> {

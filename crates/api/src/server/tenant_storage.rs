@@ -129,7 +129,8 @@ impl QuotaKind {
         } = self;
         let limit = self.limit.unwrap_or_default();
         let detail = format!(
-            "the {label} of the tenant {tenant:?} have {used} bytes on this node, and the quota is {limit} ({key}); {remedy}"
+            "the {label} of the tenant {tenant:?} have {used} bytes on this node, and the quota is \
+             {limit} ({key}); {remedy}"
         );
         Problem::new(Code::TenantStorageExceeded, detail)
     }

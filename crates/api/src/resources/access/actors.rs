@@ -324,7 +324,7 @@ pub(crate) async fn enroll(
         let apply = |actor: &mut Actor, now| actor.enroll(&token, key.clone(), now);
         add(&api, &id, &key, apply).await.into_response()
     };
-    Ok(authorize::audit(&api, (ENROLL_ROUTE, &request_id), recorded, enrolled).await)
+    Ok(authorize::audit(&api, ENROLL_ROUTE, &request_id, recorded, enrolled).await)
 }
 
 /// Checks the token of an invitation, and the key to enroll. A caller without a valid token learns

@@ -244,7 +244,8 @@ pub(crate) async fn delete(
         return Err(mismatch(&tenant, expected, found));
     }
     if !api.app.routing.has_all_shards_of(&tenant) {
-        let detail = "the shards of the tenant are on other pods or moving, so that this pod cannot look for its \
+        let detail = "the shards of the tenant are on other pods or moving, so that this pod \
+                      cannot look for its \
                       instances; try again on a pod that owns all of them";
         return Err(Problem::new(Code::Unavailable, detail));
     }
@@ -254,7 +255,8 @@ pub(crate) async fn delete(
         .is_some_and(|deployment| deployment.active().next().is_some())
     {
         let detail = format!(
-            "the context {tenant:?} has definitions, which would stay active for the tenant; retire them first: deploy no files \
+            "the context {tenant:?} has definitions, which would stay active for the tenant; \
+             retire them first: deploy no files \
              to it (orlog deploy --context {tenant} --none)"
         );
         return Err(Problem::new(Code::ContextNotEmpty, detail));
@@ -275,8 +277,10 @@ fn check_signing(config: &Config) -> Result<(), Problem> {
     if config.bus.kind == BusKind::Embedded || signing.required && !signing.keys.is_empty() {
         return Ok(());
     }
-    let reason = "the nodes do not sign their own messages, so that facts and child sagas could not be distinguished from \
-                  forged ones; set nats.signing.keys on all nodes, with nats.signing.required = true";
+    let reason = "the nodes do not sign their own messages, so that facts and child sagas could \
+                  not be distinguished from \
+                  forged ones; set nats.signing.keys on all nodes, with nats.signing.required = \
+                  true";
     Err(invalid_body("/require_signed_events", reason))
 }
 
@@ -377,7 +381,8 @@ fn mismatch(tenant: &TenantId, expected: Option<u64>, found: u64) -> Problem {
         }
         (Some(expected), found) => {
             format!(
-                "the context {tenant:?} has revision {found}, not {expected}; read it again, then change it"
+                "the context {tenant:?} has revision {found}, not {expected}; read it again, then \
+                 change it"
             )
         }
     };

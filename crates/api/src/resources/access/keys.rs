@@ -122,11 +122,12 @@ impl ActorKeyBody {
         } = self;
         let now = api.app.clock.now();
         let leeway = api.app.config.auth.signatures.time_window().leeway;
-        check_proof(proof.as_deref(), (actor, &public_key), now, leeway).map_err(|reason| {
+        check_proof(proof.as_deref(), actor, &public_key, now, leeway).map_err(|reason| {
             let pointer = format!("{path}/proof");
             let id = public_key.key_id();
             let detail = format!(
-                "nothing proves that the actor {actor} holds the private key of {id}: {reason}; its holder creates a proof with \
+                "nothing proves that the actor {actor} holds the private key of {id}: {reason}; \
+                 its holder creates a proof with \
                  `orlog key prove NAME --actor {actor}`"
             );
             let text = format!("{pointer}: {detail}");
@@ -144,7 +145,8 @@ impl ActorKeyBody {
 /// Checks the proof that an actor holds the private key of a public key.
 fn check_proof(
     proof: Option<&str>,
-    (actor, key): (&ActorId, &PublicKey),
+    actor: &ActorId,
+    key: &PublicKey,
     now: Timestamp,
     leeway: Duration,
 ) -> Result<(), String> {

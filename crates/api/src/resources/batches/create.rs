@@ -120,11 +120,16 @@ enum ActionBody {
     post,
     path = "/v1/batches",
     tag = "batches",
-    params(("idempotency-key" = Option<String>, Header, description = "Id of the batch. Default: a new id")),
+    params(("idempotency-key" = Option<String>, Header, description = "Id of the batch. Default: a \
+                                                                       new id")),
     request_body = BatchBody,
     responses(
         (status = 200, description = "Result of a dry run", body = DryRunView),
-        (status = 202, description = "The batch is durable; `Location` is its path", body = BatchView)
+        (
+            status = 202,
+            description = "The batch is durable; `Location` is its path",
+            body = BatchView
+        )
     )
 )]
 pub(crate) async fn create(
@@ -146,7 +151,7 @@ pub(crate) async fn create(
     }
     check_signals(&api, &caller, &tenant, &spec.action)?;
     let key = built_in::identified(id, &mut headers, |id| batches::key(tenant.clone(), id))?;
-    if let Some(response) = forward::to_owner(&api, &key, (&uri, None), &headers, &bytes).await? {
+    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
         return Ok(response);
     }
     let provided = ControlCaller {
@@ -236,7 +241,7 @@ fn spec(
         ActionBody::ForceComplete {} => BatchAction::ForceComplete,
         ActionBody::Signal { signal, data } => BatchAction::Signal { signal, data },
         ActionBody::Migrate { to } => {
-            let program = target(&api.app, (tenant, &body.saga), to.as_deref())?;
+            let program = target(&api.app, tenant, &body.saga, to.as_deref())?;
             let definition = program.definition_ref();
             BatchAction::Migrate {
                 version: definition.version,

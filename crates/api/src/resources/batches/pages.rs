@@ -38,10 +38,10 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
         .map_err(|error| ProviderError::permanent("invalid_payload", error.to_string()))?;
     let batch = batch(api, own.clone()).await?;
     match task {
-        PageTask::Count { cursor } => search(api, own, selection, (cursor, 0)).await,
+        PageTask::Count { cursor } => search(api, own, selection, cursor, 0).await,
         PageTask::Select { cursor, limit } => {
             let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
-            search(api, own, selection, (cursor, limit)).await
+            search(api, own, selection, cursor, limit).await
         }
         PageTask::Apply {
             action,
@@ -102,7 +102,8 @@ async fn search(
     api: &ApiState,
     own: InstanceKey,
     selection: Selection,
-    (cursor, limit): (Option<String>, usize),
+    cursor: Option<String>,
+    limit: usize,
 ) -> Result<PageOutcome, ProviderError> {
     let found = api.read(move |app| {
         if app.reader(&own).is_none() {

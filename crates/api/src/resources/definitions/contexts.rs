@@ -48,9 +48,14 @@ pub(crate) struct ContextDeployOptions {
     path = "/v1/contexts/{tenant}/definitions",
     operation_id = "deploy",
     tag = "contexts",
-    params(("tenant" = String, Path, description = "Tenant, percent-encoded"), ContextDeployOptions),
+    params(("tenant" = String, Path, description = "Tenant, \
+                                                    percent-encoded"), ContextDeployOptions),
     request_body = DeployBody,
-    responses((status = 200, description = "The definitions are active; with dry_run, the plan", body = DeploymentPlan))
+    responses((
+        status = 200,
+        description = "The definitions are active; with dry_run, the plan",
+        body = DeploymentPlan
+    ))
 )]
 pub(crate) async fn deploy(
     api: ApiState,
@@ -66,7 +71,8 @@ pub(crate) async fn deploy(
     let files = deploy::files(bundle.files)?;
     if !files.is_empty() && !api.app.access.directory().contexts.contains_key(&tenant) {
         let detail = format!(
-            "the tenant {tenant:?} has no context, so it has no definitions of its own; create the context, or deploy shared \
+            "the tenant {tenant:?} has no context, so it has no definitions of its own; create the \
+             context, or deploy shared \
              definitions with POST /admin/deploy"
         );
         return Err(Problem::new(Code::ContextNotFound, detail));

@@ -162,7 +162,11 @@ impl From<DeployError> for Problem {
     tag = "node",
     params(DeployOptions),
     request_body = DeployBody,
-    responses((status = 200, description = "The definitions are active; with dry_run, the plan", body = DeploymentPlan))
+    responses((
+        status = 200,
+        description = "The definitions are active; with dry_run, the plan",
+        body = DeploymentPlan
+    ))
 )]
 pub(crate) async fn deploy(
     api: ApiState,
@@ -212,7 +216,8 @@ pub(crate) async fn deploy_one(
     api: &ApiState,
     headers: &HeaderMap,
     context: Option<TenantId>,
-    (file, user): (SourceFile, String),
+    file: SourceFile,
+    user: String,
     allow_downgrade: bool,
 ) -> Result<DeploymentPlan, Problem> {
     let policy = DeployPolicy {
@@ -326,7 +331,8 @@ fn source(file: DeployFile) -> Result<SourceFile, String> {
     if name.len() > MAX_NAME_BYTES || !name.chars().all(is_allowed) || !is_deployable(&name) {
         let displayed: String = name.chars().take(64).collect();
         return Err(format!(
-            "invalid definition file name {displayed:?}; expected *{} or *{SUFFIX} without a directory",
+            "invalid definition file name {displayed:?}; expected *{} or *{SUFFIX} without a \
+             directory",
             SUFFIXES.join(" or *")
         ));
     }

@@ -85,7 +85,7 @@ fn file(name: &str, bytes: &[u8]) -> Value {
 async fn send(api: &ApiState, headers: &HeaderMap, path: &str, bundle: Bytes) -> Distribution {
     let mut distribution = Distribution::default();
     for pod in api.app.routing.other_pods() {
-        match forward::forward_post(api, (&pod, path), headers, bundle.clone()).await {
+        match forward::forward_post(api, &pod, path, headers, bundle.clone()).await {
             Ok((status, body)) if status.is_success() => {
                 distribution.applied.push(AppliedPlan {
                     pod: pod.name,

@@ -27,7 +27,12 @@ const HEADERS: [(header::HeaderName, &str); 3] = [
     operation_id = "graph",
     tag = "definitions",
     params(("saga" = String, Path, description = "Its name")),
-    responses((status = 200, description = "Graph of the active definition", body = String, content_type = "image/svg+xml"))
+    responses((
+        status = 200,
+        description = "Graph of the active definition",
+        body = String,
+        content_type = "image/svg+xml"
+    ))
 )]
 pub(crate) async fn of_definition(
     api: ApiState,
@@ -57,7 +62,12 @@ pub(crate) async fn of_definition(
     operation_id = "graph",
     tag = "sagas",
     params(InstanceParams),
-    responses((status = 200, description = "Graph of its definition, with steps colored by state", body = String, content_type = "image/svg+xml"))
+    responses((
+        status = 200,
+        description = "Graph of its definition, with steps colored by state",
+        body = String,
+        content_type = "image/svg+xml"
+    ))
 )]
 pub(crate) async fn of_instance(
     api: ApiState,

@@ -122,7 +122,7 @@ pub(crate) async fn migrate(
     let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;
     let found = api
-        .read(move |app| concerned(app, tenant, saga, &migration, (limit, scan_limit)))
+        .read(move |app| concerned(app, tenant, saga, &migration, limit, scan_limit))
         .await?;
     let MigrationBatch {
         to,
@@ -162,9 +162,10 @@ fn concerned(
     tenant: TenantId,
     saga: SagaName,
     migration: &MigrateBody,
-    (limit, scan_limit): (usize, usize),
+    limit: usize,
+    scan_limit: usize,
 ) -> Result<MigrationBatch, Problem> {
-    let to = target(app, (&tenant, &saga), migration.to.as_deref())?;
+    let to = target(app, &tenant, &saga, migration.to.as_deref())?;
     let from = DefinitionSelector::read("from", &migration.from)?;
     let is_concerned = |instance: &Instance| {
         from.names(&instance.definition)
@@ -221,7 +222,8 @@ fn concerned(
 /// Returns the target definition: one of the context of the tenant, or a shared one.
 pub(crate) fn target(
     app: &App,
-    (tenant, saga): (&TenantId, &SagaName),
+    tenant: &TenantId,
+    saga: &SagaName,
     named: Option<&str>,
 ) -> Result<Arc<dyn Program>, Problem> {
     let missing = |detail: String| Problem::new(Code::DefinitionNotFound, detail);

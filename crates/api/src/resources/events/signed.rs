@@ -34,7 +34,8 @@ pub(super) struct Received<'a> {
 /// signed events.
 pub(super) fn authenticate(
     signed_events: &SignedEvents,
-    (caller, now): (&Caller, Timestamp),
+    caller: &Caller,
+    now: Timestamp,
     received: &Received<'_>,
     events: &mut [Event],
 ) -> Result<Vec<Option<Message>>, Problem> {

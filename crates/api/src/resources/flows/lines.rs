@@ -70,7 +70,7 @@ pub(crate) async fn lines(
     if accepts_events(&headers) {
         let permit = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;
         let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
-        return Ok(follow::stream(api, request, headers, (permit, access)).await);
+        return Ok(follow::stream(api, request, headers, permit, access).await);
     }
     let _permits = if wait.is_zero() {
         None

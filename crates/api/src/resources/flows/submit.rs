@@ -48,9 +48,11 @@ pub(crate) struct SubmitQuery {
     tag = "flows",
     params(
         SubmitQuery,
-        ("idempotency-key" = Option<String>, Header, description = "Id of the flow. Default: a new id")
+        ("idempotency-key" = Option<String>, Header, description = "Id of the flow. Default: a new \
+                                                                    id")
     ),
-    request_body(content = Value, description = "The flow: `jobs`, and optionally `name`, `labels`, `env` and `timeout`"),
+    request_body(content = Value, description = "The flow: `jobs`, and optionally `name`, \
+                                                 `labels`, `env` and `timeout`"),
     responses(
         (status = 200, description = "The flow has ended within `wait`", body = FlowView),
         (status = 202, description = "The flow is durable; `Location` is its path", body = FlowView)
@@ -82,7 +84,7 @@ pub(crate) async fn submit(
     })
     .await?;
     let key = built_in::identified(None, &mut headers, |id| flows::key(tenant.clone(), id))?;
-    if let Some(response) = forward::to_owner(&api, &key, (&uri, None), &headers, &bytes).await? {
+    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
         return Ok(response);
     }
     let provided = ControlCaller {

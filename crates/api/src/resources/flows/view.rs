@@ -214,7 +214,7 @@ impl FlowView {
                 .get(&text(&job["id"]))
                 .copied()
                 .unwrap_or(&Value::Null);
-            FlowJobView::of(job, step, &state["flow"]["jobs"], (&hidden, &lines))
+            FlowJobView::of(job, step, &state["flow"]["jobs"], &hidden, &lines)
         });
         let jobs = jobs.collect();
         let failure = failure(&state["failure"], &hidden);
@@ -234,7 +234,8 @@ impl FlowJobView {
         job: &Value,
         step: &Value,
         statuses: &Value,
-        (hidden, lines): (&HiddenValues, &BTreeMap<String, u64>),
+        hidden: &HiddenValues,
+        lines: &BTreeMap<String, u64>,
     ) -> Self {
         let id = text(&job["id"]).unwrap_or_default();
         let ids = |field: &str| values(&job[field]).filter_map(text).collect();

@@ -10,8 +10,8 @@ pub(crate) mod stream;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
-use axum::{Extension, Json};
 use orlog_bus::membership::Pod;
 use orlog_effect::worker::{
     ClaimLost, ClaimRequest, JobReport, ReportAck, ReportRejection, ResultAck,
@@ -36,10 +36,8 @@ use super::report::{
 use crate::server::body::{JsonBody, ObjectOf, parse_value};
 use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
-use crate::server::extract::Tenant;
 use crate::server::forward;
 use crate::server::problem::{Code, Problem};
-use orlog_node::auth::Caller;
 
 /// Maximum credit of a worker.
 const MAX_CREDIT: usize = 1000;
@@ -152,17 +150,20 @@ enum ReportStatus {
     path = "/v1/work/exchange",
     tag = "work",
     request_body = ExchangeBody,
-    responses((status = 200, description = "Acknowledgements and claimed jobs", body = ExchangeResponse))
+    responses((
+        status = 200,
+        description = "Acknowledgements and claimed jobs",
+        body = ExchangeResponse
+    ))
 )]
 pub(crate) async fn exchange(
-    api: ApiState,
-    Extension(caller): Extension<Caller>,
-    Tenant(tenant): Tenant,
+    sender: ReportSender,
     headers: HeaderMap,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ExchangeBody>>,
 ) -> Result<Json<ExchangeResponse>, Problem> {
+    let api = &sender.api;
     body.check_limits()?;
-    let request = body.claim_request(&api, &tenant)?;
+    let request = body.claim_request(api, &sender.tenant)?;
     let wait = Duration::from_secs(body.wait_seconds.min(MAX_WAIT_SECONDS));
     let credit = body.credit;
     let wait = wait.min(api.app.config.http.request_timeout);
@@ -172,17 +173,12 @@ pub(crate) async fn exchange(
     let _long_poll = (credit > 0 && !wait.is_zero())
         .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
         .transpose()?;
-    let sender = ReportSender {
-        api: &api,
-        tenant: &tenant,
-        caller: &caller,
-    };
     let applied = AppliedReports::apply(&sender, &headers, body).await;
-    let mut response = applied.acknowledge(&api, &headers).await;
+    let mut response = applied.acknowledge(api, &headers).await;
     if let Some(request) = request.filter(|_| credit > 0) {
         tokio::select! {
             biased;
-            jobs = claim_jobs(&api, &request, credit, wait, &headers) => response.jobs = jobs?,
+            jobs = claim_jobs(api, &request, credit, wait, &headers) => response.jobs = jobs?,
             // The process is shutting down and would wait for this response.
             () = api.app.drained() => {}
         }
@@ -296,7 +292,7 @@ struct ReportBatch {
 
 /// Context in which the reports of a message are assigned to pods.
 struct ReportSorter<'a> {
-    sender: &'a ReportSender<'a>,
+    sender: &'a ReportSender,
     headers: &'a HeaderMap,
     own: Vec<JobReport>,
     of_other_pods: BTreeMap<String, ReportsOfPod>,
@@ -304,7 +300,7 @@ struct ReportSorter<'a> {
 
 impl AppliedReports {
     /// Gives all reports of a message about jobs of this pod to the job boards at once.
-    async fn apply(sender: &ReportSender<'_>, headers: &HeaderMap, body: ExchangeBody) -> Self {
+    async fn apply(sender: &ReportSender, headers: &HeaderMap, body: ExchangeBody) -> Self {
         let mut sorter = ReportSorter {
             sender,
             headers,
@@ -318,7 +314,7 @@ impl AppliedReports {
             own, of_other_pods, ..
         } = sorter;
 
-        let mut acks = apply(sender.api, sender.tenant, own).await.into_iter();
+        let mut acks = apply(&sender.api, &sender.tenant, own).await.into_iter();
         let all = logs.iter_mut().chain(&mut heartbeats).chain(&mut results);
         for report in all.filter(|report| matches!(report.state, ReportState::Waits)) {
             report.state = ReportState::Applied(acks.next().unwrap_or(Err(ClaimLost.into())));
@@ -459,8 +455,9 @@ impl ReportBatch {
 async fn send_reports(api: &ApiState, headers: &HeaderMap, reports: ReportsOfPod) -> ReportBatch {
     let ReportsOfPod { pod, body } = reports;
     let body = serde_json::to_vec(&body).expect("reports serialize to JSON");
-    let target = (&pod, "/v1/work/exchange");
-    let response = forward::forward_post(api, target, &credentials(headers), body.into()).await;
+    let headers = credentials(headers);
+    let response =
+        forward::forward_post(api, &pod, "/v1/work/exchange", &headers, body.into()).await;
     match response {
         Ok((StatusCode::OK, body)) => serde_json::from_slice(&body).unwrap_or_default(),
         Ok((status, _)) => {

@@ -185,9 +185,9 @@ async fn take_from(api: &ApiState, pod: &Pod, order: &JobOrder<'_>, limit: usize
         "max": limit,
         "wait_seconds": 0,
     });
-    let target = (pod, take.path());
+    let headers = credentials(headers);
     let response =
-        forward::forward_post(api, target, &credentials(headers), body.to_string().into()).await;
+        forward::forward_post(api, pod, take.path(), &headers, body.to_string().into()).await;
     match response {
         Ok((StatusCode::OK, body)) => serde_json::from_slice::<TakenJobs>(&body)
             .map_or_else(|_| Vec::new(), |taken| taken.jobs),
@@ -242,14 +242,21 @@ pub(super) async fn repeat_on_others(
     api: &ApiState,
     tenant: &TenantId,
     headers: &HeaderMap,
-    (method, path): (Method, &str),
+    method: Method,
+    path: &str,
     body: Bytes,
 ) {
     let pods = other_pods(api, tenant, headers);
     let headers = credentials(headers);
     let sent = pods.iter().map(|pod| {
-        let request = (method.clone(), path, headers.clone());
-        forward::send_body(api, pod, request, body.clone())
+        forward::send_body(
+            api,
+            pod,
+            method.clone(),
+            path,
+            headers.clone(),
+            body.clone(),
+        )
     });
     for result in futures::future::join_all(sent).await {
         if let Err(problem) = result {
@@ -357,7 +364,7 @@ async fn waiting_jobs(
 ) -> Result<WaitingPage, String> {
     let after = revision.map_or_else(String::new, |revision| format!("after={revision}&"));
     let path = format!("/v1/work/waiting?{after}wait_seconds={FOLLOW_WAIT}");
-    let response = forward::forward_get(api, (pod, &path), headers).await;
+    let response = forward::forward_get(api, pod, &path, headers).await;
     let (status, body) = response.map_err(|error| error.to_string())?;
     if status != StatusCode::OK {
         return Err(format!("the pod responded with the status {status}"));

@@ -4,8 +4,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use axum::Extension;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use orlog_effect::worker::{
     ClaimLost, JobReport, ReportAck, ReportContent, ReportRejection, ReportRules, Reports,
     ResultAck,
@@ -22,6 +25,7 @@ use super::pods::{credentials, pod_of_claim};
 use crate::resources::access::{check_signed, invalid_body};
 use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
+use crate::server::extract::tenant;
 use crate::server::forward;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::{Caller, Right};
@@ -41,17 +45,33 @@ pub(super) trait ReportBody: Serialize {
     ///
     /// # Errors
     /// If it exceeds a limit, or contains facts that the sender may not emit.
-    fn about(self, job: Uuid, sender: &ReportSender<'_>) -> Result<JobReport, Problem>;
+    fn about(self, job: Uuid, sender: &ReportSender) -> Result<JobReport, Problem>;
 }
 
 /// Worker that sends reports.
-pub(super) struct ReportSender<'a> {
-    pub(super) api: &'a ApiState,
-    pub(super) tenant: &'a TenantId,
-    pub(super) caller: &'a Caller,
+pub(crate) struct ReportSender {
+    pub(super) api: ApiState,
+    pub(super) tenant: TenantId,
+    pub(super) caller: Caller,
 }
 
-impl ReportSender<'_> {
+impl FromRequestParts<ApiState> for ReportSender {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Response> {
+        let caller = Extension::<Caller>::from_request_parts(parts, api).await;
+        let Extension(caller) = caller.map_err(IntoResponse::into_response)?;
+        let tenant = tenant(&parts.headers, api).map_err(IntoResponse::into_response)?;
+
+        Ok(Self {
+            api: api.for_request(&parts.extensions),
+            tenant,
+            caller,
+        })
+    }
+}
+
+impl ReportSender {
     /// Rejects facts in a context that requires signed events, unless the sender signed them and
     /// may publish events.
     fn check_facts(&self) -> Result<(), Problem> {
@@ -159,7 +179,7 @@ impl ReportBody for HeartbeatBody {
         self.claim
     }
 
-    fn about(self, job: Uuid, _: &ReportSender<'_>) -> Result<JobReport, Problem> {
+    fn about(self, job: Uuid, _: &ReportSender) -> Result<JobReport, Problem> {
         Ok(JobReport {
             job,
             claim: self.claim,
@@ -173,7 +193,7 @@ impl ReportBody for JobLogBody {
         self.claim
     }
 
-    fn about(self, job: Uuid, _: &ReportSender<'_>) -> Result<JobReport, Problem> {
+    fn about(self, job: Uuid, _: &ReportSender) -> Result<JobReport, Problem> {
         if self.log.len() > MAX_LOG_LINES {
             return Err(invalid_parameter(
                 "log",
@@ -193,7 +213,7 @@ impl ReportBody for JobResultBody {
         self.claim
     }
 
-    fn about(self, job: Uuid, sender: &ReportSender<'_>) -> Result<JobReport, Problem> {
+    fn about(self, job: Uuid, sender: &ReportSender) -> Result<JobReport, Problem> {
         if !self.facts.is_empty() {
             sender.check_facts()?;
         }
@@ -342,18 +362,18 @@ pub(super) async fn apply_one(
 /// # Errors
 /// If no pod has the job at this moment, or the pod does not respond.
 pub(super) async fn send_to_owner(
-    api: &ApiState,
-    tenant: &TenantId,
+    sender: &ReportSender,
     headers: &HeaderMap,
     path: &str,
     report: &impl ReportBody,
 ) -> Result<Option<Response>, Problem> {
-    let Some(pod) = pod_of_claim(api, tenant, headers, report.claim())? else {
+    let Some(pod) = pod_of_claim(&sender.api, &sender.tenant, headers, report.claim())? else {
         return Ok(None);
     };
     let body = serde_json::to_vec(report).expect("a report serializes to JSON");
-    let request = (Method::POST, path, credentials(headers));
-    let response = forward::send_body(api, &pod, request, body.into()).await?;
+    let headers = credentials(headers);
+    let response =
+        forward::send_body(&sender.api, &pod, Method::POST, path, headers, body.into()).await?;
     Ok(Some(response))
 }
 

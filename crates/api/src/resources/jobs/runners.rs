@@ -173,8 +173,8 @@ pub(crate) async fn register(
         .register(tenant.clone(), runner.clone(), caller, now);
     registered.map_err(runner_problem)?;
 
-    let target = (Method::POST, "/v1/runners");
-    repeat_on_others(&api, &tenant, &headers, target, repeated.into()).await;
+    let body = repeated.into();
+    repeat_on_others(&api, &tenant, &headers, Method::POST, "/v1/runners", body).await;
     Ok(Json(view(
         &api.app,
         &tenant,
@@ -202,9 +202,8 @@ pub(crate) async fn remove(
     let removed = api.app.runners.remove(&tenant, &path.name, caller, now);
     removed.map_err(runner_problem)?;
 
-    let target = url_path::path(&["v1", "runners", &path.name]);
-    let target = (Method::DELETE, target.as_str());
-    repeat_on_others(&api, &tenant, &headers, target, Bytes::new()).await;
+    let path = url_path::path(&["v1", "runners", &path.name]);
+    repeat_on_others(&api, &tenant, &headers, Method::DELETE, &path, Bytes::new()).await;
     Ok(StatusCode::NO_CONTENT)
 }
 

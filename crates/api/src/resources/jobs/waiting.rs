@@ -51,7 +51,11 @@ pub(crate) struct WaitingPage {
     path = "/v1/work/waiting",
     tag = "work",
     params(WaitingQuery),
-    responses((status = 200, description = "Kinds of jobs that no worker has claimed", body = WaitingPage))
+    responses((
+        status = 200,
+        description = "Kinds of jobs that no worker has claimed",
+        body = WaitingPage
+    ))
 )]
 pub(crate) async fn waiting(
     api: ApiState,

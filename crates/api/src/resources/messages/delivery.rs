@@ -32,13 +32,14 @@ pub(crate) fn connect(api: &ApiState) {
         let nodes = Arc::clone(&nodes);
         Box::pin(async move {
             let stopping = || ProviderError::unavailable("stopping", "the node is stopping");
-            execute((&api.ok_or_else(stopping)?, &nodes), call).await
+            execute(&api.ok_or_else(stopping)?, &nodes, call).await
         })
     });
 }
 
 async fn execute(
-    (api, nodes): (&ApiState, &Unreachable),
+    api: &ApiState,
+    nodes: &Unreachable,
     call: FunctionCall,
 ) -> Result<Value, ProviderError> {
     let own = call.instance;
@@ -57,21 +58,22 @@ async fn execute(
         ));
     }
     match task {
-        PeerTask::Deliver => deliver((api, nodes), &own).await,
+        PeerTask::Deliver => deliver(api, nodes, &own).await,
         PeerTask::Withdraw => {
             let sent = read(api, &own, SentMessage::decode).await?;
             let withdrawal = PeerMessage::Deliver {
                 delivery: sent.withdrawal(),
                 acts_for_receiver: sent.acts_for_receiver,
             };
-            send((api, nodes), &sent.message.to.node, withdrawal).await
+            send(api, nodes, &sent.message.to.node, withdrawal).await
         }
-        PeerTask::Report { number } => report((api, nodes), &own, number).await,
+        PeerTask::Report { number } => report(api, nodes, &own, number).await,
     }
 }
 
 async fn deliver(
-    (api, nodes): (&ApiState, &Unreachable),
+    api: &ApiState,
+    nodes: &Unreachable,
     own: &InstanceKey,
 ) -> Result<Value, ProviderError> {
     let sent = read(api, own, SentMessage::decode).await?;
@@ -96,7 +98,7 @@ async fn deliver(
         delivery: sent.delivery(),
         acts_for_receiver: sent.acts_for_receiver,
     };
-    let answer = send((api, nodes), &sent.message.to.node, delivery).await?;
+    let answer = send(api, nodes, &sent.message.to.node, delivery).await?;
     match serde_json::from_value::<Report>(answer.clone()) {
         Ok(_) => Ok(answer),
         Err(error) => {
@@ -107,7 +109,8 @@ async fn deliver(
 }
 
 async fn report(
-    (api, nodes): (&ApiState, &Unreachable),
+    api: &ApiState,
+    nodes: &Unreachable,
     own: &InstanceKey,
     number: u64,
 ) -> Result<Value, ProviderError> {
@@ -129,7 +132,7 @@ async fn report(
         to: message.to,
         report,
     };
-    match send((api, nodes), &node, PeerMessage::Report(status)).await {
+    match send(api, nodes, &node, PeerMessage::Report(status)).await {
         // The sender has deleted the message after its retention.
         Err(error) if error.failure().code == Code::MessageNotFound.as_str() => Ok(Value::Null),
         other => other,
@@ -181,7 +184,8 @@ fn limit_size(report: &mut Report) {
 
 /// Sends a request to a node, and returns its durable answer.
 async fn send(
-    (api, nodes): (&ApiState, &Unreachable),
+    api: &ApiState,
+    nodes: &Unreachable,
     node: &NodeName,
     request: PeerMessage,
 ) -> Result<Value, ProviderError> {

@@ -129,7 +129,7 @@ pub(crate) async fn list(
     if let Some(thread) = thread {
         let after = cursor.as_deref().map(Position::parse).transpose()?;
         let boxes = mailbox.map_or(vec![MessageBox::In, MessageBox::Out], |only| vec![only]);
-        api.read_json(move |app| thread_page(app, &conditions, (&boxes, &thread), after.as_ref()))
+        api.read_json(move |app| thread_page(app, &conditions, &boxes, &thread, after.as_ref()))
             .await
     } else {
         let (shard, cursor) = parse_cursor(cursor.as_deref())?;
@@ -224,7 +224,8 @@ impl Position {
 fn thread_page(
     app: &ReadScope,
     conditions: &Conditions,
-    (boxes, thread): (&[MessageBox], &str),
+    boxes: &[MessageBox],
+    thread: &str,
     after: Option<&(Timestamp, bool, String)>,
 ) -> Result<MessagePage, Problem> {
     let mut positions = Vec::new();

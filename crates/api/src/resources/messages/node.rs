@@ -91,7 +91,7 @@ impl Unreachable {
             response,
             Ok(_) | Err(PeerError::Rejected { .. } | PeerError::Invalid { .. })
         );
-        self.record(node, is_reached, (started, api.app.clock.steady()));
+        self.record(node, is_reached, started, api.app.clock.steady());
         response.map_err(|error| failed(&error))
     }
 
@@ -109,7 +109,7 @@ impl Unreachable {
 
     /// Records the outcome of a request with its start and end. A link that is cut fails all
     /// requests in flight: those that started before the last failure do not count again.
-    fn record(&self, node: &NodeName, is_reached: bool, (started, now): (SteadyTime, SteadyTime)) {
+    fn record(&self, node: &NodeName, is_reached: bool, started: SteadyTime, now: SteadyTime) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if is_reached {
             all.remove(node);
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(nodes.delay(&node, start), None);
         let failed = start.saturating_add(Duration::from_secs(5));
         for _ in 0..20 {
-            nodes.record(&node, false, (start, failed));
+            nodes.record(&node, false, start, failed);
         }
         assert_eq!(
             nodes.delay(&node, failed),
@@ -245,13 +245,13 @@ mod tests {
             Some(FIRST_DELAY),
             "others wait for it"
         );
-        nodes.record(&node, false, (next, next));
+        nodes.record(&node, false, next, next);
         assert_eq!(nodes.delay(&node, next), Some(2 * FIRST_DELAY));
         for _ in 0..20 {
-            nodes.record(&node, false, (next, next));
+            nodes.record(&node, false, next, next);
         }
         assert_eq!(nodes.delay(&node, next), Some(MAX_DELAY));
-        nodes.record(&node, true, (next, next));
+        nodes.record(&node, true, next, next);
         assert_eq!(nodes.delay(&node, next), None);
     }
 }

@@ -43,7 +43,11 @@ pub(super) const MAX_REPORT_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
     path = "/v1/peer/messages",
     tag = "messages",
     request_body(content = Value, description = "A delivery, a withdrawal or a report"),
-    responses((status = 200, description = "Durable; the response to a delivery is the status of the message", body = Value))
+    responses((
+        status = 200,
+        description = "Durable; the response to a delivery is the status of the message",
+        body = Value
+    ))
 )]
 pub(crate) async fn receive(
     api: ApiState,
@@ -55,7 +59,7 @@ pub(crate) async fn receive(
     let peer = caller.peer.ok_or_else(Problem::not_a_peer)?;
     let request: PeerMessage = api.bodies.parse(&bytes, body::parse).await?;
     let key = subject(&api, &peer, &request)?;
-    if let Some(response) = forward::to_owner(&api, &key, (&uri, None), &headers, &bytes).await? {
+    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
         return Ok(response);
     }
     Ok(Json(apply(&api, &peer, key, request).await?).into_response())

@@ -109,12 +109,17 @@ struct TimeoutsBody {
     tag = "messages",
     params(
         SendQuery,
-        ("idempotency-key" = Option<String>, Header, description = "Id of the message. Default: a new id")
+        ("idempotency-key" = Option<String>, Header, description = "Id of the message. Default: a \
+                                                                    new id")
     ),
     request_body = SendBody,
     responses(
         (status = 200, description = "The message has ended within `wait`", body = MessageView),
-        (status = 202, description = "The message is durable; `Location` is its path", body = MessageView)
+        (
+            status = 202,
+            description = "The message is durable; `Location` is its path",
+            body = MessageView
+        )
     )
 )]
 #[expect(clippy::too_many_arguments, reason = "each one is an extractor")]
@@ -135,7 +140,7 @@ pub(crate) async fn send(
     let key = built_in::identified(body.id.clone(), &mut headers, |id| {
         messages::sent_key(tenant.clone(), id)
     })?;
-    if let Some(response) = forward::to_owner(&api, &key, (&uri, None), &headers, &bytes).await? {
+    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
         return Ok(response);
     }
     let timeouts = timeouts(&body.timeouts, body.kind)?;

@@ -63,7 +63,8 @@ struct RowView {
     operation_id = "inspect",
     tag = "node",
     params(
-        ("table" = String, Path, description = "`saga`, `outbox`, `schedule`, `dedupe`, `deadletter` …"),
+        ("table" = String, Path, description = "`saga`, `outbox`, `schedule`, `dedupe`, \
+                                                `deadletter` …"),
         RowQuery
     ),
     responses((status = 200, description = "Rows ordered by key", body = InspectPage))

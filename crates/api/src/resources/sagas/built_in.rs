@@ -34,7 +34,8 @@ pub(crate) struct ListQuery {
 /// omitted.
 pub(crate) async fn list<V, P, F>(
     api: &ApiState,
-    (tenant, saga): (TenantId, &'static str),
+    tenant: TenantId,
+    saga: &'static str,
     params: ListQuery,
     view: F,
     response: fn(BuiltPage<V>) -> P,

@@ -217,7 +217,7 @@ macro_rules! verbs {
             InstancePath(key): InstancePath,
             body: CheckedBody,
         ) -> Result<Json<ControlResponse>, Problem> {
-            instruct((&api, &caller), &key, &body, $action).await
+            instruct(&api, &caller, &key, &body, $action).await
         }
     )+};
 }
@@ -234,14 +234,16 @@ verbs! {
     /// Skip the failed compensation of a stuck instance and continue
     skip "/v1/sagas/{saga}/{correlation}/skip" => |_| ControlAction::Skip;
     /// Force-complete a stuck instance: end it without further steps or compensations
-    force_complete "/v1/sagas/{saga}/{correlation}/force-complete" => |_| ControlAction::ForceComplete;
+    force_complete "/v1/sagas/{saga}/{correlation}/force-complete" =>
+        |_| ControlAction::ForceComplete;
     /// Delete a quarantined instance, whose stored data cannot be read
     drop_instance "/v1/sagas/{saga}/{correlation}/drop" => |_| ControlAction::Drop;
 }
 
 /// Sends a control request with the options of a body.
 pub(crate) async fn instruct(
-    (api, caller): (&ApiState, &Caller),
+    api: &ApiState,
+    caller: &Caller,
     key: &InstanceKey,
     body: &CheckedBody,
     action: impl FnOnce(String) -> ControlAction,

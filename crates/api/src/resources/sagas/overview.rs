@@ -147,7 +147,11 @@ struct UnchangedInstanceView {
     get,
     path = "/v1/overview",
     tag = "node",
-    responses((status = 200, description = "State of the node and counts of the tenant", body = Overview))
+    responses((
+        status = 200,
+        description = "State of the node and counts of the tenant",
+        body = Overview
+    ))
 )]
 pub(crate) async fn overview(
     api: ApiState,

@@ -90,9 +90,12 @@ pub(crate) fn reference_condition(reference: &str, filter: Option<&str>) -> Stri
 fn example() -> Map<String, Value> {
     let time = "2026-01-01T00:00:00Z";
     let example = json!({
-        "saga": "order", "correlation": "o-1", "reference": null, "status": "running", "paused": false, "version": 1,
-        "definition": { "version": 1, "hash": "00" }, "created_at": time, "updated_at": time, "now": time,
-        "attention": null, "waits": null, "tasks": null, "last_error": null, "node": "node-1", "parent": null,
+        "saga": "order", "correlation": "o-1", "reference": null,
+        "status": "running", "paused": false, "version": 1,
+        "definition": { "version": 1, "hash": "00" },
+        "created_at": time, "updated_at": time, "now": time,
+        "attention": null, "waits": null, "tasks": null, "last_error": null,
+        "node": "node-1", "parent": null,
         "state": null, "vars": null,
     });
     example.as_object().cloned().unwrap_or_default()

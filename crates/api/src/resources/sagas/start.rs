@@ -102,18 +102,25 @@ fn empty_data() -> Value {
     params(
         ("saga" = String, Path, description = "Saga name"),
         StartQuery,
-        ("idempotency-key" = Option<String>, Header, description = "Identifies the request; a repetition has no effect")
+        ("idempotency-key" = Option<String>, Header, description = "Identifies the request; a \
+                                                                    repetition has no effect")
     ),
     request_body(content = Option<Value>, description = "Data of the start event; `{}` if empty"),
     responses(
         (status = 200, description = "The instance has ended within `wait`", body = ResultView),
-        (status = 202, description = "The start is durable; `Location` is the result", body = ResultView)
+        (
+            status = 202,
+            description = "The start is durable; `Location` is the result",
+            body = ResultView
+        )
     )
 )]
+#[expect(clippy::too_many_arguments, reason = "one argument per extractor")]
 pub(crate) async fn start(
     api: ApiState,
     Extension(caller): Extension<Caller>,
-    (Tenant(tenant), Path(saga)): (Tenant, Path<String>),
+    Tenant(tenant): Tenant,
+    Path(saga): Path<String>,
     QueryParams(query): QueryParams<StartQuery>,
     uri: Uri,
     headers: HeaderMap,
@@ -156,9 +163,7 @@ pub(crate) async fn start(
         correlation,
     };
     let generated = is_new.then_some(&key.correlation);
-    if let Some(response) =
-        forward::to_owner(&api, &key, (&uri, generated), &headers, &body).await?
-    {
+    if let Some(response) = forward::to_owner(&api, &key, &uri, generated, &headers, &body).await? {
         return Ok(response);
     }
     let control = ControlRequest {
@@ -176,7 +181,8 @@ pub(crate) async fn start(
         api.app.runtime.control(&key, control),
     );
     let Ok(started) = started.await else {
-        let detail = "the start is not durable within http.request_timeout; its outcome is unknown: repeat the request \
+        let detail = "the start is not durable within http.request_timeout; its outcome is \
+                      unknown: repeat the request \
                       with the same Idempotency-Key or correlation id";
         return Err(Problem::new(Code::Unavailable, detail));
     };
@@ -316,7 +322,8 @@ fn correlation(
     match candidate {
         Some(stated) if !is_new && stated != found => {
             let detail = format!(
-                "the correlation id of the request is {stated:?}, and the data has {found:?}; state one of them"
+                "the correlation id of the request is {stated:?}, and the data has {found:?}; \
+                 state one of them"
             );
             Err(Problem::new(Code::InvalidEvent, detail))
         }

@@ -217,7 +217,8 @@ impl ScheduleView {
         key: &InstanceKey,
         instance: &Instance,
         redact: &Redaction,
-        (now, next): (Timestamp, usize),
+        now: Timestamp,
+        next: usize,
     ) -> Result<Option<Self>, Problem> {
         let unreadable = |error: String| {
             Problem::new(

@@ -55,7 +55,7 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
         from: spec.from,
         until: spec.until,
     });
-    compare(api, (own, spec), task)
+    compare(api, own, spec, task)
         .await
         .map_err(|problem| failed(&problem))
 }
@@ -96,7 +96,8 @@ async fn specification(
 
 async fn compare(
     api: &ApiState,
-    (own, spec): (InstanceKey, Arc<ShadowSpec>),
+    own: InstanceKey,
+    spec: Arc<ShadowSpec>,
     task: PageTask,
 ) -> Result<PageOutcome, Problem> {
     let started = Instant::now();
@@ -139,7 +140,7 @@ async fn compare(
         let spec = Arc::clone(&spec);
         run_blocking(move || compiled(&spec.source)).await?
     };
-    let events = events(api, (&own.tenant, read_at), (&live, &candidate), &found).await?;
+    let events = events(api, &own.tenant, read_at, &live, &candidate, &found).await?;
     let app = Arc::clone(&api.app);
     let outcome = run_blocking(move || {
         let comparator = Comparator {
@@ -225,8 +226,10 @@ pub(super) fn source_file(source: &CandidateSource) -> Result<SourceFile, String
 /// Reads the events of the instances that only the candidate consumes.
 async fn events(
     api: &ApiState,
-    (tenant, read_at): (&TenantId, Timestamp),
-    (live, candidate): (&Arc<dyn Program>, &Arc<dyn Program>),
+    tenant: &TenantId,
+    read_at: Timestamp,
+    live: &Arc<dyn Program>,
+    candidate: &Arc<dyn Program>,
     found: &Cases,
 ) -> Result<AdditionalEvents, Problem> {
     let types = additional_types(live.as_ref(), candidate.as_ref());

@@ -76,14 +76,7 @@ pub(crate) async fn promote(
     let file =
         source_file(&state.spec.source).map_err(|detail| Problem::new(Code::StoreError, detail))?;
     let context = api.app.definitions.owner(&key.tenant, &state.spec.saga);
-    let plan = deploy_one(
-        &api,
-        &headers,
-        context,
-        (file, user.clone()),
-        allow_downgrade,
-    )
-    .await?;
+    let plan = deploy_one(&api, &headers, context, file, user.clone(), allow_downgrade).await?;
     if !state.status.is_final() {
         let provided = ControlCaller {
             id: None,
@@ -111,7 +104,8 @@ fn obstacle(state: &ShadowState, active: Option<[u8; 16]>, accepts: bool) -> Opt
         active.is_some_and(|hash| hash != spec.live.hash && hash != spec.candidate.hash);
     if is_changed || *status == ShadowStatus::Superseded {
         return Some(format!(
-            "another definition of saga \"{saga}\" was deployed since the shadow started; start a new shadow, or deploy the file"
+            "another definition of saga \"{saga}\" was deployed since the shadow started; start a \
+             new shadow, or deploy the file"
         ));
     }
     let finding = match (different, state.compared()) {

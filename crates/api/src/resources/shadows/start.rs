@@ -81,7 +81,11 @@ struct CandidateFile {
     path = "/v1/shadows",
     tag = "shadows",
     request_body = ShadowBody,
-    responses((status = 202, description = "The shadow is durable; `Location` is its path", body = super::view::ShadowView))
+    responses((
+        status = 202,
+        description = "The shadow is durable; `Location` is its path",
+        body = super::view::ShadowView
+    ))
 )]
 pub(crate) async fn start(
     api: ApiState,
@@ -96,7 +100,7 @@ pub(crate) async fn start(
     let spec = spec(&api, body, user, &tenant).await?;
     let key = shadows::key(tenant, spec.saga.as_str())
         .map_err(|error| Problem::new(Code::ShadowRejected, error))?;
-    if let Some(response) = forward::to_owner(&api, &key, (&uri, None), &headers, &bytes).await? {
+    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
         return Ok(response);
     }
     run(&api, &caller, &key, spec).await?;
@@ -234,7 +238,8 @@ fn check_file(file: &SourceFile) -> Result<(), Problem> {
     if file.bytes.len() > MAX_SOURCE_BYTES {
         let size = file.bytes.len();
         let detail = format!(
-            "the candidate has {size} bytes, and a shadow stores at most {MAX_SOURCE_BYTES}; compare it with recorded events \
+            "the candidate has {size} bytes, and a shadow stores at most {MAX_SOURCE_BYTES}; \
+             compare it with recorded events \
              instead: orlog simulate"
         );
         return Err(invalid("file", detail));
@@ -287,7 +292,8 @@ fn live(
     let rejected = |detail: String| Problem::new(Code::ShadowRejected, detail);
     let live = api.app.programs.active(tenant, saga).ok_or_else(|| {
         rejected(format!(
-            "saga \"{saga}\" has no active definition, so there is nothing to compare with; deploy it"
+            "saga \"{saga}\" has no active definition, so there is nothing to compare with; deploy \
+             it"
         ))
     })?;
     let live = live.definition_ref();

@@ -2,12 +2,26 @@
 
 use std::time::{Duration, Instant};
 
-/// Bucket with the amount that has not leaked yet. The rate (per second) and the burst belong to
-/// the caller of the methods, because they are equal for all buckets.
+/// Limit of a bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RateLimit {
+    pub(super) per_second: f64,
+    pub(super) burst: f64,
+}
+
+/// Bucket with the amount that has not leaked yet. The limit belongs to the caller of the methods,
+/// because it is equal for all buckets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LeakyBucket {
     level: f64,
     at: Option<Instant>,
+}
+
+impl RateLimit {
+    /// Returns the time until a level is back at the burst.
+    fn time_to_leak(self, level: f64) -> Duration {
+        Duration::from_secs_f64((level - self.burst) / self.per_second)
+    }
 }
 
 impl LeakyBucket {
@@ -15,52 +29,54 @@ impl LeakyBucket {
     pub(super) fn add(
         &mut self,
         amount: f64,
-        (rate, burst): (f64, f64),
+        limit: RateLimit,
         now: Instant,
     ) -> Result<(), Duration> {
-        let level = self.level(rate, now) + amount;
-        if level > burst {
-            return Err(Duration::from_secs_f64((level - burst) / rate));
+        let level = self.level(limit, now) + amount;
+        if level > limit.burst {
+            return Err(limit.time_to_leak(level));
         }
+
         self.set(level, now);
         Ok(())
     }
 
     /// Adds an amount that is already used, also beyond the burst.
-    pub(super) fn charge(&mut self, amount: f64, (rate, _): (f64, f64), now: Instant) {
-        let level = self.level(rate, now) + amount.max(0.0);
+    pub(super) fn charge(&mut self, amount: f64, limit: RateLimit, now: Instant) {
+        let level = self.level(limit, now) + amount.max(0.0);
         self.set(level, now);
     }
 
     /// Removes an amount that was added and not used.
-    pub(super) fn refund(&mut self, amount: f64, (rate, _): (f64, f64), now: Instant) {
-        let level = self.level(rate, now) - amount;
+    pub(super) fn refund(&mut self, amount: f64, limit: RateLimit, now: Instant) {
+        let level = self.level(limit, now) - amount;
         self.set(level.max(0.0), now);
     }
 
     /// Returns the time until the bucket has space, if it is full.
-    pub(super) fn check(&self, (rate, burst): (f64, f64), now: Instant) -> Result<(), Duration> {
-        let level = self.level(rate, now);
-        if level < burst {
+    pub(super) fn check(&self, limit: RateLimit, now: Instant) -> Result<(), Duration> {
+        let level = self.level(limit, now);
+        if level < limit.burst {
             Ok(())
         } else {
-            Err(Duration::from_secs_f64((level - burst) / rate))
+            Err(limit.time_to_leak(level))
         }
     }
 
     /// Returns whether everything has leaked.
-    pub(super) fn is_empty(&self, (rate, _): (f64, f64), now: Instant) -> bool {
-        self.level(rate, now) <= 0.0
+    pub(super) fn is_empty(&self, limit: RateLimit, now: Instant) -> bool {
+        self.level(limit, now) <= 0.0
     }
 
-    fn level(&self, rate: f64, now: Instant) -> f64 {
+    fn level(&self, limit: RateLimit, now: Instant) -> f64 {
         let passed = self
             .at
             .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        (self.level - passed.as_secs_f64() * rate).max(0.0)
+        (self.level - passed.as_secs_f64() * limit.per_second).max(0.0)
     }
 
     fn set(&mut self, level: f64, now: Instant) {
-        (self.level, self.at) = (level, Some(now));
+        self.level = level;
+        self.at = Some(now);
     }
 }

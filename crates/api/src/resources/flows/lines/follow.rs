@@ -48,7 +48,8 @@ pub(super) async fn stream(
     api: ApiState,
     request: LineRequest,
     headers: HeaderMap,
-    (permit, access): (LongPollPermit, AccessWatch),
+    permit: LongPollPermit,
+    access: AccessWatch,
 ) -> Response {
     let until = Instant::now() + MAX_STREAM;
     let ready = Vec::new().into_iter();

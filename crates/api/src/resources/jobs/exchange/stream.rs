@@ -12,7 +12,6 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
 use orlog_effect::worker::ClaimRequest;
-use orlog_model::TenantId;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -24,10 +23,8 @@ use crate::server::admission::{AccessWatch, Admission};
 use crate::server::connections::UpgradedConnection;
 use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
-use crate::server::extract::Tenant;
 use crate::server::problem::Problem;
 use crate::server::{body, forward};
-use orlog_node::auth::Caller;
 
 /// Time after which the node closes a stream, so that the credentials of the worker are checked
 /// again.
@@ -55,9 +52,7 @@ const CLAIM_WAIT: Duration = Duration::from_mins(1);
     responses((status = 101, description = "The stream is open"))
 )]
 pub(crate) async fn open(
-    api: ApiState,
-    Extension(caller): Extension<Caller>,
-    Tenant(tenant): Tenant,
+    mut sender: ReportSender,
     headers: HeaderMap,
     admission: Option<Extension<Admission>>,
     connection: Option<Extension<UpgradedConnection>>,
@@ -68,26 +63,20 @@ pub(crate) async fn open(
             "GET opens a stream and requires a WebSocket handshake; send a single exchange as POST";
         return Err(invalid_parameter("upgrade", detail));
     };
+    let api = &sender.api;
     // A stream counts as a request that waits.
     let long_poll = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;
     let limit = usize::try_from(api.app.config.http.max_body_size).unwrap_or(usize::MAX);
     let limit = limit.saturating_add(EXCESS_BYTES);
     let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
-    let request = None;
-    let unacknowledged = FuturesOrdered::new();
     // The signature of the handshake covers none of the messages that follow.
-    let caller = Caller {
-        key: None,
-        ..caller
-    };
+    sender.caller.key = None;
     let stream = WorkStream {
-        api,
-        tenant,
-        caller,
+        sender,
         headers,
-        request,
+        request: None,
         credit: 0,
-        unacknowledged,
+        unacknowledged: FuturesOrdered::new(),
     };
     Ok(upgrade
         .max_message_size(limit)
@@ -101,10 +90,8 @@ pub(crate) async fn open(
 
 /// Stream of one worker.
 struct WorkStream {
-    api: ApiState,
-    tenant: TenantId,
     /// Sender of the messages, without a signature.
-    caller: Caller,
+    sender: ReportSender,
     /// Headers of the handshake, with the credentials of the worker.
     headers: HeaderMap,
     /// The last claim request of the worker.
@@ -166,11 +153,11 @@ impl WorkStream {
         mut connection: UpgradedConnection,
         mut access: AccessWatch,
     ) -> StreamEnd {
-        let max_silence = self.api.app.config.http.request_timeout;
+        let max_silence = self.sender.api.app.config.http.request_timeout;
         let end = Instant::now() + MAX_AGE;
         let mut received_at = Instant::now();
         let mut is_pinged = false;
-        while forward::is_local(&self.api, &self.tenant) {
+        while forward::is_local(&self.sender.api, &self.sender.tenant) {
             let silent_until = received_at
                 + if is_pinged {
                     max_silence
@@ -179,11 +166,13 @@ impl WorkStream {
                 };
             let action = tokio::select! {
                 () = connection.must_close() => return StreamEnd::Leave("the node is stopping"),
-                () = self.api.app.drained() => return StreamEnd::Leave("the node is drained"),
+                () = self.sender.api.app.drained() => return StreamEnd::Leave("the node is \
+                                                                               drained"),
                 () = access.revoked() => {
                     return StreamEnd::Leave("the access to the context was revoked");
                 }
-                () = tokio::time::sleep_until(end) => return StreamEnd::Leave("maximum age of a stream"),
+                () = tokio::time::sleep_until(end) => return StreamEnd::Leave("maximum age of a \
+                                                                               stream"),
                 () = tokio::time::sleep_until(silent_until) => {
                     if is_pinged {
                         return StreamEnd::Leave("no response to a ping");
@@ -201,7 +190,9 @@ impl WorkStream {
                     }
                 }
                 Some(response) = self.unacknowledged.next() => Ok(Action::Send(Box::new(response))),
-                jobs = claim(&self.api, self.request.as_ref(), self.credit, &self.headers), if self.credit > 0 => {
+                jobs = claim(&self.sender.api, self.request.as_ref(), self.credit, &self.headers),
+                    if self.credit > 0 =>
+                {
                     jobs.map(|response| {
                         self.credit -= response.jobs.len();
                         Action::Send(Box::new(response))
@@ -217,8 +208,8 @@ impl WorkStream {
 
     /// Applies a message of the worker.
     async fn receive(&mut self, bytes: &[u8]) -> Result<Action, Problem> {
-        let api = &self.api;
-        let caller = self.api.scope.caller.as_ref();
+        let api = &self.sender.api;
+        let caller = self.sender.api.scope.caller.as_ref();
         let _request = api.quotas.begin_message(caller)?;
         let limit = api.app.config.http.max_body_size;
         if bytes.len() as u64 > limit {
@@ -238,7 +229,7 @@ impl WorkStream {
             .await?;
         message.check_limits()?;
         let request = message
-            .claim_request(api, &self.tenant)?
+            .claim_request(api, &self.sender.tenant)?
             .or_else(|| self.request.take());
         let credit = self.credit + message.credit;
         if credit > MAX_CREDIT {
@@ -250,13 +241,9 @@ impl WorkStream {
         if credit > 0 && request.is_none() {
             return Err(missing_effects());
         }
-        (self.request, self.credit) = (request, credit);
-        let sender = ReportSender {
-            api,
-            tenant: &self.tenant,
-            caller: &self.caller,
-        };
-        let applied = AppliedReports::apply(&sender, &self.headers, message).await;
+        self.request = request;
+        self.credit = credit;
+        let applied = AppliedReports::apply(&self.sender, &self.headers, message).await;
         if !applied.is_empty() {
             let api = api.clone();
             let headers = self.headers.clone();
