@@ -34,6 +34,7 @@ pub fn router(app: Arc<App>) -> Router {
     batches::pages::connect(&api);
     shadows::pages::connect(&api);
     messages::delivery::connect(&api);
+
     routes
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
@@ -73,6 +74,7 @@ pub async fn serve(
     let limits = ConnectionLimits { total, per_address };
     let tls = app.services.keys.tls.clone();
     let router = router(Arc::clone(&app));
+
     let shutdown = shutdown.shared();
     let peers = peers::over_nats::serve(&app, router.clone(), shutdown.clone());
     let ((), served) = tokio::join!(
@@ -87,6 +89,7 @@ pub async fn serve(
             shutdown
         )
     );
+
     served
 }
 

@@ -60,6 +60,7 @@ impl Admission {
         {
             headers.insert(TENANT_HEADER, only);
         }
+
         let tenants = named_tenants(headers);
         Self(Arc::new(Requirement {
             caller,
@@ -86,6 +87,7 @@ impl Admission {
             actor,
         } = &*self.0;
         let mut caller = caller.clone();
+
         match permission {
             Permission::Public | Permission::Authenticated => {}
             Permission::Tenant(needed) | Permission::Context(needed) => {
@@ -106,6 +108,7 @@ impl Admission {
                 }
             }
         }
+
         Ok(caller)
     }
 
@@ -182,6 +185,7 @@ pub(crate) fn name_context(permission: Permission, request: &mut Request) -> Res
     if !matches!(permission, Permission::Context(_)) {
         return Ok(());
     }
+
     let invalid = |error: &dyn std::fmt::Display| Problem::new(Code::BadTenant, error.to_string());
     let tenant = subject(request.uri().path()).unwrap_or_default();
     let tenant = TenantId::for_path(tenant).map_err(|error| invalid(&error))?;
@@ -206,6 +210,7 @@ fn named_tenants(headers: &HeaderMap) -> Vec<TenantId> {
     if named.is_empty() {
         named.push(&absent);
     }
+
     let tenant =
         |value: &&HeaderValue| TenantId::new(std::str::from_utf8(value.as_bytes()).ok()?).ok();
     let mut tenants: Vec<_> = named.iter().filter_map(tenant).collect();
@@ -226,6 +231,7 @@ fn has_right(caller: &Caller, needed: Right) -> Result<(), Problem> {
     if caller.roles.allow(needed) {
         return Ok(());
     }
+
     let name = caller.name.as_deref().unwrap_or("the caller");
     let granting: Vec<_> = Role::all()
         .filter(|role| role.allows(needed))
@@ -237,6 +243,7 @@ fn has_right(caller: &Caller, needed: Right) -> Result<(), Problem> {
         granting.join(", "),
         caller.roles
     );
+
     Err(Problem::new(Code::Forbidden, detail))
 }
 

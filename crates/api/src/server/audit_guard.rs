@@ -60,6 +60,7 @@ impl AuditGuard {
             if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
                 caller.named_user = Some(Arc::clone(&named_user));
             }
+
             Self {
                 api: api.clone(),
                 record,
@@ -90,8 +91,10 @@ impl AuditGuard {
                               without a record";
                 return Err(Problem::new(Code::AuditUnavailable, detail));
             }
+
             record.outcome = AuditOutcome::Unknown;
         }
+
         Ok(self)
     }
 
@@ -101,11 +104,13 @@ impl AuditGuard {
         let Some(mut record) = self.record.take() else {
             return;
         };
+
         let user = response.extensions().get::<Caller>();
         if let Some(user) = user {
             record.user = user.name.as_deref().map(shortened);
             record.role = Some(user.roles.clone());
         }
+
         record.named_user = self.named_user.get().map(|named| shortened(named));
         record.status = response.status().as_u16();
         record.outcome = AuditOutcome::of(record.status);
@@ -113,6 +118,7 @@ impl AuditGuard {
             .extensions()
             .get::<Code>()
             .map(|code| code.as_str());
+
         let excluded = &self.api.app.config.audit.exclude_routes;
         let is_excluded =
             record.outcome == AuditOutcome::Succeeded && excluded.contains(&record.route);
@@ -154,6 +160,7 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
     let key = caller.and_then(|caller| caller.key);
     let is_trusted =
         api.app.config.auth.mode == AuthMode::Gateway && user.is_some() && key.is_none();
+
     AuditRecord {
         id: uuid::Uuid::now_v7(),
         at: orlog_node::clock::SystemClock.now().to_string(),

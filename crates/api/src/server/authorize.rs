@@ -58,12 +58,14 @@ where
         if is_repeated && let Err(problem) = charge_address(api, &request, permit) {
             return problem.into_response();
         }
+
         let mut response = problem.into_response();
         if response.status() == StatusCode::UNAUTHORIZED && api.app.authenticator.oidc().is_some() {
             response
                 .headers_mut()
                 .insert(LOGIN_HEADER, HeaderValue::from_static(login::LOGIN_PATH));
         }
+
         audit_guard::deny(api, route, &request, &response);
         return response;
     }
@@ -71,6 +73,7 @@ where
     let Some(permit) = permit else {
         return audit(api, route, id, request, handler).await;
     };
+
     if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
         scope.caller = Some(permit.budgets.clone());
     }
@@ -83,6 +86,7 @@ where
         audit(api, route, id, request, handler).await
     };
     drop(permit);
+
     withhold(api, admission, response)
 }
 
@@ -123,6 +127,7 @@ fn charge(
     if is_unlimited {
         return Ok(None);
     }
+
     api.quotas
         .begin(caller_key(request), Instant::now())
         .map(Some)
@@ -179,6 +184,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
             request.headers(),
         )?;
     }
+
     pod_client::check_sender(&api.app, request)?;
     let access = &api.app.authenticator;
     let right = permissions::required_permission(
@@ -198,6 +204,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
     if right == Permission::Public {
         return Ok(Identity::default());
     }
+
     // Before the header of the context is set, which the signature does not cover.
     let verified = if is_signed {
         signed_request::verify(api, request).await?
@@ -213,14 +220,17 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
             signature: None,
         }
     };
+
     if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
         scope.key = caller.key;
         scope.user.clone_from(&caller.name);
     }
+
     if let Some(name) = &caller.name {
         tracing::Span::current().record("who", name);
     }
     admission::name_context(right, request)?;
+
     let admission = Admission::new(caller, right, request);
     // A denial is counted with its caller.
     request
@@ -242,6 +252,7 @@ async fn admit(api: &ApiState, identity: Identity, request: &mut Request) -> Res
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(admission);
     }
+
     Ok(())
 }
 
@@ -259,6 +270,7 @@ async fn authenticate(
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_bytes()))
         .collect();
+
     Ok(access
         .authenticate(&RequestCredentials { headers, source })
         .await?)

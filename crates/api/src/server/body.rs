@@ -37,6 +37,7 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ApiState> for JsonBody<T>
             api.app.config.http.max_body_size,
         )
         .await?;
+
         api.bodies.parse(&body, parse).await.map(Self)
     }
 }
@@ -88,6 +89,7 @@ impl FromRequest<ApiState> for CheckedBody {
         if !matches!(content_type.as_str(), "" | "application/json") {
             return Err(media_type(&content_type));
         }
+
         let api = api.for_request(&parts.extensions);
         read(
             &api,
@@ -114,6 +116,7 @@ pub(crate) async fn read(
             limit,
         ));
     }
+
     tokio::time::timeout(body_timeout, collect(api, body, limit))
         .await
         .unwrap_or_else(|_| {
@@ -145,8 +148,10 @@ async fn collect(api: &ApiState, body: Body, limit: u64) -> Result<RequestBody, 
         if (all.len() + chunk.len()) as u64 > limit {
             return Err(too_large("the body exceeds the limit", limit));
         }
+
         all.add(&chunk)?;
     }
+
     Ok(all.finish())
 }
 
@@ -163,6 +168,7 @@ pub(crate) fn content_type(headers: &HeaderMap) -> Result<String, Problem> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return Ok(String::new());
     };
+
     let text = value
         .to_str()
         .map_err(|_| media_type("a non-ASCII content type"))?;
@@ -195,6 +201,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     deserializer
         .end()
         .map_err(|error| json_problem(&error, String::new()))?;
+
     Ok(value)
 }
 
@@ -235,6 +242,7 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
             Segment::Unknown => pointer.push('?'),
         }
     }
+
     pointer
 }
 

@@ -58,6 +58,7 @@ impl BodyBudget {
         if body.len() <= LARGE {
             return parse(body);
         }
+
         let permit = Arc::clone(&self.parsing).acquire_owned().await;
         let permit = permit.map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
         let body = body.clone();
@@ -101,6 +102,7 @@ impl PartialBody {
             .of_all
             .as_ref()
             .map_or(0, OwnedSemaphorePermit::num_permits);
+
         if needed > held {
             let more = u32::try_from(needed - held).unwrap_or(u32::MAX);
             if let Some(share) = &self.share {
@@ -110,6 +112,7 @@ impl PartialBody {
                     of_caller.map_err(|_| self.budget.quotas.reject_bytes())?,
                 );
             }
+
             let of_all = Arc::clone(&self.budget.free)
                 .try_acquire_many_owned(more)
                 .map_err(|_| {
@@ -117,8 +120,10 @@ impl PartialBody {
                      http.max_bytes_in_flight";
                     Problem::new(Code::Unavailable, detail)
                 })?;
+
             merge(&mut self.held.of_all, of_all);
         }
+
         self.bytes.extend_from_slice(piece);
         Ok(())
     }

@@ -117,6 +117,7 @@ impl Places {
         if !at_limit && self.open.len() - self.reserved < limits.total {
             return self.open(address, false);
         }
+
         let is_candidate =
             |open: &OpenConnection| !open.is_reserved && (!at_limit || open.address == address);
         if let Some(id) = self.close_oldest_idle(is_candidate) {
@@ -125,6 +126,7 @@ impl Places {
         if self.reserved < RESERVED_CONNECTIONS {
             return self.open(address, true);
         }
+
         self.close_oldest_idle(|open| open.is_reserved)
             .map_or(Admission::Rejected, Admission::Closing)
     }
@@ -137,6 +139,7 @@ impl Places {
         } else {
             *self.by_address.entry(address).or_default() += 1;
         }
+
         self.open.insert(
             id,
             OpenConnection {
@@ -147,6 +150,7 @@ impl Places {
             },
         );
         self.set_idle(id);
+
         Admission::Granted(id, close, is_reserved)
     }
 
@@ -180,6 +184,7 @@ impl Places {
         let Some(open) = self.open.remove(&id) else {
             return;
         };
+
         if open.is_reserved {
             self.reserved -= 1;
         } else if let Some(count) = self.by_address.get_mut(&open.address) {

@@ -116,6 +116,7 @@ impl ApiState {
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
         let connections = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
         let quotas = Quotas::new(&app.config.http, connections);
+
         let bodies = BodyBudget::new(app.config.http.max_bytes_in_flight, quotas.clone());
         let hosts = Arc::new(AllowedHosts::new(&app.config));
         let requests = Arc::new(RequestMetrics::new(&quotas, app.authenticator.signed()));
@@ -135,6 +136,7 @@ impl ApiState {
             result_waits: Arc::new(Semaphore::new(connections / 2)),
             other_boards: OtherBoards::default(),
         };
+
         Self {
             shared: Arc::new(shared),
             scope: RequestScope::default(),
@@ -189,6 +191,7 @@ impl ApiState {
                           again later";
                 Problem::new(Code::Unavailable, detail)
             })?;
+
         Ok((long_poll, place))
     }
 

@@ -28,6 +28,7 @@ impl From<orlog_store::Error> for Problem {
             tracing::error!(%error, "store read failed");
             return Problem::new(code, "store read failed; see the server log");
         }
+
         Problem::new(code, error.to_string())
     }
 }

@@ -82,6 +82,7 @@ pub(crate) fn stored_tenant(headers: &HeaderMap) -> Result<TenantId, Problem> {
         let detail = format!("duplicate header {TENANT_HEADER}: {first:?} and {second:?}");
         return Err(Problem::new(Code::BadTenant, detail));
     }
+
     let text =
         std::str::from_utf8(first.map_or(b"", |value| value.as_bytes())).map_err(|error| {
             Problem::new(
@@ -136,6 +137,7 @@ impl FromRequestParts<ApiState> for InstancePath {
             SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
         let correlation = CorrelationId::new(correlation)
             .map_err(|error| invalid_parameter("correlation", error.to_string()))?;
+
         Ok(InstancePath(InstanceKey {
             tenant,
             saga,
@@ -201,6 +203,7 @@ pub(crate) fn duration(name: &str, text: Option<&str>) -> Result<Option<Duration
         .ok()
         .and_then(|duration| Duration::try_from(duration).ok());
     let invalid = || format!("invalid duration {text:?}; expected for example \"20s\"");
+
     parsed
         .map(Some)
         .ok_or_else(|| invalid_parameter(name, invalid()))

@@ -78,11 +78,13 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
     let Some(tenant) = concerned(&request) else {
         return next.run(request).await;
     };
+
     let Some(slot) = slot(&api, &tenant, request.uri().path()) else {
         if is_start(&request) {
             // The handler finds the instance in the body.
             return next.run(request).await;
         }
+
         let is_partial = !is_about_jobs(&request);
         let mut response = next.run(request).await;
         if is_partial {
@@ -90,6 +92,7 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
         }
         return response;
     };
+
     match api.app.routing.owner(slot) {
         SlotOwner::Local => next.run(request).await,
         SlotOwner::Pod(pod) if request.headers().contains_key(header::UPGRADE) => {
@@ -122,6 +125,7 @@ fn state_missing_parts(api: &ApiState, tenant: &TenantId, headers: &mut HeaderMa
     let names = names.collect::<Vec<_>>().join(",");
     headers.insert(PARTIAL, HeaderValue::from_static("true"));
     let names = HeaderValue::from_str(&names).expect("encoded names are ASCII");
+
     headers.insert(MISSING_PODS, names);
 }
 
@@ -143,11 +147,13 @@ fn concerned(request: &Request) -> Option<TenantId> {
         path.strip_prefix(*root)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
+
     // The owner of the shard looks for instances before it deletes a context.
     let is_deletion = request.method() == Method::DELETE && path.starts_with("/v1/contexts/");
     if !is_deletion {
         TENANT_SCOPED_ROUTES.iter().find(|root| is_below(root))?;
     }
+
     let tenant = request
         .headers()
         .get(TENANT_HEADER)
@@ -186,6 +192,7 @@ fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
             let key = shadows::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
             return Some(slots.slot_of(&key));
         }
+
         let mut parts = path.strip_prefix("/v1/sagas/")?.split('/');
         let mut part = || decoded(parts.next()?);
         let saga = SagaName::new(part()?).ok()?;
@@ -224,6 +231,7 @@ pub(crate) async fn to_owner(
     if !routing.is_clustered() {
         return Ok(None);
     }
+
     match routing.owner(routing.slots().slot_of(key)) {
         SlotOwner::Local => Ok(None),
         SlotOwner::Pod(pod) if !is_forwarded(headers) => {
@@ -231,6 +239,7 @@ pub(crate) async fn to_owner(
                 .path_and_query()
                 .map_or("/", |target| target.as_str())
                 .to_owned();
+
             if let Some(correlation) = generated {
                 target.push(if uri.query().is_some() { '&' } else { '?' });
                 target.push_str("correlation=");
@@ -269,6 +278,7 @@ async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, P
         api.app.config.http.max_batch_size,
     )
     .await?;
+
     send_body(api, pod, parts.method, target, parts.headers, body.bytes()).await
 }
 
@@ -286,6 +296,7 @@ pub(crate) async fn send_body(
     if let Some(key) = api.scope.key {
         signed_request::grant(api, key, &method, target, &mut headers, &body).await?;
     }
+
     let unavailable = |reason: pod_client::Error| {
         tracing::warn!(pod = pod.name, url = pod.url, %reason, "request not forwarded");
         Problem::new(
@@ -295,6 +306,7 @@ pub(crate) async fn send_body(
         )
     };
     let forwarded_request = api.request_to(pod, method, target).map_err(unavailable)?;
+
     let forwarded_request = forwarded_request.headers(headers).body(body);
     let pod_response = forwarded_request
         .send()
@@ -306,6 +318,7 @@ pub(crate) async fn send_body(
         .bytes()
         .await
         .map_err(|error| unavailable(error.into()))?;
+
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -368,6 +381,7 @@ async fn status_and_body(
         let granted = signed_request::grant(api, key, &method, path, &mut headers, &body).await;
         granted.map_err(|error| pod_client::Error::Request(error.into()))?;
     }
+
     let request = api.request_to(pod, method, path)?;
     let pod_response = request.headers(headers).body(body).send().await?;
     Ok((pod_response.status(), pod_response.bytes().await?))

@@ -91,6 +91,7 @@ pub(crate) async fn health(api: ApiState) -> Response {
     } else {
         (StatusCode::OK, "ok")
     };
+
     (
         code,
         Json(Health {
@@ -114,11 +115,13 @@ fn store(api: &ApiState) -> ComponentHealth {
         .runtime
         .readers()
         .find_map(|reader| reader.outbox_depth().err());
+
     let away = api
         .app
         .runtime
         .readers()
         .find_map(|reader| reader.stats().replication?.unavailable);
+
     match (closed, failure) {
         (Some(error), _) => ComponentHealth::down(error.to_string()),
         (None, _) if away.is_some() => ComponentHealth::degraded(format!(
@@ -142,6 +145,7 @@ async fn bus(api: &ApiState) -> ComponentHealth {
     if let Some(lost) = lost_stream(api) {
         return ComponentHealth::degraded(format!("{}: {lost}", Code::DataLoss.as_str()));
     }
+
     let failing = api.app.runtime.metrics().failing_subscriptions();
     if failing > 0 {
         let message =
@@ -154,11 +158,13 @@ async fn bus(api: &ApiState) -> ComponentHealth {
     if let Some(failure) = api.app.bus.publish_failure() {
         return ComponentHealth::degraded(format!("the last publish failed: {failure}"));
     }
+
     // A restart of this process does not recover external servers.
     let unhealthy = match api.app.config.bus.kind {
         BusKind::Embedded => ComponentHealth::down,
         BusKind::Nats => ComponentHealth::degraded,
     };
+
     match check_bus(api).await {
         Ok(()) => ComponentHealth::ok(),
         Err(error) => unhealthy(error.to_string()),
@@ -189,6 +195,7 @@ fn shards(api: &ApiState) -> ComponentHealth {
     if !api.app.runtime.health().is_running {
         return ComponentHealth::down("a shard is restarting");
     }
+
     // The node retries; a restart does not help against servers, logs and other processes.
     match api.app.routing.obstacles().summary() {
         Some(obstacle) => ComponentHealth::degraded(obstacle),
@@ -232,5 +239,6 @@ pub(crate) async fn ready(api: ApiState) -> Result<Json<ReadyResponse>, Problem>
     if let Some(reason) = api.app.failing_subscription() {
         return Err(Problem::new(Code::Unavailable, reason));
     }
+
     Ok(Json(ReadyResponse { ready: true }))
 }

@@ -50,12 +50,14 @@ pub(crate) async fn index(headers: HeaderMap) -> Response {
     if web_page::prefers_html(&headers) {
         return web_page::index(&headers);
     }
+
     let links = LINKS.map(|(href, title)| Link { href, title }).into();
     let links = Index {
         name: "orlog",
         version: env!("CARGO_PKG_VERSION"),
         links,
     };
+
     (
         [(header::VARY, HeaderValue::from_static("accept"))],
         Json(links),

@@ -68,6 +68,7 @@ pub(crate) async fn callback(
             "the provider returned {reason:?}"
         ))));
     }
+
     let pending = read_cookie(&headers, LOGIN_COOKIE).unwrap_or_default();
     let login = oidc
         .complete(&query.state, &query.code, pending)
@@ -80,6 +81,7 @@ pub(crate) async fn callback(
         "Strict",
         max_age.try_into().unwrap_or(u32::MAX),
     );
+
     let mut response = redirect("/", [session, set_cookie(LOGIN_COOKIE, "", "Lax", 0)]);
     // The audit record contains the user.
     response.extensions_mut().insert(login.caller);

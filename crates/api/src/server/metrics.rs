@@ -57,6 +57,7 @@ pub(crate) async fn metrics(
     let consumers = tokio::time::timeout(BUS_TIMEOUT, api.app.job_consumers());
     let (lags, available, consumers) = tokio::join!(api.app.runtime.lags(), available, consumers);
     let is_available = matches!(available, Ok(Ok(())));
+
     // Without a response there are no backlogs; the states of the consumers are known.
     let consumers = consumers.unwrap_or_else(|_| api.app.job_consumer_states());
     let gauges = api
@@ -69,6 +70,7 @@ pub(crate) async fn metrics(
             Ok(read_gauges(app, &caller, bus))
         })
         .await?;
+
     let mut text = String::with_capacity(64 * 1024);
     let counted = api
         .app
@@ -82,6 +84,7 @@ pub(crate) async fn metrics(
         .expect("writing to a string does not fail");
     drop(counted);
     let (content_type, text) = format::render(&headers, text);
+
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }
 
@@ -97,6 +100,7 @@ fn read_gauges(app: &App, caller: &Caller, bus: BusMetrics<'_>) -> MetricsRegist
     stores::register(app, &mut registry);
     sagas::register(app, caller, &mut registry);
     messages::register(app, &mut registry);
+
     if app.config.role == Role::Effect {
         workers::register(app, bus.consumers, &mut registry);
     }

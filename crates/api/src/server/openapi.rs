@@ -48,11 +48,13 @@ pub(crate) fn finish(description: &mut OpenApi) {
             if let Some(RefOr::T(body)) = &mut operation.request_body {
                 reject_null(body);
             }
+
             let problem = RefOr::Ref(Ref::from_response_name(PROBLEM));
             operation
                 .responses
                 .responses
                 .insert("default".to_owned(), problem);
+
             if path.starts_with("/v1/")
                 && matches!(permission, Permission::Tenant(_) | Permission::Node(_))
                 && !NODE_PATHS.iter().any(|start| path.starts_with(start))
@@ -61,6 +63,7 @@ pub(crate) fn finish(description: &mut OpenApi) {
             }
         }
     }
+
     let components = description
         .components
         .get_or_insert_with(|| ComponentsBuilder::new().build());
@@ -73,6 +76,7 @@ pub(crate) fn finish(description: &mut OpenApi) {
     components
         .responses
         .insert(PROBLEM.to_owned(), RefOr::T(problem()));
+
     let bearer = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     components.add_security_scheme("bearer", bearer);
     // No authentication, or a token: the configuration decides.
@@ -136,6 +140,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
         ("DELETE", delete),
         ("PATCH", patch),
     ];
+
     methods
         .into_iter()
         .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))

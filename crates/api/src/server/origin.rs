@@ -40,6 +40,7 @@ pub(crate) fn check(
     if is_safe && PROBE_ROUTES.contains(&route) {
         return Ok(());
     }
+
     let host = check_host(hosts, uri, headers)?;
     check_site(hosts, host.as_ref(), is_safe, headers)?;
     // A signature is the proof of a webhook, which can be a form.
@@ -77,6 +78,7 @@ fn check_host(
         (None, None) => return Ok(None),
     };
     let authority = text.parse::<Authority>().ok().filter(|_| more.is_none());
+
     match authority {
         Some(authority) if hosts.contains(&name(&authority)) => Ok(Some(authority)),
         _ => {
@@ -104,12 +106,14 @@ fn check_site(
         }
         return Err(cross_site(&format!("Origin: {}", shortened(origin))));
     }
+
     let text = |name| {
         headers
             .get(name)
             .map(|value| value.to_str().unwrap_or_default())
     };
     let is_navigation = is_safe && text(FETCH_MODE) == Some("navigate");
+
     match text(FETCH_SITE) {
         None | Some("same-origin" | "none") => Ok(()),
         Some(_) if is_navigation => Ok(()),
@@ -124,6 +128,7 @@ fn is_same_site(hosts: &AllowedHosts, host: Option<&Authority>, origin: &str) ->
     let (Some(scheme), Some(of_page)) = (origin.scheme_str(), origin.authority()) else {
         return false;
     };
+
     let default_port = if scheme == "https" { 443 } else { 80 };
     let port = of_page.port_u16().unwrap_or(default_port);
     let is_same = host.is_some_and(|host| {
@@ -132,6 +137,7 @@ fn is_same_site(hosts: &AllowedHosts, host: Option<&Authority>, origin: &str) ->
                 .port_u16()
                 .map_or(port == default_port, |of_node| of_node == port)
     });
+
     is_same || hosts.names(&name(of_page))
 }
 
@@ -139,6 +145,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
     let content_type = body::content_type(headers)?;
     let is_json = content_type == "application/json"
         || content_type.starts_with("application/") && content_type.ends_with("+json");
+
     // A browser sends none of these headers to another site without the consent of this node.
     let is_proof = |name: &HeaderName| {
         [
@@ -155,6 +162,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
     if !content_type.is_empty() {
         return Err(body::media_type(&content_type));
     }
+
     let detail = format!(
         "a request that changes state requires content-type: application/json, also without a \
          body, or the header {REQUEST_HEADER}"

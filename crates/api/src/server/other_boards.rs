@@ -85,6 +85,7 @@ impl OtherBoards {
                 arrivals: watch::Sender::new(0),
             })
         });
+
         Arc::clone(boards)
     }
 }
@@ -103,6 +104,7 @@ impl TenantBoards {
             .last
             .as_ref()
             .is_some_and(|last| now.duration_since(last.since) < CREDENTIALS_AGE);
+
         match &mut state.last {
             Some(last) if is_recent => last.at = now,
             last => {
@@ -119,6 +121,7 @@ impl TenantBoards {
             if state.boards.contains_key(&pod.name) {
                 continue;
             }
+
             added.push(pod.name.clone());
             let board = OtherBoard {
                 pod: pod.clone(),
@@ -127,6 +130,7 @@ impl TenantBoards {
             };
             state.boards.insert(pod.name, board);
         }
+
         added
     }
 
@@ -138,6 +142,7 @@ impl TenantBoards {
         let found = last
             .filter(|last| last.at.elapsed() < IDLE)
             .map(|last| last.credentials.clone());
+
         if found.is_none() {
             state.boards.remove(pod);
         }
@@ -159,6 +164,7 @@ impl TenantBoards {
                 sources.push(Source::Other(board.pod.clone(), requests));
             }
         }
+
         let first = state.turn % sources.len();
         state.turn = state.turn.wrapping_add(1);
         sources.rotate_left(first);
@@ -186,6 +192,7 @@ impl TenantBoards {
             board.pod = pod;
             board.waiting = waiting;
         }
+
         if has_jobs {
             self.arrivals
                 .send_modify(|number| *number = number.wrapping_add(1));

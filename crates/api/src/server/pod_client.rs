@@ -87,6 +87,7 @@ impl PodClient {
         if !cluster.allow_plaintext && !is_loopback_url(&pod.url) {
             return Err(Error::Forbidden(pod.url.clone()));
         }
+
         let request = self.plaintext.request(method, url);
         Ok(request.header(POD_TOKEN, pod.incarnation.to_string()))
     }
@@ -100,6 +101,7 @@ pub(crate) fn check_sender(app: &App, request: &mut Request) -> Result<(), Probl
     let Some(name) = request.headers().get(FORWARDED_BY) else {
         return Ok(());
     };
+
     let Some(trust) = app.services.keys.tls.as_ref().and_then(|tls| tls.pods()) else {
         if !knows_token(app, token.as_ref()) && !is_granted(request.headers()) {
             request.headers_mut().remove(FORWARDED_BY);
@@ -111,6 +113,7 @@ pub(crate) fn check_sender(app: &App, request: &mut Request) -> Result<(), Probl
     if certificate.is_some_and(|certificate| trust.is_pod(certificate, name)) {
         return Ok(());
     }
+
     let detail = format!(
         "{FORWARDED_BY} requires the client certificate of a pod; only pods send this header"
     );

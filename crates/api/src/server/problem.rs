@@ -356,6 +356,7 @@ impl IntoResponse for Problem {
         let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
         let mut response = (self.source.status(), content_type, body).into_response();
         response.extensions_mut().insert(self.source);
+
         if self.source.status() == StatusCode::UNAUTHORIZED {
             let scheme = if self.source == Code::InvalidSignature {
                 "Signature"
@@ -366,11 +367,13 @@ impl IntoResponse for Problem {
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
         }
+
         if let Some(seconds) = retry_after {
             response
                 .headers_mut()
                 .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+
         response
     }
 }

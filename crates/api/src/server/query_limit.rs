@@ -37,6 +37,7 @@ impl QueryLimit {
                 "too many queries of this tenant run; retry, or raise http.max_concurrent_queries";
             return Err(Problem::new(Code::Unavailable, message));
         }
+
         *count += 1;
         Ok(QueryPermit {
             running: Arc::clone(&self.running),

@@ -139,16 +139,19 @@ impl Quotas {
             bytes: share(units(config.max_bytes_in_flight), quotas.max_share).max(units(largest)),
             reads: share(config.max_concurrent_reads, quotas.max_share),
         };
+
         let table = Table {
             callers: HashMap::new(),
             swept: None,
         };
         let rejected: Family<QuotaLabels, Counter> = Family::default();
+
         for quota in Quota::ALL {
             let _zero = rejected.get_or_create(&QuotaLabels {
                 quota: quota.as_str(),
             });
         }
+
         Self {
             limits: Arc::new(limits),
             table: Arc::new(Mutex::new(table)),
@@ -187,6 +190,7 @@ impl Quotas {
             );
             return Err(self.reject(Quota::RequestRate, detail, wait));
         }
+
         caller.requests += 1;
         Ok(RequestPermit {
             quotas: self.clone(),
@@ -218,6 +222,7 @@ impl Quotas {
         let Some(key) = caller.map(|caller| caller.key.clone()) else {
             return Ok(LongPollPermit(None));
         };
+
         let mut table = self.lock();
         if let Some(caller) = table.callers.get_mut(&key) {
             if caller.long_polls >= self.limits.long_polls {
@@ -228,6 +233,7 @@ impl Quotas {
             }
             caller.long_polls += 1;
         }
+
         Ok(LongPollPermit(Some((self.clone(), key))))
     }
 
@@ -244,6 +250,7 @@ impl Quotas {
         let (Some(limit), Some(key)) = (self.limits.query_seconds, key) else {
             return Ok(QueryTimer(None));
         };
+
         let mut table = self.lock();
         if let Some(caller) = table.callers.get_mut(&key)
             && let Err(wait) = caller.query.check(per_period(limit), now)
@@ -254,6 +261,7 @@ impl Quotas {
             );
             return Err(self.reject(Quota::QueryTime, detail, wait));
         }
+
         Ok(QueryTimer(Some((self.clone(), key))))
     }
 
@@ -327,6 +335,7 @@ impl Table {
             self.callers
                 .retain(|_, caller| !caller.is_unused(limits, now));
         }
+
         let is_full = is_full && self.callers.len() >= MAX_CALLERS;
         let key = if is_full { CallerKey::Others } else { key };
         self.callers
@@ -339,6 +348,7 @@ impl Table {
         let Some(caller) = self.callers.get_mut(key) else {
             return;
         };
+
         let now = Instant::now();
         reduce(caller);
 

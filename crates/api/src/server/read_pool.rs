@@ -44,6 +44,7 @@ impl ReadPool {
                 None => None,
             };
             let of_all = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+
             Some(ReadPermit {
                 _of_caller: of_caller,
                 _of_all: of_all,

@@ -48,6 +48,7 @@ pub(crate) async fn with_request_context(
         .to_owned();
     let method = known_method(request.method().as_str());
     let trace = request_trace(request.headers());
+
     let exported = follow(&api, &mut request, method, &route, trace.as_ref());
     let trace = exported.trace().cloned().or(trace);
     let span = tracing::info_span!(
@@ -59,18 +60,21 @@ pub(crate) async fn with_request_context(
         who = field::Empty,
         trace_id = trace.as_ref().map(TraceParent::trace_id),
     );
+
     let handler = |request| respond(&api, &route, request, next);
     request.extensions_mut().insert(RequestScope {
         trace,
         ..RequestScope::default()
     });
     request.extensions_mut().insert(RequestId(id.clone()));
+
     let guarded =
         authorize::authorize(&api, &route, &id, request, handler).instrument(span.clone());
     let mut response = guarded.instrument(exported.span().clone()).await;
     let status = response.status();
     let took = started.elapsed();
     api.requests.record(&route, method, status.as_u16(), took);
+
     let log = || {
         if status.is_server_error() {
             tracing::warn!(status = status.as_u16(), ?took, "request failed");
@@ -82,6 +86,7 @@ pub(crate) async fn with_request_context(
     exported.finish(status.as_u16());
     response.headers_mut().insert(REQUEST_ID, id);
     security_headers::add(response.headers_mut());
+
     response
 }
 
@@ -113,6 +118,7 @@ fn follow(
         trace,
         request.headers(),
     );
+
     if let Some(own) = exported.trace() {
         let value = HeaderValue::try_from(own.as_str()).expect("a traceparent is ASCII");
         request.headers_mut().insert(TRACEPARENT, value);
@@ -130,6 +136,7 @@ async fn respond(api: &ApiState, route: &str, request: Request, next: Next) -> R
         // The body can take the same time; the rest is for the work.
         tokio::time::timeout(deadline_after * 2, handled).await
     };
+
     match handled {
         Ok(Ok(response)) => response,
         Ok(Err(panic)) => {
@@ -158,6 +165,7 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
         (1..=MAX_REQUEST_ID_BYTES).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
     };
     let new = || HeaderValue::try_from(Uuid::now_v7().to_string()).expect("an id is ASCII");
+
     headers
         .get(REQUEST_ID)
         .filter(printable)

@@ -43,6 +43,7 @@ impl RequestMetrics {
         metrics_registry.register("http_request_seconds", seconds.clone());
         metrics_registry.register("http_quota_rejections_total", quotas.rejected());
         metrics_registry.register("http_signatures_rejected_total", signed.rejected());
+
         Self {
             registry: metrics_registry,
             count,
@@ -63,6 +64,7 @@ impl RequestMetrics {
             status,
         };
         self.count.get_or_create(&labels).inc();
+
         self.seconds
             .get_or_create(&RouteLabels {
                 route: route.to_owned(),

@@ -70,6 +70,7 @@ pub(crate) async fn serve(
     let address = listener.local_addr()?;
     let is_https = tls.is_some();
     tracing::info!(%address, https = is_https, max_connections = limits.total, "serving HTTP");
+
     let service = TowerToHyperService::new(router);
     let connections = Connections::new(limits);
     // Notifies the connections when the server stops. Each has a receiver as long as it is open.
@@ -87,6 +88,7 @@ pub(crate) async fn serve(
             // An error means that the connection has ended.
             local: stream.local_addr().unwrap_or(address),
         };
+
         let stream = with_write_timeout(stream);
         let tls = tls.as_ref().map(|tls| tls.certificates());
         let stopped = stopping.subscribe();
@@ -94,11 +96,13 @@ pub(crate) async fn serve(
             let place = Arc::clone(&connection.place);
             tokio::select! {
                 () = connection.run(stream, tls, stopped) => {}
-                () = place.must_close() => tracing::debug!(%peer, "idle connection closed for \
-                                                                   another one"),
+                () = place.must_close() => {
+                    tracing::debug!(%peer, "idle connection closed for another one");
+                }
             }
         });
     }
+
     drop(listener);
     stopping.send_replace(());
     if tokio::time::timeout(GRACE, stopping.closed())
@@ -107,6 +111,7 @@ pub(crate) async fn serve(
     {
         tracing::warn!("server stopped with requests in flight");
     }
+
     Ok(())
 }
 
@@ -129,6 +134,7 @@ impl Connection {
         let Some(tls) = tls else {
             return self.serve(stream, None, stopped).await;
         };
+
         let timeout = if self.place.is_reserved() {
             RESERVED_HEADER_TIMEOUT
         } else {
@@ -138,6 +144,7 @@ impl Connection {
             timeout,
             TlsAcceptor::from(Arc::clone(&tls.server)).accept(stream),
         );
+
         let peer = self.peer;
         tokio::select! {
             biased;
@@ -175,12 +182,14 @@ impl Connection {
             if let Some(pod) = &pod {
                 request.extensions_mut().insert(pod.clone());
             }
+
             if request.headers().contains_key(header::UPGRADE) {
                 let connection = UpgradedConnection::new(Arc::clone(&place), of_upgrades.clone());
                 request.extensions_mut().insert(connection);
             }
             respond(service.clone(), request, Arc::clone(&place))
         });
+
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(if is_reserved {
@@ -192,6 +201,7 @@ impl Connection {
             .max_buf_size(MAX_HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
+
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
@@ -201,6 +211,7 @@ impl Connection {
                 connection.await
             }
         };
+
         if let Err(error) = ended {
             tracing::debug!(%error, "connection lost");
         }
@@ -289,6 +300,7 @@ async fn next(
         let Some(place) = connections.admit(peer.ip()).await else {
             continue;
         };
+
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "responses may be delayed");
         }

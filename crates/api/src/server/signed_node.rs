@@ -27,6 +27,7 @@ pub(super) fn check(api: &ApiState, request: &Request) -> Result<(), String> {
         .as_ref()
         .map(orlog_model::NodeName::as_str)
         .unwrap_or_default();
+
     if let Some(named) = request.headers().get(NODE_HEADER) {
         return if named.as_bytes() == own.as_bytes() {
             Ok(())
@@ -41,11 +42,13 @@ pub(super) fn check(api: &ApiState, request: &Request) -> Result<(), String> {
     let Some(local) = local.filter(|_| !is_over_nats(request)) else {
         return Ok(());
     };
+
     let host = || {
         let host = request.headers().get(header::HOST)?;
         host.to_str().ok()?.parse::<Authority>().ok()
     };
     let authority = request.uri().authority().cloned().or_else(host);
+
     match authority {
         Some(authority) if is_unique(&authority, local, &api.hosts) => Ok(()),
         _ => Err(format!(

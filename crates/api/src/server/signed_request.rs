@@ -52,6 +52,7 @@ pub(super) async fn verify(
         if has_body && digest.is_none() {
             return Err(signed.reject(SignatureRejection::Grant).into());
         }
+
         let caller = signed.forwarded_caller(secret, &target, headers).await?;
         Some(SignedCaller {
             caller,
@@ -74,6 +75,7 @@ pub(super) async fn verify(
     {
         return Err(signed.reject(SignatureRejection::Node(reason)).into());
     }
+
     if let Some(digest) = digest {
         let body = std::mem::take(request.body_mut());
         *request.body_mut() = checked(body, digest);
@@ -94,6 +96,7 @@ pub(super) async fn grant(
         headers.remove(name);
     }
     let ascii = |text: &str| HeaderValue::from_str(text).expect("base64 is ASCII");
+
     if !body.is_empty() {
         headers.insert(CONTENT_DIGEST, ascii(&ContentDigest::of(body).header()));
     }
@@ -107,6 +110,7 @@ pub(super) async fn grant(
         path,
         query,
     };
+
     let secret = api
         .app
         .authenticator
@@ -114,6 +118,7 @@ pub(super) async fn grant(
         .grant(key, &target, headers)
         .await?;
     headers.insert(GRANT, ascii(&secret));
+
     Ok(())
 }
 
@@ -132,6 +137,7 @@ pub(super) fn digest_problem(api: &ApiState, error: &axum::Error) -> Option<Prob
         }
         cause = error.source();
     }
+
     None
 }
 
@@ -144,6 +150,7 @@ fn target<'a>(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap) -> Reque
             .unwrap_or_default()
     };
     let authority = uri.authority().map_or_else(host, Authority::as_str);
+
     RequestTarget {
         method: method.as_str(),
         authority,

@@ -52,6 +52,7 @@ pub(crate) async fn enforce(State(api): State<ApiState>, request: Request, next:
             .iter()
             .any(|(method, path)| method == request.method() && *path == route.as_str())
     });
+
     // The handler rejects an invalid tenant.
     if is_growing
         && let Ok(tenant) = extract::tenant(request.headers(), &api)
@@ -76,6 +77,7 @@ pub(crate) fn check(app: &App, tenant: &TenantId) -> Result<(), Problem> {
     for reader in app.runtime.readers() {
         usage.add(&reader.usage(tenant)?);
     }
+
     let exceeded = kinds(quotas, &usage)
         .into_iter()
         .find(|kind| kind.limit.is_some_and(|limit| kind.used >= limit));
@@ -132,6 +134,7 @@ impl QuotaKind {
             "the {label} of the tenant {tenant:?} have {used} bytes on this node, and the quota is \
              {limit} ({key}); {remedy}"
         );
+
         Problem::new(Code::TenantStorageExceeded, detail)
     }
 }

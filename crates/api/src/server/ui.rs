@@ -105,9 +105,11 @@ pub(crate) fn prefers_html(headers: &HeaderMap) -> bool {
                 .map_or(Some(1.0), |q| q.parse().ok());
             weight.filter(|_| is_it)
         });
+
         found.fold(0.0_f32, f32::max)
     };
     let html = weight("text/html");
+
     html > 0.0 && html >= weight("application/json")
 }
 
@@ -161,6 +163,7 @@ fn serve(path: &str, requested: &HeaderMap) -> Result<Response, Problem> {
         .iter()
         .find(|file| file.path == path)
         .ok_or_else(missing)?;
+
     let kind = match path.rsplit_once('.') {
         Some((_, "html")) => "text/html; charset=utf-8",
         Some((_, "css")) => "text/css; charset=utf-8",
@@ -184,6 +187,7 @@ fn serve(path: &str, requested: &HeaderMap) -> Result<Response, Problem> {
             HeaderValue::from_static("camera=(), geolocation=(), microphone=()"),
         ),
     ];
+
     let has_it = |known: &str| {
         known
             .split(',')
@@ -192,6 +196,7 @@ fn serve(path: &str, requested: &HeaderMap) -> Result<Response, Problem> {
     let requested = requested
         .get(header::IF_NONE_MATCH)
         .and_then(|known| known.to_str().ok());
+
     Ok(if requested.is_some_and(has_it) {
         (StatusCode::NOT_MODIFIED, headers).into_response()
     } else {

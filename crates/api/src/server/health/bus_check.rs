@@ -42,6 +42,7 @@ impl BusCheck {
         if let Some(checked) = last.filter(|checked| checked.at.elapsed() < MAX_AGE) {
             return checked.result;
         }
+
         let check = check();
         let checking = tokio::spawn(async move {
             let was_ok = last.is_none_or(|checked| checked.result.is_ok());
@@ -55,8 +56,10 @@ impl BusCheck {
                 at: Instant::now(),
                 result,
             });
+
             result
         });
+
         checking.await.unwrap_or(Err(BusUnavailable))
     }
 }

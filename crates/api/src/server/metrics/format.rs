@@ -22,6 +22,7 @@ pub(super) fn render(headers: &HeaderMap, mut text: String) -> (&'static str, St
         text.push_str("# EOF\n");
         return (OPENMETRICS_TYPE, text);
     }
+
     (PROMETHEUS_TYPE, prometheus(&text))
 }
 
@@ -49,6 +50,7 @@ fn prometheus(openmetrics: &str) -> String {
             text.push('\n');
         }
     }
+
     text
 }
 

@@ -30,6 +30,7 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
             tracing::debug!(%error, "undelivered messages unavailable");
         }
     }
+
     let now = app.clock.now();
     let age = undelivered
         .oldest
@@ -63,6 +64,7 @@ impl Undelivered {
                 }
             }
         }
+
         Ok(())
     }
 }

@@ -30,17 +30,20 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
         int_gauge(u64::from(app.transport.info().connected)),
     );
     registry.register("bus_available", int_gauge(u64::from(bus.is_available)));
+
     let offset = app.services.trends.clock_offset_ms();
     let seconds = Duration::from_millis(offset.unsigned_abs()).as_secs_f64();
     registry.register(
         "clock_offset_seconds",
         float_gauge(if offset < 0 { -seconds } else { seconds }),
     );
+
     if let Some(rejected) = app.services.keys.rejected_messages() {
         for (kind, count) in rejected {
             labeled.count("bus_messages_rejected_total", &[("kind", kind)], count);
         }
     }
+
     labeled.set("build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     if app.config.role.runs_sagas() {
         let here = app.runtime.owned_shards();
@@ -48,6 +51,7 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
             let is_owned = u64::from(here.contains(&shard));
             labeled.set("shard_owned", &[("shard", &shard.to_string())], is_owned);
         }
+
         let idle = app
             .routing
             .leased_shards()
@@ -55,11 +59,13 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
             .filter(|shard| !here.contains(shard))
             .count();
         registry.register("shards_leased_not_running", int_gauge(idle as u64));
+
         let obstacles = app.routing.obstacles();
         registry.register("shards_failing", int_gauge(obstacles.shards.len() as u64));
         let has_lease = u64::from(obstacles.lease.is_none());
         registry.register("pod_lease_held", int_gauge(has_lease));
     }
+
     if app.audit.dir().is_some() {
         registry.register("audit_trail_bytes", int_gauge(app.audit.bytes()));
         registry.register(
@@ -67,6 +73,7 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
             int_gauge(app.config.audit.alarm_size),
         );
     }
+
     registry.register("audit_writes_failed_total", app.audit.failures());
     registry.register("audit_publishes_failed_total", app.audit.publish_failures());
     for lag in bus.lags {
@@ -76,6 +83,7 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
         ];
         labeled.set("consumer_lag", labels, lag.messages);
     }
+
     upstreams(app, &mut labeled);
     labeled.register(registry);
 }
@@ -92,6 +100,7 @@ fn upstreams(app: &App, labeled: &mut LabeledMetrics) {
             labeled.set("breaker_state", label, value);
             labeled.count("breaker_opened_total", label, condition.breaker_open_count);
         }
+
         labeled.set("upstream_in_flight", label, condition.in_flight as u64);
         if let Some(remaining) = condition.remaining_retries {
             labeled.set("upstream_retry_budget", label, remaining);

@@ -24,6 +24,7 @@ pub(super) fn register(registry: &mut MetricsRegistry) {
             "process_resident_memory_bytes",
             int_gauge(pages * rustix::param::page_size() as u64),
         );
+
         let booted = fs::read_to_string("/proc/stat").unwrap_or_default();
         let booted = booted
             .lines()
@@ -35,6 +36,7 @@ pub(super) fn register(registry: &mut MetricsRegistry) {
             );
         }
     }
+
     if let Ok(files) = fs::read_dir("/proc/self/fd") {
         registry.register("process_open_fds", int_gauge(files.count() as u64));
     }
@@ -46,6 +48,7 @@ pub(super) fn register(registry: &mut MetricsRegistry) {
             .parse()
             .ok()
     });
+
     if let Some(allowed) = allowed {
         registry.register("process_max_fds", int_gauge(allowed));
     }

@@ -41,11 +41,13 @@ fn attention(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMetri
             .iter()
             .map(|definition| definition.program.definition_ref())
     };
+
     for reference in references() {
         app.runtime
             .metrics()
             .add_definition(&reference.saga, reference.version);
     }
+
     let names = references().map(|reference| reference.saga.to_string());
     let mut sagas: BTreeMap<String, AttentionCounts> = names
         .map(|name| (name, AttentionCounts::default()))
@@ -56,6 +58,7 @@ fn attention(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMetri
             let saga = sagas.entry(saga.to_owned()).or_default();
             saga.paused += u64::from(attention.status.paused);
             saga.unapplied += u64::from(attention.status.has_unapplied_result);
+
             if attention.status.status == Status::Stuck {
                 saga.stuck += 1;
                 saga.oldest = Some(
@@ -65,6 +68,7 @@ fn attention(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMetri
             }
         }
     }
+
     let now = app.clock.now();
     for (saga, waiting) in &sagas {
         let label = &[("saga", saga.as_str())];
@@ -84,6 +88,7 @@ fn definitions(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMet
         let Some(name) = visible.version(&saga, version) else {
             continue;
         };
+
         let version = if name == OTHER {
             OTHER.to_owned()
         } else {
@@ -95,16 +100,19 @@ fn definitions(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMet
             &labels,
             totals.started,
         );
+
         let by_status = [
             (Status::Completed, totals.completed),
             (Status::Failed, totals.failed),
             (Status::Cancelled, totals.cancelled),
         ];
+
         for (status, ended) in by_status {
             let labels = [labels[0], labels[1], ("status", status.as_str())];
             labeled.count("definition_instances_ended_total", &labels, ended);
         }
     }
+
     for (saga, inputs) in metrics.own_inputs() {
         if let Some(name) = visible.saga(&saga) {
             labeled.count("saga_own_inputs_total", &[("saga", name)], inputs);

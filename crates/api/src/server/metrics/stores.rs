@@ -19,20 +19,24 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
     let now = app.clock.now();
     let mut fsync = StaticHistograms::default();
     let mut append = StaticHistograms::default();
+
     for (shard, reader) in app.runtime.numbered_readers() {
         let stats = reader.stats();
         let label = shard.to_string();
         size(&label, &stats, &mut gauges);
         fsync.add(shard, &stats.fsync);
+
         if let Some(log) = &stats.replication {
             append.add(shard, &log.append);
         }
+
         // A store that closes at this moment has no metrics; a later read finds it on its new
         // owner, or not at all.
         if let Err(error) = contents(&label, &reader, now, &mut gauges) {
             tracing::debug!(shard, %error, "store statistics unavailable");
         }
     }
+
     gauges.register(registry);
     registry.register("store_fsync_seconds", fsync);
     registry.register("log_append_seconds", append);
@@ -58,11 +62,13 @@ fn contents(
             .map_or(Duration::ZERO, |at| now.duration_since(*at));
         gauges.set_duration("outbox_oldest_age_seconds", labels, age);
     }
+
     let (due, first) = reader.timers_overdue(now, MAX_DUE_COUNTED)?;
     gauges.set("timers_armed", label, reader.timers_armed()?);
     gauges.set("timers_due", label, due as u64);
     let overdue = first.map_or(Duration::ZERO, |first| now.duration_since(first));
     gauges.set_duration("timers_oldest_overdue_seconds", label, overdue);
+
     let pages = reader.pages()?;
     gauges.set("store_pages", label, pages.total);
     gauges.set("store_free_pages", label, pages.free);
@@ -87,6 +93,7 @@ fn size(shard: &str, stats: &Stats, gauges: &mut LabeledMetrics) {
     set("store_tables_max_bytes", stats.tables_max_bytes);
     set("store_dedupe_backlog", stats.dedupe_backlog);
     set("store_damaged_reads", stats.damaged_reads);
+
     if let Some(log) = &stats.replication {
         set("log_epoch", log.epoch);
         set("log_unavailable", u64::from(log.unavailable.is_some()));
@@ -97,6 +104,7 @@ fn size(shard: &str, stats: &Stats, gauges: &mut LabeledMetrics) {
             u64::from(log.snapshot_failure.is_some()),
         );
     }
+
     for table in &stats.tables {
         gauges.set(
             "store_rows",

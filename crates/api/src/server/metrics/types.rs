@@ -59,6 +59,7 @@ impl LabeledMetrics {
         self.seconds
             .into_iter()
             .for_each(|(name, family)| registry.register(name, family));
+
         self.counters
             .into_iter()
             .for_each(|(name, family)| registry.register(name, family));
@@ -128,6 +129,7 @@ pub(super) fn mailboxes(mailboxes: &MailboxStats) -> StaticHistograms {
         buckets: bounds.zip(mailboxes.counts).collect(),
         sum: count(mailboxes.inputs),
     };
+
     StaticHistograms(vec![(None, classes)])
 }
 

@@ -23,6 +23,7 @@ pub(super) fn register(app: &App, consumers: &[JobConsumer], registry: &mut Metr
         if !read.insert(name) {
             continue;
         }
+
         let labels = &[
             ("effect", consumer.group.effect.as_str()),
             ("consumer", name),
@@ -33,8 +34,10 @@ pub(super) fn register(app: &App, consumers: &[JobConsumer], registry: &mut Metr
             .map_or(Duration::ZERO, |oldest| now.duration_since(oldest));
         labeled.set("effect_queue_depth", labels, backlog.waiting);
         labeled.set("effect_queue_in_flight", labels, backlog.in_flight);
+
         labeled.set_duration("effect_queue_oldest_age_seconds", labels, age);
     }
+
     labeled.register(registry);
     registry.register("effect_subscriptions_failing", int_gauge(failing));
 }
