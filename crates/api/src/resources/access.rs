@@ -56,6 +56,7 @@ pub(crate) fn check_signed(
     {
         return Ok(());
     }
+
     let detail = "the context requires signed events, also for starts, signals and facts; sign the \
                   request with the key of an actor (messages of a stream have no signature)";
     Err(Problem::new(Code::SignatureRequired, detail))
@@ -74,6 +75,7 @@ fn expected_revision(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(IF_MATCH) else {
         return Ok(None);
     };
+
     let revision = value
         .to_str()
         .ok()
@@ -84,6 +86,7 @@ fn expected_revision(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
             "if-match: expected a revision, for example if-match: \"7\"",
         )
     };
+
     revision.map(Some).ok_or_else(invalid)
 }
 

@@ -78,6 +78,7 @@ pub(crate) async fn list(
         let detail = "all=true and denials=true require access to all tenants (*)";
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
+
     let limits = page_limits(search.limit, &api);
     let closed =
         (search.all || search.denials).then(|| api.app.access.closed_to(&caller, Right::Audit));
@@ -94,6 +95,7 @@ pub(crate) async fn list(
             bytes: Some(limits.bytes),
             scan: app.config.http.scan_limit,
         };
+
         let set = if search.denials {
             FileSet::Denials
         } else {
@@ -103,6 +105,7 @@ pub(crate) async fn list(
             Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),
             Error::Io(_) => Problem::new(Code::Unavailable, error.to_string()),
         })?;
+
         Ok(AuditPageView {
             items: page.records,
             next_cursor: page.next,

@@ -117,6 +117,7 @@ pub(crate) async fn file(
     let path = backup
         .file(&path)
         .ok_or_else(|| invalid_parameter("path", "the manifest does not list this file"))?;
+
     let opened = api.read(move |_| open(&path)).await?;
     let (file, bytes) = opened;
     let headers = [
@@ -143,6 +144,7 @@ pub(crate) async fn discard(
     let dropped = api
         .read(move |app| Ok(app.services.backups.delete(id)))
         .await?;
+
     if dropped {
         Ok(StatusCode::NO_CONTENT)
     } else {

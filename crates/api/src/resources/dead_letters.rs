@@ -287,8 +287,10 @@ pub(crate) async fn discard(
                  it, set force=true (`orlog dlq discard --force`): its step then fails and is \
                  compensated, because it may have been executed"
             );
+
             return Err(Problem::new(Code::InvalidStatus, detail));
         }
+
         let unknown = without_result(dead_letter).ok_or_else(|| {
             let detail = "the end of a child saga cannot be discarded; cancel the instance";
             Problem::new(Code::InvalidStatus, detail)
@@ -296,10 +298,12 @@ pub(crate) async fn discard(
         api.app.runtime.redrive(unknown).await?;
         return Ok(StatusCode::NO_CONTENT);
     }
+
     let change = Change::DropDeadLetter {
         tenant: dead_letter.tenant,
         id: dead_letter.id,
     };
+
     // A key-sharded tenant has dead letters in every shard, and the id does not identify the shard.
     api.app.runtime.apply_to_all_shards(&change).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -314,6 +318,7 @@ fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
     let Input::WorkResult(result) = &mut **input else {
         return None;
     };
+
     let message = format!(
         "the result was discarded, because it could not be applied: {}",
         dead_letter.message
@@ -324,6 +329,7 @@ fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
             message,
         },
     };
+
     Some(dead_letter)
 }
 
@@ -340,6 +346,7 @@ async fn find(api: &ApiState, tenant: TenantId, id: &str) -> Result<(DeadLetter,
         }
         Ok(None)
     });
+
     found
         .await?
         .ok_or_else(|| Problem::new(Code::DeadLetterNotFound, format!("no dead letter {id}")))

@@ -206,6 +206,7 @@ impl DefinitionContext {
         let deployed = deployment
             .as_ref()
             .and_then(|deployment| deployment.find(&reference.hash));
+
         let visible = deployed.filter(|_| self.sees(context));
         let pinned = self.pins.as_ref().map(|pins| pins.of(&reference.hash));
         let events = manifest
@@ -216,6 +217,7 @@ impl DefinitionContext {
                 starts: trigger.starts && active,
                 example: None,
             });
+
         DefinitionView {
             saga: reference.saga.to_string(),
             context: context.map(ToString::to_string),
@@ -325,6 +327,7 @@ fn versions(
             format!("no definition of saga {saga}"),
         ));
     }
+
     let context = DefinitionContext::of(app, tenant, query, sees_node)?;
     programs.sort_by_key(|owned| {
         let reference = owned.program.definition_ref();
@@ -340,11 +343,13 @@ fn versions(
             skips = (last != cursor).then_some(last);
             continue;
         }
+
         // A source is read only for the page: it can have 1 MiB.
         if !page.push(version(app, &context, owned)?, cursor) {
             break;
         }
     }
+
     if skips.is_some() {
         let detail = "the definition of the cursor is no longer loaded; start without a cursor";
         return Err(invalid_parameter("cursor", detail));
@@ -378,6 +383,7 @@ fn version(
     if context.sees(of_context) {
         (version.source, version.module_bytes) = source(app, hash)?;
     }
+
     if let Some(active) = context.active(of_context, hash) {
         add_examples(active, &mut version.events);
     }

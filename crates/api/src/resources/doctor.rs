@@ -51,18 +51,21 @@ pub(crate) async fn diagnostics(
             unavailable_bus(&api, &format!("no response within {CHECK_TIMEOUT:?}")).await,
         ),
     };
+
     let definitions =
         VisibleDefinitions::to(&caller, Right::Read, &api.app.access, &api.app.programs);
     let mut findings = api
         .read(move |app| Ok(app.diagnostics_for(&definitions, last)))
         .await?;
     findings.insert(1, bus);
+
     let worst = findings
         .iter()
         .map(|finding| finding.status)
         .max()
         .unwrap_or(CheckStatus::Ok)
         .as_str();
+
     Ok(Json(DiagnosticsResponse {
         severity: worst,
         checks: findings,
@@ -80,6 +83,7 @@ async fn unavailable_bus(api: &ApiState, reason: &str) -> CheckResult {
                       (docs/runbooks/pod-cut-off.md)";
         return CheckResult::error("bus", found, remedy);
     }
+
     let remedy = "restart the missing NATS servers, or restore the network to them \
                   (docs/runbooks/nats-quorum.md)";
     CheckResult::error(
@@ -101,6 +105,7 @@ async fn pod_with_bus(api: &ApiState) -> Option<String> {
         let health: Value = serde_json::from_slice(&health).ok()?;
         (health["bus"]["status"] == "ok").then_some(pod.name)
     });
+
     futures::future::join_all(checks)
         .await
         .into_iter()

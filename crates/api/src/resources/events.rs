@@ -104,6 +104,7 @@ pub(crate) async fn publish(
     };
     let body = body::read(&api, &headers, body, limit).await?;
     let now = api.app.clock.now();
+
     let signed_events = api
         .app
         .signed_events
@@ -113,6 +114,7 @@ pub(crate) async fn publish(
         tenant: Some(tenant),
         now,
     };
+
     let trace = request_trace(&headers);
     let single_limit = http.max_body_size;
     let decoded = move |bytes: &[u8]| {
@@ -128,11 +130,13 @@ pub(crate) async fn publish(
                 signed::authenticate(&signed_events, &caller, now, &received, &mut events)?;
             return Ok((events, messages));
         }
+
         for event in &mut events {
             event.user = caller.check_user(event.user.take())?;
         }
         Ok((events, Vec::new()))
     };
+
     // The body stays in the budget until its events are durable.
     let (events, signed) = api.bodies.parse(&body, decoded).await?;
     let consumers = |event: &Event| api.app.programs.consumers(&event.tenant, &event.kind);
@@ -147,6 +151,7 @@ pub(crate) async fn publish(
     } else {
         vec![None; events.len()]
     };
+
     let receipts = if events.is_empty() {
         Vec::new()
     } else if signed.is_empty() {
@@ -160,6 +165,7 @@ pub(crate) async fn publish(
             .publish_messages(signed.into_iter().zip(&events).map(message).collect())
             .await?
     };
+
     let accepted = matches.into_iter().zip(existing).zip(receipts);
     let accepted = accepted.map(|(((id, matched), existing), receipt)| AcceptedEvent {
         id,
@@ -168,6 +174,7 @@ pub(crate) async fn publish(
         matched,
         existing,
     });
+
     Ok((
         StatusCode::ACCEPTED,
         Json(AcceptedEvents {
@@ -188,6 +195,7 @@ fn has_instance(app: &ReadScope, event: &Event) -> Result<Option<bool>, Problem>
             found = Some(reader.instance(&key)?.is_some() || found == Some(true));
         }
     }
+
     Ok(found)
 }
 
@@ -219,5 +227,6 @@ pub(crate) fn takes_work(api: &ApiState) -> Result<(), Problem> {
             "the store is full; events are accepted when space is available",
         ));
     }
+
     Ok(())
 }

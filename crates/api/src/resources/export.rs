@@ -81,6 +81,7 @@ pub(crate) async fn export(
         let detail = "all=true requires access to all tenants (*)";
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
+
     let until = Instant::now() + query.timeout()?.min(api.app.config.http.request_timeout);
     let _long_poll = query
         .wait
@@ -88,12 +89,14 @@ pub(crate) async fn export(
         .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
         .transpose()?;
     let mut order = query.order(&api, (!query.all).then_some(tenant))?;
+
     loop {
         let shards = order.shards(&api.app)?;
         let mut commits: Vec<_> = shards.iter().map(|(_, reader)| reader.watch()).collect();
         for commits in &mut commits {
             drop(commits.borrow_and_update());
         }
+
         if query.all {
             order.closed = api.app.access.closed_to(&caller, Right::Read);
         }
@@ -103,16 +106,19 @@ pub(crate) async fn export(
             .read(move |app| read::read(app, &requested, &shards))
             .await?;
         let is_quiet = part.lines.is_empty() && !part.cursor.is_scanning() && !part.more;
+
         let remaining = until.saturating_duration_since(Instant::now());
         if !is_quiet || remaining.is_zero() || is_draining {
             return Ok(response(&part));
         }
+
         order.cursor = Some(part.cursor);
         let changed = select_all(
             commits
                 .iter_mut()
                 .map(|commits| Box::pin(commits.changed())),
         );
+
         tokio::select! {
             // The next read detects a closed shard.
             _ = changed => tokio::time::sleep(COALESCE_DELAY.min(remaining)).await,
@@ -134,6 +140,7 @@ impl ExportQuery {
         if let Some(cursor) = &cursor {
             cursor.matches_query(tenant.as_ref(), requested.as_deref())?;
         }
+
         let kinds = cursor
             .as_ref()
             .map(|cursor| cursor.kinds.clone())
@@ -164,6 +171,7 @@ fn kinds(text: &str) -> Result<Vec<FeedEntityKind>, Problem> {
             )
         })
     };
+
     let mut kinds = text
         .split(',')
         .map(|name| read(name.trim()))

@@ -184,6 +184,7 @@ pub(crate) async fn claim_job(
             return Ok(response);
         }
     }
+
     Err(claim_lost(ClaimLost))
 }
 
@@ -212,6 +213,7 @@ async fn take(
         wait,
         headers,
     };
+
     tokio::select! {
         biased;
         jobs = take_jobs(api, &order) => jobs,
@@ -247,10 +249,12 @@ pub(crate) async fn heartbeat(
     if let Some(response) = send_to_owner(&sender, &headers, &path, &report).await? {
         return Ok(response);
     }
+
     let report = report.about(job, &sender)?;
     let ReportAck::Extended(until) = apply_one(&sender.api, &sender.tenant, report).await? else {
         unreachable!("a heartbeat extends its claim")
     };
+
     let extended = HeartbeatResponse {
         expires_at: until.to_string(),
     };
@@ -306,14 +310,17 @@ pub(crate) async fn complete(
     if let Some(response) = send_to_owner(&sender, &headers, &path, &report).await? {
         return Ok(response);
     }
+
     let ack = apply_one(&sender.api, &sender.tenant, report.about(job, &sender)?).await?;
     let ReportAck::Completed(ack, receipt) = ack else {
         unreachable!("a result completes its job")
     };
+
     stored(&sender.api, &[&receipt])
         .await
         .pop()
         .unwrap_or(Ok(()))?;
+
     let completed = JobResultResponse {
         duplicate: ack == ResultAck::Duplicate,
     };

@@ -111,6 +111,7 @@ pub(crate) async fn cancel(
         message::SAGA,
         "only its sender cancels a message; reject it instead",
     )?;
+
     let sent = instruct(&api, &caller, &key, &body, |reason| ControlAction::Cancel {
         reason,
     })
@@ -170,6 +171,7 @@ pub(crate) async fn process(
             MAX_RESULT_BYTES as u64,
         ));
     }
+
     let action = signal(message::PROCESS, json!(ProcessMessage { result }));
     change(&api, &caller, received(tenant, &path)?, user, action).await
 }
@@ -237,6 +239,7 @@ async fn change(
     };
     let sent = send_control(api, caller, &key, provided, action).await;
     drop(sent.map_err(|problem| named(problem, &key))?);
+
     view(api, key).await
 }
 

@@ -138,6 +138,7 @@ pub(crate) async fn create(
     if keys.is_empty() {
         return Err(invalid_body("/keys", "a peer has at least one key"));
     }
+
     check_reachable(&api, &address)?;
     let now = api.app.clock.now();
     let mut peer = Peer::new(address, now);
@@ -149,6 +150,7 @@ pub(crate) async fn create(
             .map_err(|error| key_problem(&error))?;
         added.push(key);
     }
+
     let stored = match api.app.access.put_peer(&name, Some(peer), 0).await {
         Err(WriteError::Conflict) => {
             let detail = format!("the peer {name} exists; add keys to it, or remove it first");
@@ -157,6 +159,7 @@ pub(crate) async fn create(
         stored => stored?,
     };
     confirm(&api, &name, &added).await?;
+
     view(&name, &stored, now)
 }
 
@@ -178,6 +181,7 @@ pub(crate) async fn show(
     if let Some(peer) = api.app.peers.configured(&name) {
         return Ok(Json(PeerView::configured(&name, &peer, now)));
     }
+
     let directory = api.app.access.directory();
     view(
         &name,
@@ -234,6 +238,7 @@ pub(crate) async fn delete(
         .map(|stored| stored.revision);
     let found = found.ok_or_else(|| missing(&api, &name))?;
     api.app.access.put_peer(&name, None, found).await?;
+
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -260,6 +265,7 @@ pub(crate) async fn add_key(
     let owner = format!("peer {name}");
     let key = body.key.into_key(api.app.clock.now(), "/key")?;
     check_is_free(&api, &owner, &key, Code::PeerConflict)?;
+
     let apply = |peer: &mut Peer, now: Timestamp| {
         if let Some(replaced) = &body.replaces {
             peer.keys
@@ -270,6 +276,7 @@ pub(crate) async fn add_key(
     };
     let added = change(&api, &name, apply).await?;
     confirm(&api, &name, std::slice::from_ref(&key)).await?;
+
     Ok(added)
 }
 
@@ -326,10 +333,12 @@ pub(crate) async fn refresh(
         );
         return Err(Problem::new(Code::InvalidNodeDocument, detail));
     }
+
     let stated: Vec<_> = keys
         .iter()
         .map(|key| Key::new(*key, api.app.clock.now()))
         .collect();
+
     for key in &stated {
         check_is_free(&api, &format!("peer {name}"), key, Code::PeerConflict)?;
     }
@@ -342,6 +351,7 @@ pub(crate) async fn refresh(
         let is_moved = peer.replace_address(document.address_from(&peer.address), now, by.clone());
         Ok(Some(peer.replace_keys(&keys, now, by)? || is_moved))
     };
+
     let stored = write(&api, &name, apply).await?;
     let stored = stored.ok_or_else(|| {
         let detail = format!(
@@ -353,6 +363,7 @@ pub(crate) async fn refresh(
         Problem::new(Code::InvalidNodeDocument, detail)
     })?;
     confirm(&api, &name, &stated).await?;
+
     view(&name, &stored, api.app.clock.now())
 }
 
@@ -408,6 +419,7 @@ async fn write(
             }
             Some(true) => {}
         }
+
         match api
             .app
             .access
@@ -418,6 +430,7 @@ async fn write(
             result => return Ok(Some(result?)),
         }
     }
+
     let detail = format!("other requests change the peer {name} constantly; try again");
     Err(Problem::new(Code::RevisionMismatch, detail))
 }

@@ -99,11 +99,13 @@ impl ReplayResponse {
                 ReplayResult::Skipped(_) => &mut counts.skipped,
             } += 1;
         }
+
         let items = replay
             .instances
             .into_iter()
             .map(ReplayedInstanceView::of)
             .collect();
+
         Self {
             read: replay.read,
             undecodable: replay.undecodable,
@@ -168,6 +170,7 @@ pub(crate) async fn replay(
             .map(|reason| user_name(Some(reason)))
             .transpose()?,
     };
+
     Ok(Json(ReplayResponse::of(
         api.app.services.replays.replay(order).await?,
     )))

@@ -116,6 +116,7 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D
             D::Error::custom(format!("unknown status {name:?}; statuses: {}", known()))
         })
     };
+
     text.split(',')
         .map(str::trim)
         .filter(|name| !name.is_empty())
@@ -146,6 +147,7 @@ pub(crate) async fn list(
             params.filter.as_deref(),
         ));
     }
+
     let scan_limit = api.app.config.http.scan_limit;
     let limits = page_limits(params.limit, &api);
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
@@ -162,6 +164,7 @@ pub(crate) async fn list(
                 .begin_query(api.scope.caller.as_ref(), Instant::now())
         })
         .transpose()?;
+
     let query = InstanceQuery {
         tenant,
         saga: params.saga,
@@ -176,6 +179,7 @@ pub(crate) async fn list(
         limit: limits.entries,
         scan_limit,
     };
+
     // The other half is for waiting for a thread.
     let timeout = api.app.config.http.request_timeout / 2;
     let source = params.filter;
@@ -193,6 +197,7 @@ pub(crate) async fn list(
                 timeout,
             };
             let result = search::search(app, search)?;
+
             Ok(InstancePage::of(app, result, limits, count))
         })
     })
@@ -223,6 +228,7 @@ pub(crate) async fn show(
         let Some(instance) = reader.instance(&key)? else {
             return Err(context::missing_instance(&reader, &key)?);
         };
+
         let history = reader.history(&key, page.history_after, limits.entries + 1)?;
         let buffered = reader.buffered_inputs(&key, buffered_limit)?;
         let spilled = reader.spilled_inputs(&key, buffered_limit)?;
@@ -232,6 +238,7 @@ pub(crate) async fn show(
         let hidden = hidden_values(app, &instance);
         let mut detail = InstanceDetail::of(app, &key, &instance, &history, limits, &work);
         detail.buffered_inputs = buffered.len() + spilled.len();
+
         let inputs = buffered
             .iter()
             .map(|(_, input)| BufferedInputView::of(input, false));
@@ -247,12 +254,14 @@ pub(crate) async fn show(
             .collect();
         detail.dead_letters_complete = scanned_all;
         detail.breakers = context::breakers(app, &work);
+
         let attempts = app.attempts.for_instance(&key);
         detail.attempts = attempts
             .iter()
             .map(|made| AttemptView::of(made, &hidden, redact))
             .collect();
         detail.outbox = OutboxView::of(&work, whole);
+
         Ok(detail)
     })
     .await
@@ -287,5 +296,6 @@ fn outbox(
             return Ok((work, false));
         }
     }
+
     Ok((work, true))
 }

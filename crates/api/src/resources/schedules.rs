@@ -151,9 +151,11 @@ pub(crate) async fn put(
             });
         }
     }
+
     if !errors.is_empty() {
         return Err(invalid(&errors));
     }
+
     let data = json!(PutSchedule { spec, file: None });
     let provided = ControlCaller {
         id: None,
@@ -172,6 +174,7 @@ pub(crate) async fn put(
         )
         .await?,
     );
+
     view(&api, key, NEXT).await
 }
 
@@ -212,6 +215,7 @@ pub(crate) async fn delete(
         )
         .await?,
     );
+
     Ok(axum::http::StatusCode::NO_CONTENT)
 }
 
@@ -274,6 +278,7 @@ async fn view(
     let view = built_in::show(api, key, missing, move |app, key, instance| {
         ScheduleView::of(key, instance, &app.config.redact, app.clock.now(), next)
     });
+
     view.await.map(Json)
 }
 

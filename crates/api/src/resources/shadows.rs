@@ -108,6 +108,7 @@ pub(crate) async fn stop(
         })
         .await?,
     );
+
     view(&api, key).await
 }
 

@@ -73,6 +73,7 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TaskStatus
             D::Error::custom(format!("unknown status {name:?}; statuses: {}", known()))
         })
     };
+
     text.split(',')
         .map(str::trim)
         .filter(|name| !name.is_empty())
@@ -219,6 +220,7 @@ pub(crate) async fn show(
         }
         Err(missing(id))
     });
+
     Ok(Json(detail.await?))
 }
 
@@ -307,6 +309,7 @@ impl AssignBody {
             expected_version,
             wait_token: None,
         };
+
         (
             TaskAction::Assign { assignee, roles },
             Vec::new(),
@@ -326,6 +329,7 @@ impl CompleteBody {
             reason,
             expected_version,
         } = self;
+
         let control_caller = ControlCaller {
             id,
             user: by,
@@ -333,6 +337,7 @@ impl CompleteBody {
             expected_version,
             wait_token: None,
         };
+
         (
             TaskAction::Complete { outcome, data },
             roles,

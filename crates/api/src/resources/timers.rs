@@ -105,16 +105,19 @@ fn gather(app: &ReadScope, mut query: TimerQuery) -> Result<Page<FoundTimer>, Pr
         next: None,
         scanned: 0,
     };
+
     for reader in readers {
         let page = reader.timers(&query)?;
         all.items.extend(page.items);
         all.scanned += page.scanned;
         all.next = all.next.into_iter().chain(page.next).min();
     }
+
     if let Some(seen) = &all.next {
         all.items.retain(|found| found.position < *seen);
     }
     all.items.sort_by(|a, b| a.position.cmp(&b.position));
+
     if all.items.len() > query.limit {
         all.items.truncate(query.limit);
         all.next = all.items.last().map(FoundTimer::cursor_after);

@@ -74,6 +74,7 @@ pub(crate) async fn receive(
         )
     })?;
     let (parts, body) = request.into_parts();
+
     let body = body::read(
         &api,
         &parts.headers,
@@ -87,12 +88,14 @@ pub(crate) async fn receive(
         audit_guard::deny(&api, WEBHOOK_ROUTE, &request, &response);
         return Ok(response);
     }
+
     let caller = Caller::webhook(&name, &webhook.config.tenant);
     let tenant = &webhook.config.tenant;
     let span = tracing::Span::current();
     span.record("tenant", tenant.as_str());
     span.record("who", caller.name.as_deref());
     request.extensions_mut().insert(caller);
+
     if let Ok(tenant) = HeaderValue::from_str(tenant.as_str()) {
         request.headers_mut().insert(TENANT_HEADER, tenant);
     }
@@ -101,6 +104,7 @@ pub(crate) async fn receive(
             .await
             .into_response()
     };
+
     Ok(authorize::audit(&api, WEBHOOK_ROUTE, &id, request, accept).await)
 }
 
@@ -128,6 +132,7 @@ async fn verify(
                 Err(Problem::new(Code::InvalidSignature, NOT_AUTHENTIC))
             }
         };
+
     api.bodies.parse(body, verified).await
 }
 
@@ -150,6 +155,7 @@ async fn accept(
         event.trace = request_trace(&headers);
         Ok(event)
     };
+
     let event = api.bodies.parse(body, mapped).await?;
     let id = event.id.to_string();
     let receipts = api.app.publish(vec![event]).await?;
@@ -188,6 +194,7 @@ fn form(bytes: &[u8]) -> Map<String, Value> {
             }
         }
     }
+
     fields
 }
 

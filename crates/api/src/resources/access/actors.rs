@@ -127,6 +127,7 @@ pub(crate) async fn create(
         actor.add_key(key.clone(), now, caller.name.clone())?;
         keys.push(key);
     }
+
     actor.replace_addresses(body.addresses, now, caller.name);
     let stored = match api.app.access.put_actor(&id, actor, 0).await {
         Err(WriteError::Conflict) => {
@@ -137,6 +138,7 @@ pub(crate) async fn create(
         }
         stored => stored?,
     };
+
     for key in &keys {
         confirm(&api, &id, key).await?;
     }
@@ -207,6 +209,7 @@ pub(crate) async fn add_key(
     let overlap = duration("overlap", body.overlap.as_deref())?.unwrap_or(KEY_OVERLAP);
     let key = body.key.into_key(&api, &id, "/key")?;
     check_is_free(&api, &format!("actor {id}"), &key, Code::ActorExists)?;
+
     let apply = |actor: &mut Actor, now: Timestamp| {
         if let Some(replaced) = &body.replaces {
             actor.keys.retire(
@@ -219,6 +222,7 @@ pub(crate) async fn add_key(
             .add_key(key.clone(), now, caller.name.clone())
             .map(|()| true)
     };
+
     add(&api, &id, &key, apply).await
 }
 
@@ -270,6 +274,7 @@ pub(crate) async fn invite(
             "an invitation is valid for at most 720h",
         ));
     }
+
     let token = InvitationToken::random()
         .map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
     let expires_at = api.app.clock.now().saturating_add(ttl);
@@ -278,6 +283,7 @@ pub(crate) async fn invite(
         Ok(true)
     };
     write(&api, &id, Some(Actor::new), apply).await?;
+
     let actor = id.to_string();
     let token = token.expose().to_owned();
     Ok(Json(InvitationView {
@@ -320,6 +326,7 @@ pub(crate) async fn enroll(
             return Ok(response);
         }
     };
+
     let enrolled = async |_| {
         let apply = |actor: &mut Actor, now| actor.enroll(&token, key.clone(), now);
         add(&api, &id, &key, apply).await.into_response()
@@ -347,6 +354,7 @@ fn check_invitation(
         .ok_or_else(denied)?
         .enroll(token, key.clone(), api.app.clock.now())?;
     check_is_free(api, &format!("actor {id}"), &key, Code::ActorExists)?;
+
     Ok((id, key))
 }
 
@@ -399,6 +407,7 @@ async fn write(
         let mut actor = known
             .or_else(|| create.map(|create| create(now)))
             .ok_or_else(|| not_found(id))?;
+
         let seen = stored.map_or(0, |stored| stored.revision);
         if !apply(&mut actor, now)? {
             return Ok(Stored {
@@ -406,11 +415,13 @@ async fn write(
                 value: Some(actor),
             });
         }
+
         match api.app.access.put_actor(id, actor, seen).await {
             Err(WriteError::Conflict) => {}
             result => return Ok(result?),
         }
     }
+
     let detail = format!("other requests change the actor {id:?} constantly; try again");
     Err(Problem::new(Code::RevisionMismatch, detail))
 }

@@ -118,6 +118,7 @@ pub(crate) async fn list(
             if !member.tenants.contains(tenant) || !member.roles.allow(Right::Read) {
                 continue;
             }
+
             if let Some(view) = view(tenant, stored)
                 && !page.push(view, tenant.to_string())
             {
@@ -181,6 +182,7 @@ pub(crate) async fn put(
     let found = stored.map_or(0, |stored| stored.revision);
     let known = stored.and_then(|stored| stored.value.as_ref());
     check(&body, &directory, known)?;
+
     let expected = expected_revision(&headers)?;
     let now = api.app.clock.now();
     let mut context = known.cloned().unwrap_or_else(|| Context::new(now));
@@ -191,6 +193,7 @@ pub(crate) async fn put(
     if is_required && required {
         check_signing(&api.app.config)?;
     }
+
     let is_change = context.replace(
         [body.admins, body.readers, body.executors],
         now,
@@ -206,6 +209,7 @@ pub(crate) async fn put(
     } else {
         return Err(mismatch(&tenant, expected, found));
     };
+
     view(&tenant, &stored)
         .map(tagged)
         .ok_or_else(|| not_found(&tenant))
@@ -249,6 +253,7 @@ pub(crate) async fn delete(
                       instances; try again on a pod that owns all of them";
         return Err(Problem::new(Code::Unavailable, detail));
     }
+
     let owned = api.app.definitions.of(Some(&tenant));
     if owned
         .deployment
@@ -267,6 +272,7 @@ pub(crate) async fn delete(
         );
         return Err(Problem::new(Code::ContextNotEmpty, detail));
     }
+
     api.app.access.put_context(&tenant, None, found).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -277,6 +283,7 @@ fn check_signing(config: &Config) -> Result<(), Problem> {
     if config.bus.kind == BusKind::Embedded || signing.required && !signing.keys.is_empty() {
         return Ok(());
     }
+
     let reason = "the nodes do not sign their own messages, so that facts and child sagas could \
                   not be distinguished from \
                   forged ones; set nats.signing.keys on all nodes, with nats.signing.required = \
@@ -307,6 +314,7 @@ async fn rest(api: &ApiState, tenant: &TenantId) -> Result<Option<&'static str>,
         }
         Ok(None)
     });
+
     found.await
 }
 
@@ -319,6 +327,7 @@ fn check(
     if body.admins.is_empty() {
         return Err(invalid_body("/admins", "a context has at least one admin"));
     }
+
     let is_known = |member| {
         known.is_some_and(|known| known.lists().iter().any(|(.., list)| list.contains(member)))
     };
@@ -342,6 +351,7 @@ fn check(
             }
         }
     }
+
     Ok(())
 }
 

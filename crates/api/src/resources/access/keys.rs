@@ -99,6 +99,7 @@ impl KeyBody {
                 "it is not after valid_from",
             ));
         }
+
         Ok(Key {
             valid_until,
             ..Key::new(public_key, valid_from)
@@ -131,8 +132,10 @@ impl ActorKeyBody {
                  `orlog key prove NAME --actor {actor}`"
             );
             let text = format!("{pointer}: {detail}");
+
             Problem::new(Code::KeyNotProven, text).with(vec![ProblemDetail { pointer, detail }])
         })?;
+
         KeyBody {
             public_key,
             valid_from,
@@ -155,6 +158,7 @@ fn check_proof(
     if !proof.proves(actor.as_str(), key) {
         return Err("the proof is not by this key, or for another actor".to_owned());
     }
+
     let created = Timestamp::from_millis(proof.created().saturating_mul(1000));
     if created > now.saturating_add(leeway) {
         return Err(format!(
@@ -166,6 +170,7 @@ fn check_proof(
             "the proof was created at {created}, more than 24h ago"
         ));
     }
+
     Ok(())
 }
 
@@ -187,6 +192,7 @@ pub(crate) fn check_is_free(
         .signed()
         .owner(&key.id)
         .map(|signer| signer.to_string());
+
     let is_taken = found.as_ref().is_some_and(|found| found != owner);
     if is_own {
         Err(taken(key, code, "this node"))
@@ -210,6 +216,7 @@ pub(crate) async fn confirm_owner(
     if !api.app.access.directory().is_contested(&key.id) {
         return Ok(());
     }
+
     remove().await?;
     Err(taken(
         key,

@@ -149,11 +149,13 @@ pub(crate) async fn create(
     if dry_run {
         return Ok(dry_run::respond(&api, tenant, spec).await?.into_response());
     }
+
     check_signals(&api, &caller, &tenant, &spec.action)?;
     let key = built_in::identified(id, &mut headers, |id| batches::key(tenant.clone(), id))?;
     if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
         return Ok(response);
     }
+
     let provided = ControlCaller {
         id: None,
         user: spec.user.clone(),
@@ -169,6 +171,7 @@ pub(crate) async fn create(
         built_in::signal(batch::CREATE, json!(spec)),
     )
     .await;
+
     let is_other = |problem: &Problem| problem.code() == Code::InvalidStatus.as_str();
     drop(created.map_err(|problem| {
         if is_other(&problem) {
@@ -177,6 +180,7 @@ pub(crate) async fn create(
             problem
         }
     })?);
+
     let location = orlog_node::url_path::path(&["v1", "batches", key.correlation.as_str()]);
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
     Ok((
@@ -229,6 +233,7 @@ fn spec(
             format!("canary is {canary}; set 1 to {MAX_CANARY}, or omit it"),
         ));
     }
+
     if let Some(filter) = &body.filter {
         compile_filter(filter)?;
     }
@@ -249,6 +254,7 @@ fn spec(
             }
         }
     };
+
     let selection = Selection {
         saga: body.saga,
         statuses: body.status,
@@ -259,6 +265,7 @@ fn spec(
         created_until: body.created_until,
         filter: body.filter,
     };
+
     let reason = body.reason.filter(|reason| !reason.is_empty());
     let shards = api.app.routing.slots_of_shards(tenant);
     Ok(BatchSpec {
@@ -277,6 +284,7 @@ fn check_saga(api: &ApiState, tenant: &TenantId, saga: &SagaName) -> Result<(), 
         let detail = format!("{saga} is a built-in saga; use its own routes");
         return Err(invalid_parameter("saga", detail));
     }
+
     let programs = api.app.programs.usable(tenant);
     let known = || {
         programs
@@ -286,6 +294,7 @@ fn check_saga(api: &ApiState, tenant: &TenantId, saga: &SagaName) -> Result<(), 
     if known().any(|known| known == saga.as_str()) {
         return Ok(());
     }
+
     let advice = did_you_mean(saga.as_str(), known().filter(|known| !is_built_in(known)));
     let advice = advice
         .map(|advice| format!("; {advice}"))

@@ -64,6 +64,7 @@ pub(super) async fn respond(
         let _permit = permit;
         timer.run(|| run(app, &tenant, &spec))
     });
+
     found.await.map(Json)
 }
 
@@ -79,6 +80,7 @@ fn run(app: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunVie
         filter_errors: 0,
         first_filter_error: None,
     };
+
     let mut cursor = None;
     let mut scanned = 0;
     loop {
@@ -94,6 +96,7 @@ fn run(app: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunVie
             let reason = check.reason(app, key, instance);
             result.matched += 1;
             result.not_applicable += u64::from(reason.is_some());
+
             if result.items.len() < SHOWN {
                 let hidden = hidden_values(app, instance);
                 let reason = reason.map(|reason| hidden.remove_from(&reason));
@@ -104,6 +107,7 @@ fn run(app: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunVie
                 });
             }
         }
+
         result.filter_errors += found.filter_errors.0;
         result.first_filter_error = result.first_filter_error.take().or(found.filter_errors.1);
         (cursor, scanned) = (found.next, scanned + found.scanned);
@@ -126,12 +130,14 @@ impl<'a> Check<'a> {
         let BatchAction::Migrate { version, hash } = action else {
             return Ok(Self::Status(action));
         };
+
         let missing = || {
             Problem::new(
                 Code::DefinitionNotFound,
                 format!("the definition, version {version}, is not loaded"),
             )
         };
+
         app.programs
             .by_hash(hash)
             .map(Self::Migration)
@@ -149,6 +155,7 @@ impl<'a> Check<'a> {
         if instance.definition.hash == to.definition_ref().hash {
             return Some("the instance already uses this definition".to_owned());
         }
+
         match app
             .runtime
             .plan_instance_migration(key.clone(), instance, to.as_ref())?

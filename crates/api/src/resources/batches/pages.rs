@@ -37,6 +37,7 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
     let PageRequest { selection, task } = serde_json::from_value(call.payload)
         .map_err(|error| ProviderError::permanent("invalid_payload", error.to_string()))?;
     let batch = batch(api, own.clone()).await?;
+
     match task {
         PageTask::Count { cursor } => search(api, own, selection, cursor, 0).await,
         PageTask::Select { cursor, limit } => {
@@ -63,12 +64,14 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
                 reason,
                 trace: call.trace,
             };
+
             let saga = selection.saga;
             let keys = instances.into_iter().map(|correlation| InstanceKey {
                 tenant: own.tenant.clone(),
                 saga: saga.clone(),
                 correlation,
             });
+
             apply(api, &instruction, keys.collect()).await
         }
     }
@@ -90,6 +93,7 @@ async fn batch(api: &ApiState, own: InstanceKey) -> Result<CorrelationId, Provid
             .map(|parent| parent.key);
         Ok(batch_of(&own, parent.as_ref()).map(|batch| batch.correlation.clone()))
     });
+
     let not_permitted =
         || ProviderError::permanent("not_permitted", "only a batch can request this effect");
     found
@@ -109,14 +113,17 @@ async fn search(
         if app.reader(&own).is_none() {
             return Err(ControlError::Unavailable.into());
         }
+
         let shard = Some(app.routing.shard_of(&own));
         let part = Part {
             cursor: cursor.as_deref(),
             limit,
             shard,
         };
+
         selection::next(app, &own.tenant, &selection, &part)
     });
+
     let found = found.await.map_err(|problem| failed(&problem))?;
     Ok(PageOutcome {
         cursor: found.next,
@@ -160,6 +167,7 @@ async fn apply(
         }
         _ => None,
     };
+
     let requests = keys.into_iter().map(|key| async {
         let result = api
             .app
@@ -172,6 +180,7 @@ async fn apply(
         .buffered(MAX_CONCURRENT)
         .collect()
         .await;
+
     let mut outcome = PageOutcome::default();
     let mut skips = Vec::new();
     let mut failures = Vec::new();
@@ -192,6 +201,7 @@ async fn apply(
             }
         }
     }
+
     (outcome.skips, outcome.failures) = (reasons(api, skips).await?, reasons(api, failures).await?);
     Ok(outcome)
 }
@@ -248,6 +258,7 @@ async fn reasons(
     if found.is_empty() {
         return Ok(Vec::new());
     }
+
     let reasons = api.read(move |app| {
         let reason = |(key, reason): (InstanceKey, String)| {
             let reason = stored_hidden_values(app, &key).remove_from(&reason);
@@ -258,6 +269,7 @@ async fn reasons(
         };
         Ok(found.into_iter().map(reason).collect())
     });
+
     reasons.await.map_err(|problem| failed(&problem))
 }
 

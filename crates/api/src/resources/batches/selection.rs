@@ -52,6 +52,7 @@ pub(super) fn next(
         limit: part.limit,
         scan_limit: app.config.http.scan_limit,
     };
+
     let start_shard = part.shard.map_or(start, usize::from);
     let count = part.limit == 0;
     let timeout = timeout(app);

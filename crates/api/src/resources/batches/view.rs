@@ -168,6 +168,7 @@ impl BatchView {
                 .map(|reason| InstanceReasonView::of(&saga, reason))
                 .collect()
         };
+
         Self {
             id: key.correlation.to_string(),
             status: state.status.as_str(),
@@ -221,6 +222,7 @@ impl ActionView {
         let mut signal = None;
         let mut data = None;
         let mut target = None;
+
         match action {
             BatchAction::Signal {
                 signal: name,
@@ -236,6 +238,7 @@ impl ActionView {
             | BatchAction::Skip
             | BatchAction::ForceComplete => {}
         }
+
         let (version, hash) = target.unzip();
         Self {
             kind,

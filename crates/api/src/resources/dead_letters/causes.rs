@@ -137,6 +137,7 @@ impl CauseView {
                 break;
             }
         }
+
         Ok(Self {
             reason: cause.reason.as_str(),
             saga: cause.saga.as_ref().map(ToString::to_string),
@@ -184,11 +185,13 @@ pub(crate) fn count_causes(app: &ReadScope, tenant: &TenantId) -> Result<CauseCo
             .for_each(|dead_letter| counts.add(dead_letter));
         scanned += page.items.len();
         after = page.next;
+
         if after.is_none() {
             counts.complete = true;
             return Ok(counts);
         }
     }
+
     counts.complete = collect_page(app, tenant, after, 1)?.items.is_empty();
     Ok(counts)
 }

@@ -100,6 +100,7 @@ impl RedriveResponse {
                 return false;
             }
         }
+
         if self.failures.len() < MAX_NAMED_FAILURES {
             let advice = if has_ended {
                 "; the instance has ended: discard the dead letter"
@@ -111,6 +112,7 @@ impl RedriveResponse {
                 detail: format!("{error}{advice}"),
             });
         }
+
         true
     }
 
@@ -145,6 +147,7 @@ pub(crate) async fn redrive_many(
     let limit = page_limit(at_least_one("limit", selection.limit)?, &api);
     let canary = selection.canary;
     let canary = at_least_one("canary", canary)?;
+
     // The canary and the others meet the same definitions.
     let _alone = api.app.lock_definitions().await;
     let selected = api
@@ -157,6 +160,7 @@ pub(crate) async fn redrive_many(
     };
     send(&api.app, selected.dead_letters, canary, &mut redriven).await;
     redriven.skipped = redriven.matched - redriven.sent();
+
     Ok(Json(redriven))
 }
 
@@ -188,6 +192,7 @@ fn choose(
                 .as_ref()
                 .is_none_or(|meant| saga == Some(meant))
     };
+
     let mut chosen = Selection::default();
     let mut bytes = 0;
     let mut after = None;
@@ -198,12 +203,14 @@ fn choose(
                 chosen.has_more = true;
                 return Ok(chosen);
             }
+
             bytes += encoded_bytes(&dead_letter);
             chosen.dead_letters.push(Selected {
                 has_ended: has_ended(app, dead_letter.instance.as_ref())?,
                 dead_letter,
             });
         }
+
         after = page.next;
         if after.is_none() {
             return Ok(chosen);

@@ -77,6 +77,7 @@ pub(crate) async fn deploy(
         );
         return Err(Problem::new(Code::ContextNotFound, detail));
     }
+
     let policy = DeployPolicy {
         allow_downgrade: how.allow_downgrade,
         ..DeployPolicy::default()
@@ -94,6 +95,7 @@ pub(crate) async fn deploy(
         policy,
         repeats,
     };
+
     let mut plan = api.app.services.deployments.deploy(request).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
         plan.warnings

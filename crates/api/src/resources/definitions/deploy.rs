@@ -136,6 +136,7 @@ impl From<DeployError> for Problem {
                     count => format!("{count} errors"),
                 };
                 let detail = format!("{count}; the active definitions are unchanged");
+
                 Problem::new(Code::InvalidDefinitions, detail).with(problem_details.collect())
             }
             DeployError::Limit(detail) => Problem::new(Code::DefinitionLimit, detail),
@@ -192,6 +193,7 @@ pub(crate) async fn deploy(
         policy,
         repeats: repeated(&headers, how.number, how.at),
     };
+
     let mut plan = api.app.services.deployments.deploy(request).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
         plan.warnings
@@ -234,6 +236,7 @@ pub(crate) async fn deploy_one(
         policy,
         ..DeployRequest::default()
     };
+
     let mut plan = api.app.services.deployments.deploy(request).await?;
     plan.warnings
         .extend(distribute::repeat(api, headers, context.as_ref()).await);
@@ -292,6 +295,7 @@ pub(crate) fn user_name(by: Option<String>) -> Result<String, Problem> {
             format!("user: a name has at most {MAX_NAME_BYTES} bytes and no control characters");
         return Err(Problem::new(Code::InvalidBody, detail));
     }
+
     Ok(by)
 }
 
@@ -300,6 +304,7 @@ pub(super) fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> 
         let detail = format!("too many files: {}; limit {MAX_FILES}", files.len());
         return Err(Problem::new(Code::InvalidBody, detail));
     }
+
     let mut names = BTreeSet::new();
     let mut errors = Vec::new();
     let mut sources = Vec::new();
@@ -313,9 +318,11 @@ pub(super) fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> 
             Err(detail) => errors.push((index, detail)),
         }
     }
+
     if errors.is_empty() {
         return Ok(sources);
     }
+
     let detail = format!("{} files are unreadable", errors.len());
     let problem_detail = |(index, detail)| ProblemDetail {
         pointer: format!("/files/{index}"),
@@ -336,6 +343,7 @@ fn source(file: DeployFile) -> Result<SourceFile, String> {
             SUFFIXES.join(" or *")
         ));
     }
+
     let bytes = match (text, base64) {
         (Some(text), None) => text.into_bytes(),
         (None, Some(text)) => STANDARD
@@ -343,6 +351,7 @@ fn source(file: DeployFile) -> Result<SourceFile, String> {
             .map_err(|error| format!("{name}: base64: {error}"))?,
         _ => return Err(format!("{name}: set either text or base64")),
     };
+
     Ok(SourceFile {
         path: PathBuf::from(name),
         bytes: bytes.into(),

@@ -47,6 +47,7 @@ pub(super) async fn repeat(
             .into_owned();
         Some(file(&name, definition.source.as_ref()?))
     });
+
     let schedules = deployment
         .schedules
         .iter()
@@ -64,6 +65,7 @@ pub(super) async fn repeat(
     let number = deployment.number;
     let at = deployment.at.as_millis();
     let path = format!("{path}?allow_downgrade=true&number={number}&at={at}");
+
     let sent = send(api, headers, &path, bundle.to_string().into()).await;
 
     let mut warnings = sent.warnings;
@@ -104,5 +106,6 @@ async fn send(api: &ApiState, headers: &HeaderMap, path: &str, bundle: Bytes) ->
             )),
         }
     }
+
     distribution
 }

@@ -52,6 +52,7 @@ pub(crate) async fn of_definition(
         .active(&tenant, &saga)
         .ok_or_else(missing)?;
     let drawing = program.drawing().ok_or_else(missing)?;
+
     Ok((HEADERS, graph::svg(drawing, None)).into_response())
 }
 
@@ -84,6 +85,7 @@ pub(crate) async fn of_instance(
                 format!("the definition of {key} has no steps to render"),
             )
         };
+
         let drawing = program
             .as_ref()
             .and_then(|program| program.drawing())
@@ -91,6 +93,7 @@ pub(crate) async fn of_instance(
         let view = program
             .as_ref()
             .and_then(|program| program.view_state(&instance.state));
+
         Ok(graph::svg(
             drawing,
             view.as_ref().map(InstanceOverlay::of).as_ref(),

@@ -129,6 +129,7 @@ pub(crate) async fn migrate(
         instances,
         next,
     } = found;
+
     let reference = to.definition_ref().clone();
     let moved = api
         .app
@@ -143,6 +144,7 @@ pub(crate) async fn migrate(
             },
         )
         .await?;
+
     Ok(Json(MigratePage {
         to_version: reference.version,
         to_hash: hex::encode(reference.hash),
@@ -172,6 +174,7 @@ fn concerned(
             && instance.definition.hash != to.definition_ref().hash
             && !instance.status.is_final()
     };
+
     if !migration.only.is_empty() {
         let mut instances = Vec::new();
         for correlation in &migration.only {
@@ -183,8 +186,10 @@ fn concerned(
             let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
             let reader = app.reader(&key).ok_or_else(missing)?;
             let instance = reader.instance(&key)?.ok_or_else(missing)?;
+
             instances.push((key, instance));
         }
+
         instances.retain(|(_, instance)| is_concerned(instance));
         return Ok(MigrationBatch {
             to,
@@ -192,6 +197,7 @@ fn concerned(
             next: None,
         });
     }
+
     let (shard, cursor) = parse_cursor(migration.cursor.as_deref())?;
     let saga = Some(saga);
     let statuses = LIVE.to_vec();
@@ -204,6 +210,7 @@ fn concerned(
         scan_limit,
         ..InstanceQuery::default()
     };
+
     let page = find(app, query, shard)?;
     let instances = page
         .items
@@ -212,6 +219,7 @@ fn concerned(
     let instances = instances
         .filter(|(_, instance)| is_concerned(instance))
         .collect();
+
     Ok(MigrationBatch {
         to,
         instances,
@@ -237,11 +245,13 @@ pub(crate) fn target(
             ))
         });
     };
+
     let which = DefinitionSelector::read("to", named)?;
     let mut programs = app.programs.usable(tenant);
     programs.retain(|program| {
         program.definition_ref().saga == *saga && which.names(program.definition_ref())
     });
+
     match &programs[..] {
         [program] => Ok(Arc::clone(program)),
         [] => Err(missing(format!("no definition {named} of saga {saga}"))),

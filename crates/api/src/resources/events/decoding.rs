@@ -89,6 +89,7 @@ fn binary(
             _ => {}
         }
     }
+
     codec::from_binary(attributes, bytes, defaults)
         .map(|event| vec![event])
         .map_err(|error| Problem::new(code(&error), error.to_string()))
@@ -113,6 +114,7 @@ fn all(
             }
         }
     }
+
     match problem_details.first() {
         None => Ok(events),
         Some(first) => {
@@ -148,6 +150,7 @@ pub(super) fn problem_detail(base: &str, error: &DecodeError) -> ProblemDetail {
         _ => "",
     };
     let parts = attribute.split('.').filter(|part| !part.is_empty());
+
     let pointer = parts.fold(base.to_owned(), |pointer, part| {
         pointer + "/" + &body::escape(part)
     });

@@ -45,6 +45,7 @@ pub(super) fn authenticate(
         members(received.bytes)?
     };
     let mut messages = Vec::with_capacity(events.len());
+
     for (index, event) in events.iter_mut().enumerate() {
         let pointer = if matches!(members.as_slice(), [] | [_]) {
             String::new()
@@ -59,6 +60,7 @@ pub(super) fn authenticate(
             messages.push(None);
             continue;
         }
+
         let binary = match members.get(index) {
             Some(Value::Object(members)) => codec::to_binary(members),
             _ => binary(received),
@@ -68,6 +70,7 @@ pub(super) fn authenticate(
             Problem::new(Code::InvalidEventSignature, error.to_string()).with(vec![detail])
         };
         let (headers, payload) = binary.map_err(|error| invalid(&error))?;
+
         let subject = codec::subject_with_kind(event, SubjectKind::WorkflowEvent);
         let mut message = Message {
             headers,
@@ -83,8 +86,10 @@ pub(super) fn authenticate(
             .headers
             .push((USER.into(), codec::header_value(&signer)));
         event.user = Some(signer);
+
         messages.push(Some(message));
     }
+
     Ok(messages)
 }
 
@@ -104,6 +109,7 @@ fn binary(received: &Received<'_>) -> Result<(Headers, bytes::Bytes), DecodeErro
         if !name.starts_with("ce-") && !matches!(name, "content-type" | "traceparent") {
             continue;
         }
+
         let text = String::from_utf8_lossy(value.as_bytes());
         if name.starts_with(RESERVED) && !OWN.contains(&name) {
             return Err(DecodeError::Format(format!(
@@ -112,6 +118,7 @@ fn binary(received: &Received<'_>) -> Result<(Headers, bytes::Bytes), DecodeErro
         }
         headers.push((name.into(), text.into()));
     }
+
     Ok((headers, bytes::Bytes::copy_from_slice(received.bytes)))
 }
 

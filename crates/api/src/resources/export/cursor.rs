@@ -60,6 +60,7 @@ impl ExportCursor {
             .iter()
             .map(|(_, feed_offset)| *feed_offset)
             .collect();
+
         Self {
             format: FORMAT,
             tenant,
@@ -109,6 +110,7 @@ impl ExportCursor {
             );
             return Err(invalid_parameter("kinds", reason));
         }
+
         Ok(())
     }
 

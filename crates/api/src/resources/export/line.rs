@@ -94,6 +94,7 @@ pub(crate) fn entity_line(app: &App, shard: u16, touched: &FeedItem) -> String {
             )
         }
     };
+
     let op = if value.is_some() { "put" } else { "delete" };
     line(&ExportLine {
         kind,

@@ -43,6 +43,7 @@ impl ExportRequest {
         if here.len() == expected.len() {
             return Ok(here);
         }
+
         let missing = expected
             .iter()
             .filter(|shard| here.iter().all(|(index, _)| index != *shard));
@@ -51,6 +52,7 @@ impl ExportRequest {
             "shard {} is not on this node; an export requires all its shards on one node",
             missing.join(", ")
         );
+
         Err(Problem::new(Code::Unavailable, detail))
     }
 }
@@ -76,6 +78,7 @@ pub(crate) fn read(
             feed_offsets,
         ))
     };
+
     let cursor = order.cursor.clone().map_or_else(start, Ok)?;
     cursor.is_of(shards.iter().map(|(shard, _)| *shard))?;
     for ((_, reader), ((_, feed_offset), read_offset)) in shards
@@ -85,6 +88,7 @@ pub(crate) fn read(
         reader.check_feed_offset(feed_offset)?;
         reader.check_feed_offset(read_offset)?;
     }
+
     let lines = if order.cursor.is_none() {
         line::reset_line()
     } else {
@@ -100,6 +104,7 @@ pub(crate) fn read(
         started: Instant::now(),
     };
     reading.scan()?;
+
     let more = reading.cursor.is_scanning() || reading.follow()?;
     Ok(ExportPart {
         lines: reading.lines,
@@ -162,6 +167,7 @@ impl ExportReader<'_> {
                 place: page.next,
             });
         }
+
         Ok(())
     }
 
@@ -178,6 +184,7 @@ impl ExportReader<'_> {
                     more = true;
                     break;
                 }
+
                 let page =
                     reader.feed(&self.query(share - emitted), self.cursor.offsets[index].1)?;
                 (
@@ -186,11 +193,13 @@ impl ExportReader<'_> {
                 ) = (page.next, page.as_of);
                 emitted += page.items.len();
                 self.emit(*number, &page.items);
+
                 if !page.more {
                     break;
                 }
             }
         }
+
         Ok(more)
     }
 

@@ -72,6 +72,7 @@ pub(crate) async fn lines(
         let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
         return Ok(follow::stream(api, request, headers, permit, access).await);
     }
+
     let _permits = if wait.is_zero() {
         None
     } else {

@@ -73,6 +73,7 @@ pub(crate) async fn submit(
         let detail = "wait returns the results of the flow and requires the right to read; omit it";
         return Err(Problem::new(Code::Forbidden, detail));
     }
+
     let user = caller.check_user(query.user)?;
     let _: Value = api.bodies.parse(&bytes, body::parse).await?;
     let source = String::from_utf8(bytes.to_vec()).map_err(|error| {
@@ -83,10 +84,12 @@ pub(crate) async fn submit(
         Err(diagnostics) => Err(invalid_flow(&diagnostics)),
     })
     .await?;
+
     let key = built_in::identified(None, &mut headers, |id| flows::key(tenant.clone(), id))?;
     if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
         return Ok(response);
     }
+
     let provided = ControlCaller {
         id: None,
         user: user.clone(),
@@ -102,11 +105,13 @@ pub(crate) async fn submit(
             returns_results: false
         }),
     );
+
     let sent = send_control(&api, &caller, &key, provided, signal).await;
     drop(sent.map_err(|problem| match problem.code() {
         code if code == Code::InvalidStatus.as_str() => exists(key.correlation.as_str()),
         _ => problem,
     })?);
+
     let has_ended = match wait {
         // An interrupted wait is no failure of the submission: the caller asks for the flow
         // elsewhere.
@@ -116,12 +121,14 @@ pub(crate) async fn submit(
         None => false,
     };
     let location = orlog_node::url_path::path(&["v1", "flows", key.correlation.as_str()]);
+
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
     let status = if has_ended {
         StatusCode::OK
     } else {
         StatusCode::ACCEPTED
     };
+
     Ok((
         status,
         [(header::LOCATION, location)],
@@ -158,6 +165,7 @@ pub(crate) fn invalid_flow(diagnostics: &[Diagnostic]) -> Problem {
         }
         .to_string(),
     };
+
     let first = diagnostics
         .first()
         .map(ToString::to_string)
@@ -166,6 +174,7 @@ pub(crate) fn invalid_flow(diagnostics: &[Diagnostic]) -> Problem {
         0 | 1 => String::new(),
         count => format!("; and {} more", count - 1),
     };
+
     Problem::new(Code::InvalidFlow, format!("{first}{more}"))
         .with(diagnostics.iter().map(detail).collect())
 }

@@ -136,6 +136,7 @@ fn state(app: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Valu
         );
         return Err(Problem::new(Code::StoreError, detail));
     }
+
     let types: BTreeMap<_, _> = values(&state["graph"])
         .filter_map(|job| Some((text(&job["id"])?, text(&job["type"])?)))
         .collect();
@@ -150,6 +151,7 @@ fn state(app: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Valu
         })
     });
     show_claims(app, key, pending, &mut state);
+
     Ok(state)
 }
 
@@ -174,6 +176,7 @@ impl FlowSummary {
                 .entry(text(status).unwrap_or_default())
                 .or_default() += 1;
         }
+
         let labels = state["labels"].as_object().into_iter().flatten();
         Self {
             id: key.correlation.to_string(),
@@ -216,6 +219,7 @@ impl FlowView {
                 .unwrap_or(&Value::Null);
             FlowJobView::of(job, step, &state["flow"]["jobs"], &hidden, &lines)
         });
+
         let jobs = jobs.collect();
         let failure = failure(&state["failure"], &hidden);
         let results = redact.redact(state["flow"]["results"].take());
@@ -264,6 +268,7 @@ fn line_counts(app: &ReadScope, key: &InstanceKey) -> Result<BTreeMap<String, u6
         .reader(key)
         .map(|reader| reader.job_log_counts(key))
         .transpose()?;
+
     for (tag, lines) in stored.unwrap_or_default() {
         *counts.entry(step_of(tag.as_str()).to_owned()).or_default() += lines;
     }

@@ -190,6 +190,7 @@ pub(super) fn claim_request(
         );
         return Err(invalid_parameter("effects", detail));
     }
+
     let (labels, capacity) = registration(api, tenant, &worker)?;
     Ok(ClaimRequest {
         tenant: tenant.clone(),
@@ -230,6 +231,7 @@ fn registration(
     let Some(runner) = found.map_err(runner_problem)? else {
         return Ok((BTreeMap::new(), None));
     };
+
     let labels = runner
         .labels
         .into_iter()
@@ -272,6 +274,7 @@ pub(super) fn board_for(
             .is_none_or(|tenants| tenants.contains(&request.tenant));
         is_of_tenant && upstream.serves_all(&request.effects)
     };
+
     // A configured upstream takes precedence over the runners, and one for the tenant over one for
     // all.
     let rank = |upstream: &Upstream| {
@@ -283,12 +286,14 @@ pub(super) fn board_for(
     let fitting = (0..boards.len()).filter(|index| serves(boards[*index].2.upstream()));
     let routed = fitting.min_by_key(|index| rank(boards[*index].2.upstream()));
     let now = api.app.clock.steady();
+
     let has_jobs =
         |index: &usize| Some(*index) != routed && boards[*index].0.has_available(now, request);
     let found = (0..boards.len())
         .find(has_jobs)
         .or(routed)
         .map(|index| &boards[index]);
+
     found
         .map(|(board, terms, _)| (Arc::clone(board), *terms))
         .ok_or_else(|| {

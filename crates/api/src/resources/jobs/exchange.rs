@@ -170,11 +170,13 @@ pub(crate) async fn exchange(
     if credit > 0 && request.is_none() {
         return Err(missing_effects());
     }
+
     let _long_poll = (credit > 0 && !wait.is_zero())
         .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
         .transpose()?;
     let applied = AppliedReports::apply(&sender, &headers, body).await;
     let mut response = applied.acknowledge(api, &headers).await;
+
     if let Some(request) = request.filter(|_| credit > 0) {
         tokio::select! {
             biased;
@@ -183,6 +185,7 @@ pub(crate) async fn exchange(
             () = api.app.drained() => {}
         }
     }
+
     Ok(Json(response))
 }
 
@@ -222,6 +225,7 @@ impl ExchangeBody {
                 format!("at most {MAX_REPORTS} reports per message"),
             ));
         }
+
         let lines = self
             .logs
             .iter()
@@ -233,6 +237,7 @@ impl ExchangeBody {
                 format!("at most {MAX_LOG_LINES} lines per message"),
             ));
         }
+
         Ok(())
     }
 
@@ -310,6 +315,7 @@ impl AppliedReports {
         let mut logs = sorter.sort(body.logs, |batch| &mut batch.logs);
         let mut heartbeats = sorter.sort(body.heartbeats, |batch| &mut batch.heartbeats);
         let mut results = sorter.sort(body.results, |batch| &mut batch.results);
+
         let ReportSorter {
             own, of_other_pods, ..
         } = sorter;
@@ -319,6 +325,7 @@ impl AppliedReports {
         for report in all.filter(|report| matches!(report.state, ReportState::Waits)) {
             report.state = ReportState::Applied(acks.next().unwrap_or(Err(ClaimLost.into())));
         }
+
         Self {
             logs,
             heartbeats,
@@ -348,6 +355,7 @@ impl AppliedReports {
                 let acks = send_reports(api, headers, reports).await;
                 (name, acks.into_lists())
             });
+
         let sent = futures::future::join_all(sent);
         let (stored, sent) = tokio::join!(stored(api, &receipts), sent);
         let mut others: BTreeMap<_, _> = sent.into_iter().collect();
@@ -358,10 +366,12 @@ impl AppliedReports {
             let ack = report.acknowledgement(None, &mut others, |lists| &mut lists.logs);
             response.logs.push(ack);
         }
+
         for report in self.heartbeats {
             let ack = report.acknowledgement(None, &mut others, |lists| &mut lists.heartbeats);
             response.heartbeats.push(ack);
         }
+
         for report in self.results {
             let not_stored = match &report.state {
                 ReportState::Applied(Ok(ReportAck::Completed(..))) => {
@@ -372,6 +382,7 @@ impl AppliedReports {
             let ack = report.acknowledgement(not_stored, &mut others, |lists| &mut lists.results);
             response.results.push(ack);
         }
+
         response
     }
 }
@@ -409,6 +420,7 @@ impl ReportSorter<'_> {
             ))
         })?;
         let ReportSender { api, tenant, .. } = self.sender;
+
         let pod = pod_of_claim(api, tenant, self.headers, body.claim())
             .map_err(|problem| ReportState::Rejected(ReportStatus::NotStored, problem))?;
         let Some(pod) = pod else {
@@ -428,6 +440,7 @@ impl ReportSorter<'_> {
                 body: ReportBatch::default(),
             });
         list(&mut reports.body).push(item);
+
         Ok(ReportState::OfOtherPod(name))
     }
 }
@@ -458,6 +471,7 @@ async fn send_reports(api: &ApiState, headers: &HeaderMap, reports: ReportsOfPod
     let headers = credentials(headers);
     let response =
         forward::forward_post(api, &pod, "/v1/work/exchange", &headers, body.into()).await;
+
     match response {
         Ok((StatusCode::OK, body)) => serde_json::from_slice(&body).unwrap_or_default(),
         Ok((status, _)) => {
@@ -508,6 +522,7 @@ impl AppliedReport {
                 ReportAck::Completed(ResultAck::Accepted, _) | ReportAck::Logged,
             )) => (ReportStatus::Accepted, None, None),
         };
+
         Acknowledgement::Own(ReportAckView {
             job,
             status,
@@ -524,6 +539,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for ItemOf<T> {
             .as_object_mut()
             .and_then(|fields| fields.remove("job"));
         let job = job.and_then(|job| job.as_str()?.parse().ok());
+
         Ok(Self {
             job,
             body: parse_value(value).map(|ObjectOf(body)| body),
@@ -545,5 +561,6 @@ fn items_of<T: ToSchema>() -> Array {
         .schema_type(SchemaType::AnyValue)
         .description(Some("An invalid item, which gets the status `invalid`"));
     let item = AnyOfBuilder::new().item(report).item(invalid);
+
     ArrayBuilder::new().items(item).build()
 }

@@ -100,6 +100,7 @@ pub(crate) async fn job_logs(
                     skips = (last != logged.job).then_some(last);
                     continue;
                 }
+
                 let tail = logs.tail(&key.tenant, logged.job, limits.bytes);
                 let view = JobLogView {
                     job: logged.job,
@@ -107,6 +108,7 @@ pub(crate) async fn job_logs(
                     omitted_lines: tail.omitted,
                     log: log_line_views(tail, &hidden),
                 };
+
                 if !page.push(view, logged.job.to_string()) {
                     break 'logs;
                 }
@@ -117,6 +119,7 @@ pub(crate) async fn job_logs(
             let detail = "the job of the cursor is no longer in memory; start without a cursor";
             return Err(invalid_parameter("cursor", detail));
         }
+
         let page = page.finish(None);
         Ok(JobLogPage {
             items: page.entries,
@@ -219,6 +222,7 @@ pub(crate) async fn list(
             if *upstream < start.upstream {
                 continue;
             }
+
             let after = (*upstream == start.upstream).then_some(start.job);
             // One more than the page has shows that there is a next page.
             let jobs = board.page(app.clock.as_ref(), &tenant, after, limits.entries + 1);
@@ -229,6 +233,7 @@ pub(crate) async fn list(
                     job: job.position,
                 };
                 let view = JobView::of(&job, upstream, tail, &app.config.redact);
+
                 if !page.push(view, position.cursor()) {
                     break 'boards;
                 }

@@ -85,6 +85,7 @@ pub(super) async fn take_jobs(
     let Some(others) = follow_others(api, &order.request.tenant, order.headers) else {
         return take_own(api, order, order.limit, order.wait).await;
     };
+
     let until = Instant::now() + order.wait;
     let mut arrivals = others.arrivals.subscribe();
     loop {
@@ -117,6 +118,7 @@ async fn take_in_turn(
         if limit == 0 {
             break;
         }
+
         match source {
             Source::Own => jobs.extend(take_own(api, order, limit, Duration::ZERO).await?),
             Source::Other(pod, requests) => {
@@ -127,6 +129,7 @@ async fn take_in_turn(
                     // Another request has taken them meanwhile.
                     continue;
                 }
+
                 let taken = take_from(api, &pod, order, limit).await;
                 if taken.len() < limit {
                     others.emptied(&pod.name, &request);
@@ -135,6 +138,7 @@ async fn take_in_turn(
             }
         }
     }
+
     Ok(jobs)
 }
 
@@ -185,6 +189,7 @@ async fn take_from(api: &ApiState, pod: &Pod, order: &JobOrder<'_>, limit: usize
         "max": limit,
         "wait_seconds": 0,
     });
+
     let headers = credentials(headers);
     let response =
         forward::forward_post(api, pod, take.path(), &headers, body.to_string().into()).await;
@@ -219,6 +224,7 @@ pub(super) fn pod_of_claim(
     let Some(slot) = JobClaim::slot_in(claim) else {
         return Ok(None);
     };
+
     match api.app.routing.owner(slot) {
         SlotOwner::Local => Ok(None),
         SlotOwner::Pod(pod) if !forward::is_forwarded(headers) => Ok(Some(pod)),
@@ -258,6 +264,7 @@ pub(super) async fn repeat_on_others(
             body.clone(),
         )
     });
+
     for result in futures::future::join_all(sent).await {
         if let Err(problem) = result {
             tracing::debug!(
@@ -288,6 +295,7 @@ pub(super) fn credentials(headers: &HeaderMap) -> HeaderMap {
     ] {
         headers.remove(name);
     }
+
     headers
 }
 
@@ -302,11 +310,13 @@ fn follow_others(
     if pods.is_empty() {
         return None;
     }
+
     let boards = api.other_boards.of(tenant);
     let added = boards.note_request(pods, || Credentials {
         headers: credentials(headers),
         key: api.scope.key,
     });
+
     for name in added {
         tokio::spawn(follow_board(api.downgrade(), Arc::downgrade(&boards), name));
     }
@@ -323,6 +333,7 @@ async fn follow_board(api: WeakApiState, boards: Weak<TenantBoards>, name: Strin
         let Some(Credentials { headers, key }) = boards.credentials(&name) else {
             return;
         };
+
         api.scope.key = key;
         let pods = api.app.routing.other_pods();
         let Some(pod) = pods.into_iter().find(|pod| pod.name == name) else {
@@ -336,6 +347,7 @@ async fn follow_board(api: WeakApiState, boards: Weak<TenantBoards>, name: Strin
             page = waiting_jobs(&api, &pod, &headers, revision) => page,
         };
         drop(api);
+
         let delay = match page {
             Ok(page) => {
                 revision = Some(page.revision);
@@ -350,6 +362,7 @@ async fn follow_board(api: WeakApiState, boards: Weak<TenantBoards>, name: Strin
             }
         };
         drop(boards);
+
         tokio::time::sleep(delay).await;
     }
 }

@@ -90,6 +90,7 @@ impl ReportSender {
                           or as an admin of the context";
             return Err(Problem::new(Code::Forbidden, detail));
         }
+
         Ok(())
     }
 }
@@ -224,6 +225,7 @@ impl ReportBody for JobResultBody {
             trace,
             ..RemoteResult::from(reply(self))
         };
+
         Ok(JobReport {
             job,
             claim,
@@ -242,6 +244,7 @@ fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
         .into_iter()
         .map(|fact| Fact::new(fact.kind, fact.data))
         .collect();
+
     let error = match (report.result, report.event) {
         (JobResultKind::Succeeded, event) => {
             let schema_version = report.version.map_or(1, NonZeroU32::get);
@@ -259,6 +262,7 @@ fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
         (JobResultKind::Retry, _) => ProviderError::unavailable(code, message),
         (JobResultKind::Unknown, _) => ProviderError::undetermined(code, message),
     };
+
     let error = error.with_payload(report.payload).with_facts(facts);
     Err(match report.retry_after_seconds {
         Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
@@ -289,6 +293,7 @@ pub(super) async fn apply(
             is_lost.then_some((index, result?))
         })
         .collect();
+
     for index in stored_before(api, tenant, lost).await {
         let stored = ReportAck::Completed(ResultAck::Duplicate, ReceiptWatch::of_stored());
         acks[index] = Ok(stored);
@@ -305,6 +310,7 @@ async fn stored_before(
     if results.is_empty() {
         return Vec::new();
     }
+
     let tenant = tenant.clone();
     let read = api.read(move |app| {
         let now = app.clock.now();
@@ -317,8 +323,10 @@ async fn stored_before(
                 }
             }
         }
+
         Ok(stored)
     });
+
     // Without an answer of the store, the claim is lost: the worker cannot do anything else.
     read.await.unwrap_or_default()
 }
@@ -339,6 +347,7 @@ fn apply_to_boards(
         };
         board.report(api.app.clock.as_ref(), tenant, rules, &mut reports);
     }
+
     reports.into_acks()
 }
 
@@ -406,5 +415,6 @@ pub(super) async fn stored(api: &ApiState, receipts: &[&ReceiptWatch]) -> Vec<Re
             Err(Problem::new(Code::Unavailable, detail))
         });
     }
+
     results
 }

@@ -233,6 +233,7 @@ fn checked(body: RunnerBody) -> Result<Runner, Problem> {
         );
         return Err(invalid_parameter("labels", detail));
     }
+
     let texts = [("key", &key), ("address", &address), ("topic", &topic)];
     let texts = texts
         .into_iter()
@@ -244,6 +245,7 @@ fn checked(body: RunnerBody) -> Result<Runner, Problem> {
         let detail = format!("{field} has {bytes} bytes, the limit is {MAX_TEXT_BYTES}");
         return Err(invalid_parameter(field, detail));
     }
+
     let capacity = capacity.unwrap_or(1);
     if capacity == 0 {
         return Err(invalid_parameter(
@@ -251,6 +253,7 @@ fn checked(body: RunnerBody) -> Result<Runner, Problem> {
             "capacity is 0; set 1 or more",
         ));
     }
+
     Ok(Runner {
         name,
         types,
@@ -274,6 +277,7 @@ fn view(app: &App, tenant: &TenantId, runner: Runner, until: SteadyTime) -> Runn
         labels,
         capacity,
     } = runner;
+
     let boards = app.catalog.job_boards();
     RunnerView {
         jobs: boards

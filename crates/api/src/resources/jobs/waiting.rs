@@ -68,12 +68,14 @@ pub(crate) async fn waiting(
             format!("at most {MAX_WAIT}"),
         ));
     }
+
     let wait = Duration::from_secs(query.wait_seconds);
     let until = Instant::now() + wait;
     let _long_poll = (!wait.is_zero())
         .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
         .transpose()?;
     let mut known = query.after;
+
     loop {
         let boards = api.app.catalog.job_boards();
         let arrivals: Vec<_> = boards.iter().map(|(board, ..)| board.arrivals()).collect();
@@ -106,6 +108,7 @@ pub(crate) async fn waiting(
             }
             futures::future::select_all(next_arrivals).await;
         };
+
         tokio::select! {
             () = changed => {}
             () = tokio::time::sleep_until(until) => {}

@@ -45,6 +45,7 @@ async fn execute(
     let own = call.instance;
     let task: PeerTask = serde_json::from_value(call.payload)
         .map_err(|error| ProviderError::permanent("invalid_payload", error.to_string()))?;
+
     // A definition can name any effect.
     let saga = if let PeerTask::Report { .. } = task {
         message::INBOX_SAGA
@@ -57,6 +58,7 @@ async fn execute(
             "only a message can request this effect",
         ));
     }
+
     match task {
         PeerTask::Deliver => deliver(api, nodes, &own).await,
         PeerTask::Withdraw => {
@@ -94,11 +96,13 @@ async fn deliver(
         };
         return Ok(json!(known));
     }
+
     let delivery = PeerMessage::Deliver {
         delivery: sent.delivery(),
         acts_for_receiver: sent.acts_for_receiver,
     };
     let answer = send(api, nodes, &sent.message.to.node, delivery).await?;
+
     match serde_json::from_value::<Report>(answer.clone()) {
         Ok(_) => Ok(answer),
         Err(error) => {
@@ -119,11 +123,13 @@ async fn report(
         // A later report contains everything.
         return Ok(Value::Null);
     }
+
     let mut report = received.report();
     if received.message.kind == MessageType::Job {
         add_lines_of_jobs(api, own, &mut report).await?;
     }
     limit_size(&mut report);
+
     let message = received.message;
     let node = message.from.node.clone();
     let status = StatusReport {
@@ -132,6 +138,7 @@ async fn report(
         to: message.to,
         report,
     };
+
     match send(api, nodes, &node, PeerMessage::Report(status)).await {
         // The sender has deleted the message after its retention.
         Err(error) if error.failure().code == Code::MessageNotFound.as_str() => Ok(Value::Null),
@@ -154,6 +161,7 @@ async fn add_lines_of_jobs(
         let Some(reader) = app.reader(&flow) else {
             return Ok((Vec::new(), 0));
         };
+
         let (_, last) = reader.job_log_range(&flow)?;
         let lines = reader.job_log(&flow, last.saturating_sub(MAX_LINES as u64), MAX_LINES)?;
         let line = |line: &orlog_store::NumberedLine| {
@@ -161,6 +169,7 @@ async fn add_lines_of_jobs(
         };
         Ok((lines.iter().map(line).collect::<Vec<_>>(), last))
     });
+
     let (lines, last) = lines.await.map_err(|problem| failed(&problem))?;
     let own_lines = std::mem::replace(&mut report.lines, lines);
     report.lines.extend(own_lines);
@@ -195,6 +204,7 @@ async fn send(
     if *node != own {
         return nodes.post(api, node, &request).await;
     }
+
     let key = peer::subject(api, &own, &request).map_err(|problem| failed(&problem))?;
     let routing = &api.app.routing;
     match routing.owner(routing.slots().slot_of(&key)) {

@@ -126,6 +126,7 @@ pub(crate) async fn list(
         limits: page_limits(limit, &api),
         scan_limit: api.app.config.http.scan_limit,
     };
+
     if let Some(thread) = thread {
         let after = cursor.as_deref().map(Position::parse).transpose()?;
         let boxes = mailbox.map_or(vec![MessageBox::In, MessageBox::Out], |only| vec![only]);
@@ -153,6 +154,7 @@ fn box_page(
     let mut read = 0;
     let mut bytes = 0;
     let mut scanned = 0;
+
     loop {
         query.limit = STEP.min(conditions.limits.entries - read);
         query.scan_limit = conditions.scan_limit - scanned;
@@ -170,6 +172,7 @@ fn box_page(
         let is_full = read >= conditions.limits.entries
             || scanned >= conditions.scan_limit
             || bytes >= MAX_READ_BYTES;
+
         match found.next {
             Some(next) if !is_full => (shard, query.cursor) = parse_cursor(Some(&next))?,
             rest => return Ok(MessagePage::of(page.finish(rest))),
@@ -242,6 +245,7 @@ fn thread_page(
             limit: STEP,
             ..conditions.query(*mailbox)
         };
+
         let mut shard = 0;
         loop {
             let found = find(app, query.clone(), shard)?;
@@ -259,9 +263,11 @@ fn thread_page(
                 key: found.key.clone(),
             }));
             let Some(next) = found.next else { break };
+
             (shard, query.cursor) = parse_cursor(Some(&next))?;
         }
     }
+
     positions.sort_unstable_by_key(Position::order);
     positions.retain(|position| after.is_none_or(|after| position.order() > *after));
 
@@ -274,6 +280,7 @@ fn thread_page(
         let Some(instance) = instance.flatten() else {
             continue;
         };
+
         let mut message = MessageSummary::read(app, &position.key, &instance)?;
         if !conditions.admit(&message) {
             continue;
@@ -284,5 +291,6 @@ fn thread_page(
             break;
         }
     }
+
     Ok(MessagePage::of(page.finish(None)))
 }

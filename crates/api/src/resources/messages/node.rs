@@ -84,6 +84,7 @@ impl Unreachable {
                 ProviderError::unavailable("peer_unavailable", reason).with_retry_after(delay)
             );
         }
+
         let body = serde_json::to_vec(request).expect("a request is plain data");
         let started = api.app.clock.steady();
         let response = api.app.peer_client.post_json(node, PATH, body).await;
@@ -92,6 +93,7 @@ impl Unreachable {
             Ok(_) | Err(PeerError::Rejected { .. } | PeerError::Invalid { .. })
         );
         self.record(node, is_reached, started, api.app.clock.steady());
+
         response.map_err(|error| failed(&error))
     }
 
@@ -115,6 +117,7 @@ impl Unreachable {
             all.remove(node);
             return;
         }
+
         let delay = match all.get(node) {
             Some(outage) if started < outage.failed_at => return,
             Some(outage) => MAX_DELAY.min(outage.delay * 2),
@@ -125,6 +128,7 @@ impl Unreachable {
             next_attempt: now.saturating_add(delay),
             failed_at: now,
         };
+
         all.insert(node.clone(), outage);
     }
 }
@@ -160,6 +164,7 @@ pub(super) async fn post_to_pod(
         .identity()
         .map_err(|error| unavailable(error.to_string()))?;
     let body = serde_json::to_vec(request).expect("a request is plain data");
+
     let builder = api
         .request_to(pod, Method::POST, PATH)
         .map_err(|error| unavailable(error.to_string()))?;
@@ -169,6 +174,7 @@ pub(super) async fn post_to_pod(
     let own = HeaderValue::from_str(&api.app.config.node_name())
         .unwrap_or(HeaderValue::from_static("pod"));
     let (client, request) = builder.header(FORWARDED_BY, own).build_split();
+
     let mut request = request.map_err(|error| unavailable(error.without_url().to_string()))?;
     sign(&identity.key, &mut request, api.app.clock.now())
         .map_err(|error| unavailable(error.to_string()))?;
@@ -180,11 +186,13 @@ pub(super) async fn post_to_pod(
     let body = bounded_body(response, MAX_RESPONSE)
         .await
         .map_err(|error| unavailable(format!("{error:#}")))?;
+
     let body: Value =
         serde_json::from_slice(&body).map_err(|error| unavailable(error.to_string()))?;
     if status.is_success() {
         return Ok(body);
     }
+
     let code = body["code"].as_str().unwrap_or_default();
     let detail = body["detail"].as_str().unwrap_or_default();
     if is_final(code) {

@@ -94,6 +94,7 @@ pub(super) fn subject(
         );
         return Err(Problem::new(Code::MessageMisaddressed, detail));
     }
+
     match request {
         PeerMessage::Deliver { delivery, .. } => {
             let id = message::check_id(delivery.message.id.as_str());
@@ -159,6 +160,7 @@ async fn deliver(
             takes_work(api)?;
         }
     }
+
     if withdrawn
         .as_ref()
         .is_some_and(|reason| reason.len() > MAX_REPORT_BYTES)
@@ -168,6 +170,7 @@ async fn deliver(
             "the reason of the withdrawal is too long",
         ));
     }
+
     let from = message.from.to_string();
     let received = ReceiveMessage {
         mail: mail_target(api, message),
@@ -182,6 +185,7 @@ async fn deliver(
             problem
         }
     })?;
+
     let stored = self::stored(api, &key, ReceivedMessage::decode).await?;
     let moved = || {
         Problem::new(
@@ -221,6 +225,7 @@ async fn permit(api: &ApiState, message: &Message, acts_for_receiver: bool) -> R
     if is_accepted && api.app.tenants.admits(&to.context) {
         return Ok(());
     }
+
     let lists = if is_job {
         "its executors do not contain"
     } else {
@@ -246,6 +251,7 @@ async fn accept(api: &ApiState, key: InstanceKey, status: StatusReport) -> Resul
         );
         return Err(Problem::new(Code::InvalidMessage, detail));
     }
+
     let sent = stored(api, &key, SentMessage::decode).await?;
     let Some(sent) = sent.filter(|sent| sent.message.to == status.to) else {
         let detail = format!(
@@ -257,6 +263,7 @@ async fn accept(api: &ApiState, key: InstanceKey, status: StatusReport) -> Resul
     if sent.status.is_final() {
         return Ok(());
     }
+
     control(
         api,
         &key,
@@ -313,5 +320,6 @@ async fn control(
         wait_token: None,
     };
     api.app.runtime.control(key, control).await?;
+
     Ok(())
 }

@@ -143,6 +143,7 @@ pub(crate) async fn send(
     if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
         return Ok(response);
     }
+
     let timeouts = timeouts(&body.timeouts, body.kind)?;
     let message = message(&api, &key, body, user.clone()).await?;
     let authenticated = admission
@@ -155,6 +156,7 @@ pub(crate) async fn send(
         timeouts,
         acts_for_receiver,
     };
+
     let provided = ControlCaller {
         id: None,
         user,
@@ -170,6 +172,7 @@ pub(crate) async fn send(
         built_in::signal(message::SEND, json!(sent)),
     )
     .await;
+
     let is_other = |problem: &Problem| problem.code() == Code::InvalidStatus.as_str();
     drop(submitted.map_err(|problem| {
         if is_other(&problem) {
@@ -178,6 +181,7 @@ pub(crate) async fn send(
             problem
         }
     })?);
+
     let has_ended = match wait {
         // An interrupted wait is no failure of the submission: the caller asks for the message
         // elsewhere.
@@ -187,12 +191,14 @@ pub(crate) async fn send(
         None => false,
     };
     let location = orlog_node::url_path::path(&["v1", "messages", key.correlation.as_str()]);
+
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
     let status = if has_ended {
         StatusCode::OK
     } else {
         StatusCode::ACCEPTED
     };
+
     Ok((
         status,
         [(header::LOCATION, location)],
@@ -239,6 +245,7 @@ async fn message(
         thread,
         ..
     } = body;
+
     let to = if to.contains('@') {
         to
     } else {
@@ -248,6 +255,7 @@ async fn message(
         .parse()
         .map_err(|error: orlog_model::AddressError| invalid("to", error.to_string()))?;
     check_node(api, &to.node)?;
+
     let thread = thread.unwrap_or_else(|| key.correlation.to_string());
     let body = match (kind, body, flow) {
         (MessageType::Job, None, Some(Value::String(text))) => text,
@@ -263,6 +271,7 @@ async fn message(
             ));
         }
     };
+
     let from = ContextAddress {
         context: key.tenant.clone(),
         node,
@@ -283,6 +292,7 @@ async fn message(
     };
     check_fields(&message)?;
     check_flow(&message).await?;
+
     Ok(message)
 }
 
@@ -298,6 +308,7 @@ pub(super) fn check_fields(message: &Message) -> Result<(), Problem> {
     ] {
         text.map_or(Ok(()), |text| check_line(field, text))?;
     }
+
     let size = message.size();
     if size > MAX_MESSAGE_BYTES {
         return Err(body::too_large(
@@ -316,6 +327,7 @@ pub(super) async fn check_flow(message: &Message) -> Result<(), Problem> {
     if message.kind != MessageType::Job {
         return Ok(());
     }
+
     let text = message.body.clone();
     run_blocking(move || match flow::compile(&text, "flow") {
         Ok(_) => Ok(()),
@@ -342,6 +354,7 @@ fn check_line(field: &str, text: &str) -> Result<(), Problem> {
             "it contains a control character; remove it".to_owned(),
         ));
     }
+
     Ok(())
 }
 
@@ -357,8 +370,10 @@ fn timeouts(body: &TimeoutsBody, kind: MessageType) -> Result<Timeouts, Problem>
                 format!("{text:?} is not between 1ms and 366d"),
             ));
         }
+
         Ok(Some(duration))
     };
+
     let default = Timeouts::of(kind);
     Ok(Timeouts {
         delivery: parsed("delivery", &body.delivery)?.unwrap_or(default.delivery),

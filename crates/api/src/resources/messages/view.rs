@@ -215,6 +215,7 @@ impl MessageSummary {
                     received.ended_at,
                 ];
                 let by = received.by.clone();
+
                 (
                     "in",
                     received.status,
@@ -225,6 +226,7 @@ impl MessageSummary {
                 )
             }
         };
+
         let [delivered_at, acknowledged_at, ended_at] = times.map(|at| at.map(|at| at.to_string()));
         let failure = failure.as_ref().map(|failure| MessageFailureView {
             code: failure.code.clone(),
@@ -283,6 +285,7 @@ impl MessageView {
                 (received.result, received.lines, received.total_lines, None)
             }
         };
+
         let lines = lines.into_iter().map(MessageLineView::from).collect();
         let result = app.config.redact.redact(result);
         Ok(Some(Self {

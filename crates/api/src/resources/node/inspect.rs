@@ -134,6 +134,7 @@ fn rows_of(
                 scan_limit_reached = !page.is_full();
                 break 'shards;
             }
+
             let query = InspectQuery {
                 table,
                 tenant,
@@ -143,6 +144,7 @@ fn rows_of(
             };
             let found = reader.inspect_page(&query)?;
             scan_limit -= found.scanned;
+
             for row in found.rows {
                 let cursor = format!("{shard}.{}", hex::encode(&row.position));
                 let view = RowView {
@@ -153,6 +155,7 @@ fn rows_of(
                     break 'shards;
                 }
             }
+
             after = found.next;
             if after.is_none() {
                 break;

@@ -85,6 +85,7 @@ pub(crate) async fn update(CheckedBody(body): CheckedBody) -> Result<Json<LogFil
     let changed = levels()?
         .set(&filter, lasting)
         .map_err(|error| invalid_field("/filter", error))?;
+
     Ok(Json(changed.into()))
 }
 

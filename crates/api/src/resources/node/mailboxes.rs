@@ -101,12 +101,14 @@ pub(crate) async fn deepest(
             if after.as_ref().is_some_and(|after| mailbox <= *after) {
                 continue;
             }
+
             let cursor = mailbox.cursor();
             let view = MailboxView {
                 saga: mailbox.saga,
                 correlation: mailbox.correlation,
                 depth: mailbox.depth.0,
             };
+
             if !page.push(view, cursor) {
                 break;
             }

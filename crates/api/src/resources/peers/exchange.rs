@@ -118,6 +118,7 @@ pub(crate) async fn check(
         .peer_client
         .post_json(&peer, CHECK_PATH, body)
         .await?;
+
     if found.node.as_ref() != Some(&peer) {
         let other = found.node.map_or_else(
             || "a node without an identity".to_owned(),
@@ -127,6 +128,7 @@ pub(crate) async fn check(
             format!("the address of {peer} leads to {other}; correct its address or its name");
         return Err(Problem::new(Code::PeerRequestFailed, detail));
     }
+
     let known_as = found.caller.to_string();
     let version = found.version;
     Ok(Json(CheckView {

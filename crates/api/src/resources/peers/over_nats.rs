@@ -63,6 +63,7 @@ pub(crate) async fn serve(app: &App, router: Router, shutdown: impl Future<Outpu
     if !app.config.role.runs_sagas() {
         return;
     }
+
     let subject = node_subject(&identity.name);
     let mut requests = match connection.requests(&subject, QUEUE_GROUP).await {
         Ok(requests) => requests,
@@ -72,6 +73,7 @@ pub(crate) async fn serve(app: &App, router: Router, shutdown: impl Future<Outpu
         }
     };
     tracing::info!(subject, "serving peers over NATS");
+
     let server = Arc::new(Server {
         peers: Arc::clone(&app.peers),
         service: TowerToHyperService::new(router),
@@ -82,11 +84,13 @@ pub(crate) async fn serve(app: &App, router: Router, shutdown: impl Future<Outpu
         () = shutdown => {}
     }
     requests.drain().await;
+
     let rest = async {
         server.receive(&mut requests).await;
         let all = u32::try_from(MAX_IN_PROGRESS).expect("the number is small");
         drop(server.places.acquire_many(all).await);
     };
+
     if tokio::time::timeout(GRACE, rest).await.is_err() {
         tracing::warn!("server stopped with requests of peers in progress");
     }
@@ -115,6 +119,7 @@ impl Server {
                 return;
             }
         };
+
         let mut headers = vec![(STATUS_HEADER.into(), status.to_string().into())];
         if is_signed(&request.message)
             && let Ok(own) = self.peers.identity()
@@ -122,6 +127,7 @@ impl Server {
             let signature = sign_response(&own.key, &request.message, status, &payload);
             headers.push((RESPONSE_SIGNATURE_HEADER.into(), signature.into()));
         }
+
         if let Err(error) = request
             .respond(requests::Response { headers, payload })
             .await
@@ -165,6 +171,7 @@ fn http_request(node: &NodeName, message: &Message) -> Result<Request, Problem> 
             format!("{found:?} is not reachable over NATS; only requests between peers are");
         Problem::new(Code::RouteNotFound, detail)
     };
+
     let (method, path) = target
         .and_then(|target| target.split_once(' '))
         .ok_or_else(unreachable)?;
@@ -172,6 +179,7 @@ fn http_request(node: &NodeName, message: &Message) -> Result<Request, Problem> 
     if !is_document && permissions::required_permission(method, path, &[]) != Permission::Peer {
         return Err(unreachable());
     }
+
     let mut request = Request::new(Body::from(message.payload.clone()));
     *request.method_mut() = method.parse().map_err(|_| unreachable())?;
     *request.uri_mut() = Uri::try_from(path).map_err(|_| unreachable())?;
@@ -186,6 +194,7 @@ fn http_request(node: &NodeName, message: &Message) -> Result<Request, Problem> 
                 .append(name, value.map_err(|_| unreachable())?);
         }
     }
+
     let host = HeaderValue::from_str(node.as_str()).expect("the name of a node is ASCII");
     request.headers_mut().insert(header::HOST, host);
     request.extensions_mut().insert(OverNats);

@@ -68,6 +68,7 @@ where
                 break;
             }
         }
+
         Ok(response(page.finish(found.next)))
     })
     .await
@@ -128,6 +129,7 @@ pub(crate) fn identified(
         (None, Some(header)) => header.to_owned(),
         (None, None) => Uuid::now_v7().to_string(),
     };
+
     let key = key(&id).map_err(invalid)?;
     headers.insert(
         IDEMPOTENCY_KEY,

@@ -72,6 +72,7 @@ pub(crate) fn missing_instance(reader: &Reader, key: &InstanceKey) -> Result<Pro
     if let Some(last) = labels.get_mut(MAX_NAMED_EVENTS) {
         *last = "and others";
     }
+
     let waiting = match labels.as_slice() {
         [] => String::new(),
         labels => format!("; early events wait for its start: {}", labels.join(", ")),
@@ -89,10 +90,12 @@ pub(crate) fn breakers(app: &ReadScope, work: &[(OutboxKey, WorkItem)]) -> Vec<B
         let Some(executor) = app.catalog.executor_for(&key.destination) else {
             continue;
         };
+
         let status = executor.status();
         let Some(state @ (BreakerState::Open | BreakerState::HalfOpen)) = status.breaker else {
             continue;
         };
+
         let new = || BreakerView {
             upstream: status.upstream.clone(),
             state: state.as_str(),
@@ -100,10 +103,12 @@ pub(crate) fn breakers(app: &ReadScope, work: &[(OutboxKey, WorkItem)]) -> Vec<B
         };
         let labels = &mut open.entry(status.upstream.clone()).or_insert_with(new).work;
         let label = item.work.label();
+
         if !labels.iter().any(|known| *known == *label) {
             labels.push(label.into());
         }
     }
+
     open.into_values().collect()
 }
 
@@ -128,10 +133,12 @@ pub(crate) fn dead_letters(
             found.truncate(MAX_DEAD_LETTERS);
             return Ok((found, false));
         }
+
         after = page.next;
         if after.is_none() {
             return Ok((found, true));
         }
     }
+
     Ok((found, false))
 }

@@ -162,6 +162,7 @@ pub(crate) async fn signal(
         let detail = format!("{} is a built-in saga; use its own routes", key.saga);
         return Err(invalid_parameter("saga", detail));
     }
+
     check_signed(&api, &caller, &key.tenant)?;
     let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
     let SignalBody {
@@ -175,6 +176,7 @@ pub(crate) async fn signal(
         due_at,
         start,
     } = signal;
+
     let due_at = due_at.map(|text| Timestamp::parse(&text)).transpose();
     let due_at =
         due_at.map_err(|error| Problem::new(Code::InvalidBody, format!("due_at: {error}")))?;
@@ -190,6 +192,7 @@ pub(crate) async fn signal(
         }
         None => ControlAction::Signal { kind, data, due_at },
     };
+
     let provided = ControlCaller {
         id,
         user,
@@ -197,6 +200,7 @@ pub(crate) async fn signal(
         expected_version,
         wait_token,
     };
+
     send_control(&api, &caller, &key, provided, action).await
 }
 
@@ -263,6 +267,7 @@ pub(crate) async fn instruct(
         expected_version,
         wait_token,
     };
+
     send_control(api, caller, key, provided, action).await
 }
 
@@ -285,6 +290,7 @@ pub(crate) async fn send_control(
         expected_version,
         wait_token,
     } = provided;
+
     let id = id.map(|id| EventId::for_input(id.as_str())).transpose();
     let id = id.map_err(|error| Problem::new(Code::InvalidBody, format!("id: {error}")))?;
     let control = ControlRequest {
@@ -298,5 +304,6 @@ pub(crate) async fn send_control(
         wait_token,
     };
     let controlled = api.app.runtime.control(key, control).await?;
+
     Ok(Json(controlled.into()))
 }

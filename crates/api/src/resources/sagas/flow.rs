@@ -53,6 +53,7 @@ pub(crate) fn show_claims<'a>(
     if !state["flow"]["jobs"].is_object() {
         return;
     }
+
     let mut waiting = BTreeSet::new();
     let mut taken = BTreeMap::new();
     let mut without_runner = BTreeMap::new();
@@ -94,6 +95,7 @@ pub(crate) fn show_claims<'a>(
         }
     }
     mark_unclaimed(state, &waiting, &taken);
+
     for step in state["steps"].as_array_mut().into_iter().flatten() {
         let kind = step["id"].as_str().and_then(|id| without_runner.get(id));
         if let Some(kind) = kind.filter(|_| step["job"] == "dispatched") {
@@ -116,6 +118,7 @@ fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMa
             is_changed = true;
         }
     }
+
     for step in state["steps"].as_array_mut().into_iter().flatten() {
         if let Some(status) = step["id"].as_str().and_then(|id| statuses.get(id)).cloned() {
             let work = step["id"].as_str().and_then(|id| taken.get(id)).cloned();
@@ -128,6 +131,7 @@ fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMa
             }
         }
     }
+
     let is_started =
         |status: &Value| *status != "dispatched" && *status != "waiting_for_prerequisites";
     let has_started = statuses
@@ -137,6 +141,7 @@ fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMa
     if is_changed && !has_started && flow["status"] == "started" {
         flow["status"] = json!("dispatched");
     }
+
     flow["jobs"] = statuses;
 }
 
@@ -156,6 +161,7 @@ fn has_progress(state: &Value, step: &str) -> bool {
         .and_then(|step| step["elements"].as_array())
         .into_iter()
         .flatten();
+
     elements
         .into_iter()
         .any(|element| element["state"] == "completed")

@@ -139,6 +139,7 @@ impl HistoryEntryView {
             .next()
             .flatten()
             .map(|payload| PayloadView::of_variables(&payload, redact));
+
         let work = record.work.iter().map(|(label, id)| RequestedWorkView {
             label: label.clone().into(),
             id: id.to_string(),
@@ -148,6 +149,7 @@ impl HistoryEntryView {
                 .map(|payload| PayloadView::of(&payload, redact)),
         });
         let work = work.collect();
+
         let failure = record.failure.as_deref();
         let attempts = failure.and_then(|failure| failure.attempts.as_ref());
         Self {
@@ -220,6 +222,7 @@ impl PayloadView {
                 size: payload.size,
             };
         }
+
         let beginning = redact.redact_beginning(&payload.text);
         Self {
             value: Value::Null,

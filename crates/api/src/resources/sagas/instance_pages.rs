@@ -12,6 +12,7 @@ pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<(usize, Option<String
     let Some(cursor) = cursor else {
         return Ok((0, None));
     };
+
     let parts = cursor
         .split_once('.')
         .and_then(|(shard, rest)| Some((shard.parse().ok()?, rest)));
@@ -21,6 +22,7 @@ pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<(usize, Option<String
             "not a cursor of this query; start without a cursor",
         )
     })?;
+
     Ok((shard, Some(rest.to_owned()).filter(|rest| !rest.is_empty())))
 }
 
@@ -53,15 +55,18 @@ pub(crate) fn find(
     let shards = app
         .numbered_readers()
         .skip_while(|(index, _)| usize::from(*index) < first);
+
     for (shard, reader) in shards {
         if usize::from(shard) != first {
             // The cursor belongs to the first shard, which may have moved to another process.
             query.cursor = None;
         }
+
         if all.items.len() >= limit || all.scanned >= scan_limit {
             all.next = Some(format!("{shard}."));
             break;
         }
+
         query.limit = limit - all.items.len();
         query.scan_limit = scan_limit - all.scanned;
         let page = reader.instances(&query)?;
@@ -71,11 +76,13 @@ pub(crate) fn find(
             .map(|found| LocatedInstance { shard, found });
         all.items.extend(located);
         all.scanned += page.scanned;
+
         if let Some(next) = page.next {
             all.next = Some(format!("{shard}.{next}"));
             break;
         }
     }
+
     Ok(all)
 }
 

@@ -183,6 +183,7 @@ fn read_overview(
             destinations.extend(oldest.map(|(_, item)| (item.created_at, destination)));
         }
     }
+
     destinations.sort();
     Ok(Overview {
         now: app.clock.now().to_string(),
@@ -226,6 +227,7 @@ impl Depths {
             outbox += reader.outbox_depth()?;
             next_timer = next_timer.into_iter().chain(reader.next_timer()?).min();
         }
+
         Ok(Self {
             outbox,
             live_instances: app.runtime.metrics().live_instances(),

@@ -95,6 +95,7 @@ impl ResultView {
             .last_error
             .as_ref()
             .filter(|_| instance.status != Status::Completed);
+
         Self {
             result: instance
                 .result
@@ -183,6 +184,7 @@ pub(crate) async fn await_end(
         Some(api.begin_wait()?)
     };
     let until = Instant::now() + wait;
+
     loop {
         // Registered before the read: an end after the read wakes the request.
         let mut waiter = api
@@ -205,6 +207,7 @@ pub(crate) async fn await_end(
         if has_ended || Instant::now() >= until {
             return Ok((has_ended, view));
         }
+
         tokio::select! {
             is_running = waiter.woken() => if !is_running { return Err(interrupted(api)) },
             () = tokio::time::sleep_until(until) => {}

@@ -98,6 +98,7 @@ fn example() -> Map<String, Value> {
         "node": "node-1", "parent": null,
         "state": null, "vars": null,
     });
+
     example.as_object().cloned().unwrap_or_default()
 }
 
@@ -124,6 +125,7 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
         (_, Some(_)) if query.statuses.len() > 1 => std::mem::take(&mut query.statuses),
         (_, _) => Vec::new(),
     };
+
     let sieve = FilterEvaluator {
         app,
         filter: filter.as_ref(),
@@ -133,12 +135,14 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
     let scan_limit = query.scan_limit;
     let until = Instant::now() + timeout_after;
     let mut sifted = SearchResult::default();
+
     let mut units = 0;
     let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || app.is_cancelled();
     let from_the_beginning = first == 0 && query.cursor.is_none();
     let shards = app
         .numbered_readers()
         .skip_while(|(index, _)| usize::from(*index) < first);
+
     for (index, reader) in shards.filter(|(index, _)| only.is_none_or(|only| only == *index)) {
         if usize::from(index) != first {
             query.cursor = None;
@@ -149,6 +153,7 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
                 sifted.next.get_or_insert(here);
                 return Ok(sifted);
             }
+
             query.limit = CHUNK;
             query.scan_limit = CHUNK.min(scan_limit - sifted.scanned);
             let chunk = reader.instances(&query)?;
@@ -156,6 +161,7 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
             let is_named = |found: &FoundInstance| {
                 statuses.is_empty() || statuses.contains(&found.instance.status)
             };
+
             for found in chunk.items.into_iter().filter(is_named) {
                 let (holds, cost) = sieve.holds(&found.key, &found.instance)?;
                 units += u64::from(cost);
@@ -168,18 +174,21 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
                         sifted.filter_errors.1.get_or_insert(reason);
                     }
                 }
+
                 let stopped = here.is_some();
                 sifted.next = sifted.next.or(here);
                 if stopped || (sifted.next.is_some() && !count) {
                     return Ok(sifted);
                 }
             }
+
             match chunk.next {
                 Some(next) => query.cursor = Some(next),
                 None => break,
             }
         }
     }
+
     sifted.count.1 = from_the_beginning;
     Ok(sifted)
 }
@@ -191,6 +200,7 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
     let saga = comparisons
         .iter()
         .find(|c| c.path == "saga" && c.operator == ComparisonOperator::Equal);
+
     if query.saga.is_none() {
         query.saga = saga.and_then(|c| SagaName::new(c.value.as_str()?).ok());
     }
@@ -199,6 +209,7 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
     let definition = active
         .iter()
         .find(|definition| definition.program.definition_ref().saga == *saga);
+
     // The number of instances read would reveal values that are not displayed.
     let redact = &app.config.redact;
     let reference = definition
@@ -211,6 +222,7 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
     let indexed = definition
         .into_iter()
         .flat_map(|definition| &definition.program.manifest().indexed);
+
     let conditions = indexed.filter(|name| is_readable(name)).filter_map(|name| {
         let is_part = name.as_str().starts_with(REFERENCE_PREFIX);
         let path = if is_part {
@@ -223,6 +235,7 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
             lower: None,
             upper: None,
         };
+
         for comparison in comparisons
             .iter()
             .filter(|comparison| comparison.path == path)
@@ -235,8 +248,10 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
                 condition.upper = Some(value);
             }
         }
+
         (condition.lower.is_some() || condition.upper.is_some()).then_some(condition)
     });
+
     // An equality finds the fewest instances.
     query.variable = conditions.min_by_key(|condition| condition.lower != condition.upper);
 }
@@ -252,6 +267,7 @@ fn reads_hidden(template: &Value, redact: &Redaction) -> bool {
         });
         name.is_none_or(|name| name.is_empty() || redact.hides_variable(name))
     };
+
     redact.is_active() && (text.contains("results") || text.split("vars").skip(1).any(is_hidden))
 }
 
@@ -315,6 +331,7 @@ impl FilterEvaluator<'_> {
         } else {
             HiddenValues::default()
         };
+
         let mut set = |name: &str, value: &dyn Fn() -> Value| {
             if filter.uses(name) {
                 values.insert(name.to_owned(), value());
@@ -352,6 +369,7 @@ impl FilterEvaluator<'_> {
         set("parent", &|| {
             to_json(&instance.parent.as_deref().map(ParentView::of))
         });
+
         if filter.uses("state") || filter.uses("vars") {
             let state = redact.redact(displayed_state(self.app, instance));
             values.insert(
@@ -360,6 +378,7 @@ impl FilterEvaluator<'_> {
             );
             values.insert("state".to_owned(), state);
         }
+
         values
     }
 }

@@ -134,6 +134,7 @@ pub(crate) async fn start(
             "wait returns the result of an instance and requires the right to read; omit it";
         return Err(Problem::new(Code::Forbidden, detail));
     }
+
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
     let program = active(&api, &tenant, &saga)?;
     let id = idempotency_key(&headers)?;
@@ -150,6 +151,7 @@ pub(crate) async fn start(
         on_existing: query.on_existing,
         signal: None,
     };
+
     let (correlation, is_new) = correlation(
         program.as_ref(),
         &tenant,
@@ -162,10 +164,12 @@ pub(crate) async fn start(
         saga,
         correlation,
     };
+
     let generated = is_new.then_some(&key.correlation);
     if let Some(response) = forward::to_owner(&api, &key, &uri, generated, &headers, &body).await? {
         return Ok(response);
     }
+
     let control = ControlRequest {
         id: id.unwrap_or_else(new_id),
         action: ControlAction::Start(Box::new(request)),
@@ -176,6 +180,7 @@ pub(crate) async fn start(
         trace: api.scope.trace.clone(),
         wait_token: None,
     };
+
     let started = tokio::time::timeout(
         api.app.config.http.request_timeout,
         api.app.runtime.control(&key, control),
@@ -186,6 +191,7 @@ pub(crate) async fn start(
                       with the same Idempotency-Key or correlation id";
         return Err(Problem::new(Code::Unavailable, detail));
     };
+
     let ControlResult {
         applied,
         version,
@@ -202,6 +208,7 @@ pub(crate) async fn start(
             Err(_) => {}
         }
     }
+
     Ok(ResultView::of_status(&key, status, paused, version)
         .existing(!applied)
         .accepted())
@@ -226,6 +233,7 @@ pub(super) fn with_signal(
             "start.on_existing: a signal goes to an existing instance; use return or restart";
         return Err(Problem::new(Code::InvalidBody, detail));
     }
+
     let program = active(api, &key.tenant, &key.saga)?;
     let request = StartRequest {
         event: Some(start_event(program.as_ref(), event.as_ref())?),
@@ -243,6 +251,7 @@ pub(super) fn with_signal(
         &request,
         stated,
     )?;
+
     Ok(request)
 }
 
@@ -272,6 +281,7 @@ fn start_event(program: &dyn Program, named: Option<&EventType>) -> Result<Event
             "{name:?} is not a start event of saga {saga:?}; start events: {}",
             known.join(", ")
         );
+
         invalid_parameter("event", detail)
     })
 }
@@ -297,6 +307,7 @@ fn correlation(
         .clone()
         .ok_or_else(|| Problem::new(Code::BadParameter, "no start event"))?;
     let is_new = stated.is_none() && program.correlates_by_envelope(&kind);
+
     let candidate = if is_new { Some(new()) } else { stated };
     let event = Event {
         id: new_id(),
@@ -313,12 +324,14 @@ fn correlation(
         user: None,
         attributes: None,
     };
+
     let found = program.correlate(&event).map_err(|error| {
         Problem::new(
             Code::InvalidEvent,
             format!("{error}; add it to the data, or state the correlation id"),
         )
     })?;
+
     match candidate {
         Some(stated) if !is_new && stated != found => {
             let detail = format!(
@@ -355,6 +368,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<EventId>, Problem> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
         return Ok(None);
     };
+
     let invalid =
         |reason: String| invalid_parameter(IDEMPOTENCY_KEY, format!("{IDEMPOTENCY_KEY}: {reason}"));
     let text = value
@@ -363,6 +377,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<EventId>, Problem> {
     if text.is_empty() {
         return Err(invalid("the header is empty".to_owned()));
     }
+
     let max = EventId::MAX_BYTES - KEY_PREFIX.len();
     if text.len() > max {
         return Err(invalid(format!(
@@ -370,6 +385,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<EventId>, Problem> {
             text.len()
         )));
     }
+
     EventId::for_input(format!("{KEY_PREFIX}{text}"))
         .map(Some)
         .map_err(|error| invalid(error.to_string()))
@@ -396,6 +412,7 @@ fn subject(stated: Option<String>) -> Result<Option<String>, Problem> {
     if stated.as_ref().is_none_or(is_valid) {
         return Ok(stated);
     }
+
     let detail =
         format!("subject must have 1 to {MAX_SUBJECT_BYTES} bytes and no control characters");
     Err(invalid_parameter("subject", detail))

@@ -23,6 +23,7 @@ pub(crate) fn stored_hidden_values(app: &App, key: &InstanceKey) -> HiddenValues
     if !app.config.redact.is_active() {
         return HiddenValues::default();
     }
+
     let instance = app
         .runtime
         .reader(key)

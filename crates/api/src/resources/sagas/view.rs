@@ -210,6 +210,7 @@ impl InstanceDetail {
         let mut state = displayed_state(app, instance);
         let pending = work.iter().filter_map(|(_, item)| JobWork::of(item));
         show_claims(app, key, pending, &mut state);
+
         let hidden = redact.hidden_values(task_data(instance).chain([&state]));
         let timers = instance.timers.iter().map(|timer| TimerView {
             name: timer.name.to_string(),
@@ -220,12 +221,14 @@ impl InstanceDetail {
                 .as_ref()
                 .map(|signal| signal.event.kind.to_string()),
         });
+
         let open = instance.pending_work.iter().map(|work| PendingWorkView {
             id: work.id.to_string(),
             kind: kind(work.kind),
             tag: work.tag.to_string(),
             dead_letter: work.dead_letter.map(|id| id.to_string()),
         });
+
         Self {
             tenant: key.tenant.to_string(),
             summary: InstanceSummary::of(key, instance, &hidden),

@@ -151,6 +151,7 @@ impl LastErrorView {
             attempts: error.attempts,
             at: error.at.map(|at| at.to_string()),
         };
+
         Some(Self {
             error: view(last),
             cause: last.cause.as_deref().map(view),
@@ -182,6 +183,7 @@ impl AttemptRecordView {
         let message = redact
             .hidden_values(&quoted)
             .remove_from(&hidden.remove_from(&record.message));
+
         Self {
             number: record.number,
             outcome: record.outcome.as_str(),

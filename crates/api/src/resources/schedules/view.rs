@@ -231,6 +231,7 @@ impl ScheduleView {
         if state.deleted {
             return Ok(None);
         }
+
         let name = key.correlation.to_string();
         let times = state.upcoming(&name, now, next).map_err(unreadable)?;
         let hidden = redact.hidden_values([&state.spec.data]);
@@ -240,6 +241,7 @@ impl ScheduleView {
             () if state.paused => "paused",
             () => "active",
         };
+
         Ok(Some(Self {
             status,
             next: times.iter().map(ToString::to_string).collect(),

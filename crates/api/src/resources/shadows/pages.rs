@@ -47,6 +47,7 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
         recordings.end(&own.tenant, &spec.saga);
         return Ok(PageOutcome::default());
     }
+
     recordings.start(Recording {
         tenant: own.tenant.clone(),
         saga: spec.saga.clone(),
@@ -55,6 +56,7 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
         from: spec.from,
         until: spec.until,
     });
+
     compare(api, own, spec, task)
         .await
         .map_err(|problem| failed(&problem))
@@ -74,6 +76,7 @@ async fn specification(
         let Some(instance) = reader.instance(&own)? else {
             return Ok(None);
         };
+
         let parent = instance.parent.as_ref().map(|parent| &parent.key);
         match (shadow_of(&own, parent), sent) {
             (Some(shadow), _) if *shadow == own => {
@@ -86,6 +89,7 @@ async fn specification(
             (None, _) => Ok(None),
         }
     });
+
     let not_permitted =
         || ProviderError::permanent("not_permitted", "only a shadow can request this effect");
     found
@@ -109,6 +113,7 @@ async fn compare(
         let spec = Arc::clone(&spec);
         run_blocking(move || read(&app, &own, &spec, &task)).await?
     };
+
     let active = api
         .app
         .programs
@@ -128,6 +133,7 @@ async fn compare(
             ..base
         });
     }
+
     let live = api.app.programs.by_hash(&spec.live.hash);
     let missing = || {
         Problem::new(
@@ -140,6 +146,7 @@ async fn compare(
         let spec = Arc::clone(&spec);
         run_blocking(move || compiled(&spec.source)).await?
     };
+
     let events = events(api, &own.tenant, read_at, &live, &candidate, &found).await?;
     let app = Arc::clone(&api.app);
     let outcome = run_blocking(move || {
@@ -154,6 +161,7 @@ async fn compare(
             comparator.unfinished(&found, &events)
         })
     });
+
     Ok(PageOutcome {
         read_at,
         active,
@@ -204,6 +212,7 @@ fn compiled(source: &CandidateSource) -> Result<Arc<dyn Program>, Problem> {
                 .unwrap_or_default(),
         )
     })?;
+
     Ok(definition.program)
 }
 
@@ -217,6 +226,7 @@ pub(super) fn source_file(source: &CandidateSource) -> Result<SourceFile, String
             .map_err(|error| format!("{name}: base64: {error}"))?,
         _ => return Err(format!("{name}: set either text or base64")),
     };
+
     Ok(SourceFile {
         path: PathBuf::from(name),
         bytes: bytes.into(),
@@ -236,6 +246,7 @@ async fn events(
     if types.is_empty() {
         return Ok(AdditionalEvents::default());
     }
+
     let times = found.found.iter().filter_map(|case| {
         let inputs = case.inputs.as_ref().ok()?;
         let end = if case.instance.status.is_final() {
@@ -247,6 +258,7 @@ async fn events(
     });
     let times: BTreeMap<_, _> = times.collect();
     let sources = api.app.transport.sources(&api.app.signed_events);
+
     Ok(additional_events(&sources, tenant, &types, candidate.as_ref(), &times).await?)
 }
 

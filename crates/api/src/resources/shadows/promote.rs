@@ -65,6 +65,7 @@ pub(crate) async fn promote(
     let key = key(tenant, &path.saga)?;
     let state = state(&api, &key).await?;
     let user = user_name(caller.check_user(user)?)?;
+
     let active = api
         .app
         .programs
@@ -73,10 +74,12 @@ pub(crate) async fn promote(
     if let Some(detail) = obstacle(&state, active, accept_differences) {
         return Err(Problem::new(Code::PromotionRejected, detail));
     }
+
     let file =
         source_file(&state.spec.source).map_err(|detail| Problem::new(Code::StoreError, detail))?;
     let context = api.app.definitions.owner(&key.tenant, &state.spec.saga);
     let plan = deploy_one(&api, &headers, context, file, user.clone(), allow_downgrade).await?;
+
     if !state.status.is_final() {
         let provided = ControlCaller {
             id: None,
@@ -86,8 +89,10 @@ pub(crate) async fn promote(
             wait_token: None,
         };
         let ended = built_in::signal(shadow::PROMOTED, Value::Null);
+
         drop(send_control(&api, &caller, &key, provided, ended).await?);
     }
+
     Ok(Json(plan))
 }
 
@@ -108,6 +113,7 @@ fn obstacle(state: &ShadowState, active: Option<[u8; 16]>, accepts: bool) -> Opt
              new shadow, or deploy the file"
         ));
     }
+
     let finding = match (different, state.compared()) {
         (0, 0) => "no instance was compared".to_owned(),
         (0, _) => return None,
@@ -115,5 +121,6 @@ fn obstacle(state: &ShadowState, active: Option<[u8; 16]>, accepts: bool) -> Opt
     };
     let advice =
         format!("see orlog shadow report {saga}; to deploy it anyway: --accept-differences");
+
     (!accepts).then(|| format!("{finding}; {advice}"))
 }

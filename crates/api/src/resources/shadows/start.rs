@@ -103,6 +103,7 @@ pub(crate) async fn start(
     if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
         return Ok(response);
     }
+
     run(&api, &caller, &key, spec).await?;
     let location = orlog_node::url_path::path(&["v1", "shadows", key.correlation.as_str()]);
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
@@ -135,6 +136,7 @@ async fn run(
         on_existing: OnExisting::Restart,
         signal: None,
     };
+
     match send_control(
         api,
         caller,
@@ -186,6 +188,7 @@ async fn spec(
         let detail = format!("max_instances is {max_instances}; set 1 to {MAX_INSTANCES}");
         return Err(invalid("max_instances", detail));
     }
+
     let CandidateFile { name, text, base64 } = body.file;
     let source = CandidateSource { name, text, base64 };
     let file = source_file(&source).map_err(|detail| invalid("file", detail))?;
@@ -194,6 +197,7 @@ async fn spec(
     let candidate = candidate.definition_ref();
     let live = live(api, tenant, candidate)?;
     let now = api.app.clock.now();
+
     Ok(ShadowSpec {
         saga: candidate.saga.clone(),
         live,
@@ -216,6 +220,7 @@ fn duration(text: Option<&str>) -> Result<Duration, Problem> {
     let Some(text) = text else {
         return Ok(DEFAULT_DURATION);
     };
+
     let limits = "set 1s to 30d, for example 1h";
     let duration =
         parse_duration(text).map_err(|error| invalid("for", format!("for: {error}; {limits}")))?;
@@ -244,6 +249,7 @@ fn check_file(file: &SourceFile) -> Result<(), Problem> {
         );
         return Err(invalid("file", detail));
     }
+
     Ok(())
 }
 
@@ -263,6 +269,7 @@ async fn validated(
         let invalid = |problems| Problem::from(DeployError::from(DefinitionErrors(problems)));
         compile_source(&file).map_err(invalid)
     });
+
     let candidate = compiled.await?.program;
     let context = api
         .app
@@ -279,6 +286,7 @@ async fn validated(
         ..DeployRequest::default()
     };
     api.app.services.deployments.deploy(request).await?;
+
     Ok(candidate)
 }
 
@@ -304,6 +312,7 @@ fn live(
         );
         return Err(rejected(format!("{detail}; change the file")));
     }
+
     Ok(DefinitionId {
         version: live.version,
         hash: live.hash,

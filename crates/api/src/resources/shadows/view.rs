@@ -142,6 +142,7 @@ impl ShadowView {
             kinds,
             ..
         } = state;
+
         let ShadowState {
             other_differences,
             is_recording,
@@ -153,6 +154,7 @@ impl ShadowView {
             .into_iter()
             .map(|kind| DifferenceView::of(&saga, kind))
             .collect();
+
         Ok(Some(Self {
             status: status.as_str(),
             recording: is_recording && !status.is_final(),
@@ -202,6 +204,7 @@ impl DifferenceView {
             .iter()
             .map(|id| path(&["v1", "sagas", saga, id.as_str()]))
             .collect();
+
         Self {
             kind,
             count,

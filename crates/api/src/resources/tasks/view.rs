@@ -150,6 +150,7 @@ impl TaskDetail {
                 user,
             })
         });
+
         Self {
             task: TaskView::of(row, redact),
             exclusions: exclusions.collect(),
@@ -182,6 +183,7 @@ impl TaskEventView {
             | TaskEventKind::Released
             | TaskEventKind::Closed => {}
         }
+
         Self {
             kind: event.kind.as_str(),
             user: event.user.clone(),

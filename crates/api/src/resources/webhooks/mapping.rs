@@ -43,6 +43,7 @@ pub(super) fn event(
         key,
         reason,
     };
+
     let value = |key, template: &MessageTemplate| {
         template
             .evaluate(body, &headers)
@@ -53,15 +54,18 @@ pub(super) fn event(
             .and_then(|text| text.ok_or_else(|| "the value is null or empty".to_owned()))
             .map_err(|reason| error(key, reason))
     };
+
     let optional = |key, template: Option<&MessageTemplate>| match template {
         Some(template) => text(value(key, template)?).map_err(|reason| error(key, reason)),
         None => Ok(None),
     };
     let mut delivery = required("id", &templates.id)?;
+
     if webhook.config.signs_body_only() {
         // A recorded request stays valid with other headers.
         delivery = id_in_body(&templates.id, body).unwrap_or_else(|| digest(received.bytes));
     }
+
     let event = json!({
         "specversion": "1.0",
         "id": format!("webhook:{name}:{delivery}"),
@@ -71,6 +75,7 @@ pub(super) fn event(
         "subject": optional("subject", templates.subject.as_ref())?,
         "data": value("data", &templates.data)?,
     });
+
     let defaults = DecodeDefaults {
         tenant: Some(webhook.config.tenant.clone()),
         now,
@@ -108,6 +113,7 @@ fn readable(webhook: &Webhook, headers: &HeaderMap) -> Map<String, Value> {
         known.iter().any(|known| known == name)
             || token.is_some_and(|token| token.header.eq_ignore_ascii_case(name))
     };
+
     let mut readable = Map::new();
     for name in headers.keys().filter(|name| !is_credential(name.as_str())) {
         let values: Vec<_> = headers
@@ -117,6 +123,7 @@ fn readable(webhook: &Webhook, headers: &HeaderMap) -> Map<String, Value> {
             .collect();
         readable.insert(name.as_str().to_owned(), values.join(", ").into());
     }
+
     readable
 }
 

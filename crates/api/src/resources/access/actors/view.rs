@@ -116,11 +116,13 @@ pub(super) fn check_addresses(addresses: &BTreeSet<String>) -> Result<(), Proble
             format!("at most {MAX_ADDRESSES} addresses"),
         ));
     }
+
     let is_valid = |address: &String| {
         !address.is_empty()
             && address.len() <= MAX_TEXT_BYTES
             && !address.chars().any(char::is_control)
     };
+
     if addresses.iter().all(is_valid) {
         Ok(())
     } else {
@@ -142,6 +144,7 @@ impl ActorView {
             valid: key.is_valid(now),
         };
         let invitation = actor.invitation.as_ref();
+
         let open = invitation
             .filter(|invitation| invitation.used_by.is_none() && invitation.expires_at > now);
         Self {

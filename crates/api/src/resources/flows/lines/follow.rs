@@ -63,10 +63,12 @@ pub(super) async fn stream(
         until,
         _permit: permit,
     };
+
     match follower.read(Instant::now()).await {
         Ok(first) => follower.receive(first),
         Err(response) => return response,
     }
+
     Sse::new(follower.events(access))
         .keep_alive(KeepAlive::default())
         .into_response()
@@ -85,12 +87,14 @@ impl Follower {
                 if follower.ended {
                     return Some((Ok(Event::default().event("end").data("{}")), None));
                 }
+
                 // The client connects again, and `Last-Event-ID` continues the stream.
                 let stops = follower.until <= Instant::now()
                     || !follower.api.app.runtime.health().accepting;
                 if stops {
                     return None;
                 }
+
                 let until = follower.until;
                 let page = tokio::select! {
                     biased;
@@ -98,6 +102,7 @@ impl Follower {
                     () = access.revoked() => return None,
                     page = follower.read(until) => page,
                 };
+
                 match page {
                     Ok(page) => follower.receive(page),
                     Err(response) if is_transient(response.status()) => {
@@ -153,6 +158,7 @@ impl Follower {
             .saturating_duration_since(Instant::now())
             .min(REMOTE_WAIT)
             .as_secs();
+
         let path = url_path::path(&["v1", "flows", key.correlation.as_str(), "lines"]);
         let wait = if wait == 0 {
             String::new()
@@ -166,6 +172,7 @@ impl Follower {
             "{path}?after={after}&limit={limit}{wait}{}",
             job.unwrap_or_default()
         );
+
         let mut headers = self.headers.clone();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let response = forward::get(&self.api, pod, &target, headers).await;
@@ -173,12 +180,14 @@ impl Follower {
         if response.status() != StatusCode::OK {
             return Err(response);
         }
+
         let bytes = to_bytes(response.into_body(), usize::MAX).await;
         let page = bytes
             .ok()
             .and_then(|bytes| serde_json::from_slice::<LinePage>(&bytes).ok());
         let page = page.ok_or_else(|| Problem::moving().into_response())?;
         self.request.after = page.last;
+
         Ok(page)
     }
 }

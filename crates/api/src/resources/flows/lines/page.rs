@@ -77,6 +77,7 @@ pub(super) async fn next(
             // The lines belong to other jobs.
             continue;
         }
+
         let next_check = if page.has_unsaved {
             until.min(Instant::now() + UNSAVED_CHECK)
         } else {
@@ -85,6 +86,7 @@ pub(super) async fn next(
         let Ok(mut waiter) = waiter else {
             return unless_moving(api, page);
         };
+
         tokio::select! {
             is_running = waiter.woken() => if !is_running {
                 return unless_moving(api, page);
@@ -134,6 +136,7 @@ async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem
             bytes: limits.bytes,
         });
         let mut last = after;
+
         for line in found {
             if is_of(line.job.as_str()) {
                 let view = LineView {
@@ -148,6 +151,7 @@ async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem
             }
             last = line.number;
         }
+
         Ok(LinePage {
             items: page.finish(None).entries,
             last,

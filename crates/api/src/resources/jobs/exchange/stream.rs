@@ -63,12 +63,14 @@ pub(crate) async fn open(
             "GET opens a stream and requires a WebSocket handshake; send a single exchange as POST";
         return Err(invalid_parameter("upgrade", detail));
     };
+
     let api = &sender.api;
     // A stream counts as a request that waits.
     let long_poll = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;
     let limit = usize::try_from(api.app.config.http.max_body_size).unwrap_or(usize::MAX);
     let limit = limit.saturating_add(EXCESS_BYTES);
     let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
+
     // The signature of the handshake covers none of the messages that follow.
     sender.caller.key = None;
     let stream = WorkStream {
@@ -78,6 +80,7 @@ pub(crate) async fn open(
         credit: 0,
         unacknowledged: FuturesOrdered::new(),
     };
+
     Ok(upgrade
         .max_message_size(limit)
         .max_frame_size(limit)
@@ -157,6 +160,7 @@ impl WorkStream {
         let end = Instant::now() + MAX_AGE;
         let mut received_at = Instant::now();
         let mut is_pinged = false;
+
         while forward::is_local(&self.sender.api, &self.sender.tenant) {
             let silent_until = received_at
                 + if is_pinged {
@@ -164,6 +168,7 @@ impl WorkStream {
                 } else {
                     max_silence / 2
                 };
+
             let action = tokio::select! {
                 () = connection.must_close() => return StreamEnd::Leave("the node is stopping"),
                 () = self.sender.api.app.drained() => return StreamEnd::Leave("the node is \
@@ -199,10 +204,12 @@ impl WorkStream {
                     })
                 }
             };
+
             if let Err(end) = act(socket, action).await {
                 return end;
             }
         }
+
         StreamEnd::Leave("the shard of the tenant moved to another pod")
     }
 
@@ -218,6 +225,7 @@ impl WorkStream {
                 limit,
             ));
         }
+
         let mut received = api.bodies.receive(caller);
         received.add(bytes)?;
         let body::ObjectOf(message) = api
@@ -228,6 +236,7 @@ impl WorkStream {
             )
             .await?;
         message.check_limits()?;
+
         let request = message
             .claim_request(api, &self.sender.tenant)?
             .or_else(|| self.request.take());
@@ -241,6 +250,7 @@ impl WorkStream {
         if credit > 0 && request.is_none() {
             return Err(missing_effects());
         }
+
         self.request = request;
         self.credit = credit;
         let applied = AppliedReports::apply(&self.sender, &self.headers, message).await;
@@ -251,6 +261,7 @@ impl WorkStream {
                 applied.acknowledge(&api, &headers).await
             }));
         }
+
         Ok(Action::Wait)
     }
 }

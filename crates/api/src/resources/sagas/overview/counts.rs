@@ -32,6 +32,7 @@ pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<Tena
         if entry.is_counting || !is_old {
             return entry.last.clone();
         }
+
         entry.is_counting = true;
         let counting = tokio::spawn(count(api.detached(), tenant.clone()));
         if let Some(last) = &entry.last {
@@ -39,6 +40,7 @@ pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<Tena
         }
         counting
     };
+
     // Small stores complete immediately; a longer count continues in the background.
     tokio::time::timeout(WAIT_TIMEOUT, first).await.ok();
     api.overview_cache.lock().get(tenant)?.last.clone()
@@ -53,6 +55,7 @@ async fn count(api: ApiState, tenant: TenantId) {
     let mut tallies = api.overview_cache.lock();
     let entry = tallies.entry(tenant).or_default();
     entry.is_counting = false;
+
     match counted {
         Ok(Ok(counted)) => entry.last = Some(Arc::new(counted)),
         Ok(Err(problem)) => tracing::warn!(?problem, "instance count failed"),
@@ -74,11 +77,13 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
         scan_limit: MAX_TASKS,
         ..TaskQuery::default()
     };
+
     let mut tasks = TaskCounts {
         waiting: 0,
         overdue: 0,
         complete: true,
     };
+
     for reader in app.readers() {
         instance_counts.add(reader.count_instances(tenant)?);
         let page = reader.tasks(&query)?;
@@ -88,14 +93,17 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
             .filter(|row| row.task.spec.due.is_some_and(|due| due < at));
         tasks.overdue += overdue.count();
         tasks.waiting += page.items.len();
+
         tasks.complete &= page.next.is_none();
     }
+
     let counted = causes::count_causes(app, tenant)?;
     let dead_letter_count = DeadLetterCounts {
         count: counted.causes.values().map(|cause| cause.count).sum(),
         complete: counted.complete,
     };
     let made = Instant::now();
+
     Ok(TenantCounts {
         instances: instance_counts,
         dead_letters: dead_letter_count,
