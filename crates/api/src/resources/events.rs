@@ -144,6 +144,7 @@ pub(crate) async fn publish(
         .iter()
         .map(|event| (event.id.to_string(), consumers(event)))
         .collect();
+    // Only on request: it reads the store for each event.
     let existing = if query.existing {
         let of = events.clone();
         api.read(move |app| of.iter().map(|event| has_instance(app, event)).collect())

@@ -82,8 +82,10 @@ pub(crate) async fn receive(
         api.app.config.http.max_body_size,
     )
     .await?;
+    // The signature covers the body, so that it is read before anything is known about the sender.
     let mut request = Request::from_parts(parts, Body::empty());
     if let Err(problem) = verify(&api, &webhook, request.headers(), &body).await {
+        // Anyone can send an invalid signature: it is counted, and does not fill the audit trail.
         let response = problem.into_response();
         audit_guard::deny(&api, WEBHOOK_ROUTE, &request, &response);
         return Ok(response);

@@ -82,6 +82,8 @@ impl AuditGuard {
             && self.is_change
             && !config.exclude_routes.contains(&record.route)
         {
+            // Durable before the change: a crash in between leaves a record of what may have
+            // happened.
             record.outcome = AuditOutcome::Started;
             let limit = self.api.app.config.http.request_timeout;
             let begun = tokio::time::timeout(limit, self.api.app.audit.begin(record)).await;
@@ -92,6 +94,8 @@ impl AuditGuard {
                 return Err(Problem::new(Code::AuditUnavailable, detail));
             }
 
+            // A request whose handler is dropped writes this record: its client is gone, its change
+            // may be durable.
             record.outcome = AuditOutcome::Unknown;
         }
 
@@ -119,6 +123,7 @@ impl AuditGuard {
             .get::<Code>()
             .map(|code| code.as_str());
 
+        // An exclusion removes noise; a failure on the same route is what an auditor looks for.
         let excluded = &self.api.app.config.audit.exclude_routes;
         let is_excluded =
             record.outcome == AuditOutcome::Succeeded && excluded.contains(&record.route);

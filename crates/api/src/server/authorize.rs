@@ -45,6 +45,8 @@ where
     F: Future<Output = Response>,
 {
     let identified = identify(api, route, &mut request).await;
+    // A denied request is charged, too: otherwise a caller without rights could send any number.
+    // The charge needs the caller, and precedes the nonce that an accepted signature stores.
     let permit = match charge(api, route, &request) {
         Ok(permit) => permit,
         Err(problem) => return problem.into_response(),
@@ -175,6 +177,8 @@ struct Identity {
 
 /// Identifies the caller of a request. Stores nothing.
 async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<Identity, Problem> {
+    // Before authentication, so that a page of another site cannot use a node that has none. Over
+    // NATS there is no browser.
     if !is_over_nats(request) {
         origin::check(
             &api.hosts,
@@ -193,6 +197,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
         &api.app.config.auth.public_routes,
     );
     let is_signed = signed_request::is_signed(request.headers());
+    // A peer is a signer without rights; no token can stand for its key.
     if right == Permission::Peer && !is_signed {
         return Err(Problem::not_a_peer());
     }
@@ -263,6 +268,8 @@ async fn authenticate(
     headers: &HeaderMap,
     source: Option<IpAddr>,
 ) -> Result<Caller, Problem> {
+    // The browser sends the cookie of a session with every request, so that a change needs the
+    // proof that a page of this node sent it.
     if access.oidc().is_some() && login::has_session(headers) {
         origin::check_session(method, headers)?;
     }

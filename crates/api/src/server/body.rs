@@ -110,6 +110,7 @@ pub(crate) async fn read(
     limit: u64,
 ) -> Result<RequestBody, Problem> {
     let body_timeout = api.app.config.http.request_timeout;
+    // A client that announces too much is rejected before it sends it.
     if let Some(announced) = announced(headers).filter(|announced| *announced > limit) {
         return Err(too_large(
             &format!("Content-Length is {announced} bytes"),

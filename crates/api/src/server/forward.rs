@@ -93,6 +93,7 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
         return response;
     };
 
+    // A request is forwarded once: pods that disagree about the owner would pass it around.
     match api.app.routing.owner(slot) {
         SlotOwner::Local => next.run(request).await,
         SlotOwner::Pod(pod) if request.headers().contains_key(header::UPGRADE) => {
@@ -293,6 +294,8 @@ pub(crate) async fn send_body(
 ) -> Result<Response, Problem> {
     let mut headers = without_hops(headers);
     headers.insert(FORWARDED_BY, node(api));
+    // The signature of the actor covers the authority of this pod, so the other pod cannot verify
+    // it again.
     if let Some(key) = api.scope.key {
         signed_request::grant(api, key, &method, target, &mut headers, &body).await?;
     }

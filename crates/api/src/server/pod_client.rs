@@ -75,6 +75,8 @@ impl PodClient {
         let url = format!("{}{target}", pod.url);
         let is_https = pod.url.starts_with("https://");
         let is_http = pod.url.starts_with("http://");
+        // The lease bucket is not trusted: who can write it must not choose where the credentials
+        // of callers go.
         if let Some(trust) = tls.and_then(NodeTls::pods) {
             if !is_https {
                 return Err(Error::Plaintext(pod.url.clone()));

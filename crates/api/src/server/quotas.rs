@@ -144,6 +144,8 @@ impl Quotas {
             callers: HashMap::new(),
             swept: None,
         };
+        // Each quota has a counter from the start: a rate over a series that appears with its first
+        // rejection misses that rejection.
         let rejected: Family<QuotaLabels, Counter> = Family::default();
 
         for quota in Quota::ALL {
@@ -326,6 +328,8 @@ impl Table {
     /// callers.
     fn caller(&mut self, key: CallerKey, limits: &QuotaLimits, now: Instant) -> &mut CallerUse {
         let is_full = self.callers.len() >= MAX_CALLERS && !self.callers.contains_key(&key);
+        // A sweep visits all callers under the lock. Without the interval, an attacker with many
+        // addresses would cause one for each request.
         if is_full
             && self
                 .swept

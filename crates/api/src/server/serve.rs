@@ -81,6 +81,8 @@ pub(crate) async fn serve(
             next = next(&listener, &connections) => next,
             () = &mut shutdown => break,
         };
+        // The handshake runs in the task of the connection: a slow client must not stop others from
+        // connecting.
         let connection = Connection {
             service: service.clone(),
             place: Arc::new(place),
@@ -103,6 +105,8 @@ pub(crate) async fn serve(
         });
     }
 
+    // Closed first: a client that connects now reaches another pod, or an error, and does not wait
+    // for a server that stops.
     drop(listener);
     stopping.send_replace(());
     if tokio::time::timeout(GRACE, stopping.closed())

@@ -195,6 +195,7 @@ pub(crate) async fn deploy(
     };
 
     let mut plan = api.app.services.deployments.deploy(request).await?;
+    // Only the pod that received the deployment of the user repeats it on the others.
     if !how.dry_run && !forward::is_forwarded(&headers) {
         plan.warnings
             .extend(distribute::repeat(&api, &headers, None).await);
@@ -305,6 +306,8 @@ pub(super) fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> 
         return Err(Problem::new(Code::InvalidBody, detail));
     }
 
+    // All errors at once: a deployment is rejected as a whole, and its author corrects it in one
+    // go.
     let mut names = BTreeSet::new();
     let mut errors = Vec::new();
     let mut sources = Vec::new();

@@ -356,6 +356,7 @@ impl AppliedReports {
                 (name, acks.into_lists())
             });
 
+        // All pods at the same time, so that their waits do not add up.
         let sent = futures::future::join_all(sent);
         let (stored, sent) = tokio::join!(stored(api, &receipts), sent);
         let mut others: BTreeMap<_, _> = sent.into_iter().collect();

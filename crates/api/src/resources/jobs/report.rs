@@ -82,6 +82,8 @@ impl ReportSender {
         } = self;
         check_signed(api, caller, tenant)?;
 
+        // A worker emits facts with the signature of the node, which would otherwise vouch for an
+        // event that the worker itself may not publish.
         let now = api.app.clock.now();
         let is_required = api.app.signed_events.is_required(tenant, now);
         if is_required && !caller.roles.allow(Right::Publish) {

@@ -78,6 +78,7 @@ async fn deliver(
     nodes: &Unreachable,
     own: &InstanceKey,
 ) -> Result<Value, ProviderError> {
+    // The work item does not contain the message: a later attempt sends the current state.
     let sent = read(api, own, SentMessage::decode).await?;
     if sent.status.is_final() {
         return Err(ProviderError::permanent(
@@ -105,6 +106,8 @@ async fn deliver(
 
     match serde_json::from_value::<Report>(answer.clone()) {
         Ok(_) => Ok(answer),
+        // Repeated until the timer of the message ends it: a proxy or a misconfigured pod may have
+        // answered instead of the node.
         Err(error) => {
             let reason = format!("{} answered with no report: {error}", sent.message.to.node);
             Err(ProviderError::unavailable("invalid_answer", reason))

@@ -82,6 +82,7 @@ pub(super) fn subject(
         } => (&message.from, &message.to, "message"),
         PeerMessage::Report(report) => (&report.to, &report.from, "report"),
     };
+    // The key of a peer proves its node only; it must not speak for the contexts of others.
     if from.node != *sender {
         let detail = format!(
             "a {what} of {from} cannot come from the node {sender}, which signed the request"

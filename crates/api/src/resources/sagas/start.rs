@@ -129,6 +129,8 @@ pub(crate) async fn start(
     takes_work(&api)?;
     check_signed(&api, &caller, &tenant)?;
     let wait = wait(query.wait.as_deref())?;
+    // A publisher may start instances; with `wait` it would read their results without the right
+    // to.
     if wait.is_some() && !caller.roles.allow(Right::Read) {
         let detail =
             "wait returns the result of an instance and requires the right to read; omit it";
@@ -165,6 +167,8 @@ pub(crate) async fn start(
         correlation,
     };
 
+    // The owner repeats this handler with the same body. It would generate another id, and the id
+    // determines the shard.
     let generated = is_new.then_some(&key.correlation);
     if let Some(response) = forward::to_owner(&api, &key, &uri, generated, &headers, &body).await? {
         return Ok(response);
