@@ -53,6 +53,18 @@ const TENANT_SCOPED_ROUTES: [&str; 15] = [
     "/v1/overview",
     "/v1/replays",
 ];
+/// Creates the key of a built-in instance from the id in its path.
+type BuiltInKey = fn(TenantId, &str) -> Result<InstanceKey, String>;
+
+/// Roots of the paths of built-in instances.
+const BUILT_IN_ROUTES: [(&str, BuiltInKey); 5] = [
+    ("/v1/flows/", flows::key),
+    ("/v1/messages/", messages::key),
+    ("/v1/batches/", batches::key),
+    ("/v1/schedules/", schedules::key),
+    ("/v1/shadows/", shadows::key),
+];
+
 /// Headers that apply to one connection only, and those that this pod has checked (`origin.rs`).
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
@@ -75,7 +87,7 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
         // The handler reads each page from the owner, which may change.
         return next.run(request).await;
     }
-    let Some(tenant) = concerned(&request) else {
+    let Some(tenant) = scoped_tenant(&request) else {
         return next.run(request).await;
     };
 
@@ -142,7 +154,7 @@ fn follows_lines(request: &Request) -> bool {
 }
 
 /// Returns the tenant of a tenant-scoped request. The handler rejects malformed requests.
-fn concerned(request: &Request) -> Option<TenantId> {
+fn scoped_tenant(request: &Request) -> Option<TenantId> {
     let path = request.uri().path();
     let is_below = |root: &&str| {
         path.strip_prefix(*root)
@@ -167,43 +179,35 @@ fn concerned(request: &Request) -> Option<TenantId> {
 fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
     let slots = api.app.routing.slots();
     slots.tenant_slot(tenant).or_else(|| {
-        let decoded = |part: &str| {
-            percent_decode_str(part)
-                .decode_utf8()
-                .ok()
-                .map(String::from)
-        };
-        if let Some(rest) = path.strip_prefix("/v1/flows/") {
-            let key = flows::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
-            return Some(slots.slot_of(&key));
-        }
-        if let Some(rest) = path.strip_prefix("/v1/messages/") {
-            let key = messages::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
-            return Some(slots.slot_of(&key));
-        }
-        if let Some(rest) = path.strip_prefix("/v1/batches/") {
-            let key = batches::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
-            return Some(slots.slot_of(&key));
-        }
-        if let Some(rest) = path.strip_prefix("/v1/schedules/") {
-            let key = schedules::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
-            return Some(slots.slot_of(&key));
-        }
-        if let Some(rest) = path.strip_prefix("/v1/shadows/") {
-            let key = shadows::key(tenant.clone(), &decoded(rest.split('/').next()?)?).ok()?;
-            return Some(slots.slot_of(&key));
-        }
-
-        let mut parts = path.strip_prefix("/v1/sagas/")?.split('/');
-        let mut part = || decoded(parts.next()?);
-        let saga = SagaName::new(part()?).ok()?;
-        let correlation = CorrelationId::new(part()?).ok()?;
-        Some(slots.slot_of(&InstanceKey {
-            tenant: tenant.clone(),
-            saga,
-            correlation,
-        }))
+        let key = instance_of(tenant, path)?;
+        Some(slots.slot_of(&key))
     })
+}
+
+/// Returns the instance that a path names.
+fn instance_of(tenant: &TenantId, path: &str) -> Option<InstanceKey> {
+    for (root, key) in BUILT_IN_ROUTES {
+        if let Some(rest) = path.strip_prefix(root) {
+            let id = decoded(rest.split('/').next()?)?;
+            return key(tenant.clone(), &id).ok();
+        }
+    }
+
+    let mut parts = path.strip_prefix("/v1/sagas/")?.split('/');
+    let saga = SagaName::new(decoded(parts.next()?)?).ok()?;
+    let correlation = CorrelationId::new(decoded(parts.next()?)?).ok()?;
+    Some(InstanceKey {
+        tenant: tenant.clone(),
+        saga,
+        correlation,
+    })
+}
+
+fn decoded(part: &str) -> Option<String> {
+    percent_decode_str(part)
+        .decode_utf8()
+        .ok()
+        .map(String::from)
 }
 
 /// Returns whether the request starts an instance or a shadow, submits a flow, sends a message, or
@@ -309,7 +313,6 @@ pub(crate) async fn send_body(
         )
     };
     let forwarded_request = api.request_to(pod, method, target).map_err(unavailable)?;
-
     let forwarded_request = forwarded_request.headers(headers).body(body);
     let pod_response = forwarded_request
         .send()

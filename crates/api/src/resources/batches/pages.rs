@@ -123,7 +123,6 @@ async fn search(
 
         selection::next(app, &own.tenant, &selection, &part)
     });
-
     let found = found.await.map_err(|problem| failed(&problem))?;
     Ok(PageOutcome {
         cursor: found.next,

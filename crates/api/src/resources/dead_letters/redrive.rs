@@ -190,7 +190,7 @@ fn choose(
             && selection
                 .saga
                 .as_ref()
-                .is_none_or(|meant| saga == Some(meant))
+                .is_none_or(|selected| saga == Some(selected))
     };
 
     let mut chosen = Selection::default();

@@ -122,7 +122,7 @@ pub(crate) async fn migrate(
     let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;
     let found = api
-        .read(move |app| concerned(app, tenant, saga, &migration, limit, scan_limit))
+        .read(move |app| select_instances(app, tenant, saga, &migration, limit, scan_limit))
         .await?;
     let MigrationBatch {
         to,
@@ -159,7 +159,7 @@ struct MigrationBatch {
     next: Option<String>,
 }
 
-fn concerned(
+fn select_instances(
     app: &ReadScope,
     tenant: TenantId,
     saga: SagaName,
@@ -169,7 +169,7 @@ fn concerned(
 ) -> Result<MigrationBatch, Problem> {
     let to = target(app, &tenant, &saga, migration.to.as_deref())?;
     let from = DefinitionSelector::read("from", &migration.from)?;
-    let is_concerned = |instance: &Instance| {
+    let is_selected = |instance: &Instance| {
         from.names(&instance.definition)
             && instance.definition.hash != to.definition_ref().hash
             && !instance.status.is_final()
@@ -190,7 +190,7 @@ fn concerned(
             instances.push((key, instance));
         }
 
-        instances.retain(|(_, instance)| is_concerned(instance));
+        instances.retain(|(_, instance)| is_selected(instance));
         return Ok(MigrationBatch {
             to,
             instances,
@@ -217,7 +217,7 @@ fn concerned(
         .into_iter()
         .map(|located| (located.found.key, located.found.instance));
     let instances = instances
-        .filter(|(_, instance)| is_concerned(instance))
+        .filter(|(_, instance)| is_selected(instance))
         .collect();
 
     Ok(MigrationBatch {

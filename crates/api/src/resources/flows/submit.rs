@@ -121,7 +121,6 @@ pub(crate) async fn submit(
         None => false,
     };
     let location = orlog_node::url_path::path(&["v1", "flows", key.correlation.as_str()]);
-
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
     let status = if has_ended {
         StatusCode::OK

@@ -219,7 +219,6 @@ impl FlowView {
                 .unwrap_or(&Value::Null);
             FlowJobView::of(job, step, &state["flow"]["jobs"], &hidden, &lines)
         });
-
         let jobs = jobs.collect();
         let failure = failure(&state["failure"], &hidden);
         let results = redact.redact(state["flow"]["results"].take());

@@ -264,7 +264,6 @@ fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
         (JobResultKind::Retry, _) => ProviderError::unavailable(code, message),
         (JobResultKind::Unknown, _) => ProviderError::undetermined(code, message),
     };
-
     let error = error.with_payload(report.payload).with_facts(facts);
     Err(match report.retry_after_seconds {
         Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),

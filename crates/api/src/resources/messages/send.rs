@@ -191,7 +191,6 @@ pub(crate) async fn send(
         None => false,
     };
     let location = orlog_node::url_path::path(&["v1", "messages", key.correlation.as_str()]);
-
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
     let status = if has_ended {
         StatusCode::OK

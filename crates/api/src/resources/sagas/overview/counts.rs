@@ -102,14 +102,14 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
         count: counted.causes.values().map(|cause| cause.count).sum(),
         complete: counted.complete,
     };
-    let made = Instant::now();
+    let computed_at = Instant::now();
 
     Ok(TenantCounts {
         instances: instance_counts,
         dead_letters: dead_letter_count,
         tasks,
         at,
-        duration: made - began,
-        computed_at: made,
+        duration: computed_at - began,
+        computed_at,
     })
 }
