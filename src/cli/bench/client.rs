@@ -1,5 +1,5 @@
-//! Workloads A and B: a closed loop of clients. Each client publishes an event, waits for the end of
-//! its saga, and starts the next.
+//! Workloads A and B: a closed loop of clients. Each client publishes an event, waits for the end
+//! of its saga, and starts the next.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +46,7 @@ pub(super) async fn start_with(
         telemetry: spans.map(TelemetryHandle::from_config).unwrap_or_default(),
         ..AppOverrides::default()
     };
+
     Ok((
         Box::pin(App::start_with(config, overrides)).await?,
         completions,
@@ -70,13 +71,17 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
             .map(Mutex::new),
     });
     until_owned(&app).await?;
+
     let by_server = || bench.server.map(ResourceUsage::by).transpose();
-    let (before, served, started) = (ResourceUsage::now()?, by_server()?, Instant::now());
+    let before = ResourceUsage::now()?;
+    let served = by_server()?;
+    let started = Instant::now();
     let transitions = app.runtime.metrics().transitions();
     let clients: Vec<_> = (0..bench.concurrency)
         .map(|_| tokio::spawn(Arc::clone(&load).client()))
         .collect();
     let mut latencies = Vec::new();
+
     for client in clients {
         latencies.extend(client.await??);
     }
@@ -89,6 +94,7 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
         transitions,
         super::report::float(app.runtime.metrics().commits().max(1)),
     );
+
     if let (Some(before), Some(after)) = (served, by_server()?) {
         let cpu = after.since(before).cpu.as_secs_f64() * 1e6;
         report.extra.insert(
@@ -96,6 +102,7 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
             cpu / super::report::float(transitions).max(1.0),
         );
     }
+
     report.latencies(latencies);
     app.stop().await?;
     Ok(report)
@@ -146,12 +153,14 @@ impl ClosedLoop {
             self.app.clock.now(),
         )?;
         self.app.publish(vec![event]).await?;
+
         if let Some(file) = &self.accepted {
             let mut file = file
                 .lock()
                 .map_err(|_| anyhow::anyhow!("a client panicked"))?;
             writeln!(file, "{number}")?;
         }
+
         tokio::time::timeout(RESULT_TIMEOUT, ended)
             .await
             .with_context(|| format!("saga {number} did not end within {RESULT_TIMEOUT:?}"))??;

@@ -1,5 +1,5 @@
-//! Workload G: flows of five trivial jobs. N runners claim and complete the jobs over HTTP, one at a time, and twice as many clients
-//! submit flows over HTTP and wait for their ends.
+//! Workload G: flows of five trivial jobs. N runners claim and complete the jobs over HTTP, one at
+//! a time, and twice as many clients submit flows over HTTP and wait for their ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +35,7 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     let callers = &mut config.http.per_caller;
     (callers.max_requests_per_second, callers.max_share) = (0, 1.0);
     (callers.max_concurrent_requests, callers.max_long_polls) = (usize::MAX, usize::MAX);
+
     let (app, _) = client::start_with(config, Vec::new(), Vec::new()).await?;
     client::until_owned(&app).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -50,22 +51,28 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
         flows: bench.sagas(),
         until: Instant::now() + bench.time(),
     });
+
     let mut runners = JoinSet::new();
     for number in 0..bench.concurrency {
         runners.spawn(Arc::clone(&load).runner(number));
     }
-    let (before, started) = (ResourceUsage::now()?, Instant::now());
+    let before = ResourceUsage::now()?;
+    let started = Instant::now();
     let metrics = app.runtime.metrics();
-    let (transitions, commits) = (metrics.transitions(), metrics.commits());
+    let transitions = metrics.transitions();
+    let commits = metrics.commits();
     let mut clients = JoinSet::new();
+
     for _ in 0..bench.concurrency.saturating_mul(2) {
         clients.spawn(Arc::clone(&load).client());
     }
     let mut latencies = Vec::new();
+
     while let Some(client) = clients.join_next().await {
         latencies.extend(client??);
     }
-    let (took, used) = (started.elapsed(), ResourceUsage::now()?.since(before));
+    let took = started.elapsed();
+    let used = ResourceUsage::now()?.since(before);
     let transitions = metrics.transitions() - transitions;
     let mut report = BenchReport::of(bench);
     report.rates(latencies.len() as u64, transitions, took, used);
@@ -76,6 +83,7 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     );
     report.latencies(latencies);
     runners.shutdown().await;
+
     // An error means that the server has already stopped.
     stop.send(()).ok();
     server.await??;
@@ -84,17 +92,28 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
 }
 
 fn flow() -> Value {
-    let job = |id: &str, dependencies: &[&str]| json!({ "id": id, "type": "bench", "script": "1", "dependencies": dependencies });
+    let job = |id: &str, dependencies: &[&str]| {
+        json!({
+            "id": id, "type": "bench", "script": "1", "dependencies": dependencies,
+        })
+    };
     json!({
         "name": "bench",
-        "jobs": [job("a", &[]), job("b", &["a"]), job("c", &["a"]), job("d", &["a"]), job("e", &["b", "c", "d"])],
+        "jobs": [
+            job("a", &[]),
+            job("b", &["a"]),
+            job("c", &["a"]),
+            job("d", &["a"]),
+            job("e", &["b", "c", "d"]),
+        ],
     })
 }
 
 impl Load {
     /// Submits one flow after another, and returns their durations.
     async fn client(self: Arc<Self>) -> anyhow::Result<Vec<Duration>> {
-        let (mut latencies, flow) = (Vec::new(), flow());
+        let mut latencies = Vec::new();
+        let flow = flow();
         while self.next.fetch_add(1, Ordering::Relaxed) < self.flows && Instant::now() < self.until
         {
             let begun = Instant::now();
@@ -105,6 +124,7 @@ impl Load {
             );
             latencies.push(begun.elapsed());
         }
+
         Ok(latencies)
     }
 
@@ -114,6 +134,7 @@ impl Load {
         let claim = json!({ "effects": ["job.bench"], "worker": name, "max": 1 });
         self.post("/v1/runners", &json!({ "name": name, "types": ["bench"] }))
             .await?;
+
         loop {
             let claimed = self.post("/v1/work/claim", &claim).await?;
             for job in claimed["jobs"].as_array().into_iter().flatten() {
@@ -134,8 +155,10 @@ impl Load {
             .json(body)
             .send()
             .await?;
-        let (status, text) = (response.status(), response.text().await?);
+        let status = response.status();
+        let text = response.text().await?;
         ensure!(status.is_success(), "{path}: {status}: {text}");
+
         serde_json::from_str(&text).with_context(|| format!("{path}: {text}"))
     }
 }

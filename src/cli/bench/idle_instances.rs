@@ -37,20 +37,24 @@ pub(super) async fn workload_c(
     let sagas = bench.sagas();
     let mut report = BenchReport::of(bench);
     let (app, completions) = start(config.clone()).await?;
-    let (before, started) = (ResourceUsage::now()?, Instant::now());
+    let before = ResourceUsage::now()?;
+    let started = Instant::now();
     let tenth = (sagas / 10).max(1);
     for first in (0..sagas).step_by(usize::try_from(tenth)?) {
-        let (count, started) = (tenth.min(sagas - first), Instant::now());
+        let count = tenth.min(sagas - first);
+        let started = Instant::now();
         put_to_sleep(&app, workload::SLEEPER, first, count).await?;
         let name = if first == 0 {
             "started_per_s_first_tenth"
         } else {
             "started_per_s_last_tenth"
         };
+
         report
             .extra
             .insert(name, float(count) / started.elapsed().as_secs_f64());
     }
+
     let transitions = app.runtime.metrics().transitions();
     report.rates(
         sagas,
@@ -99,6 +103,7 @@ pub(super) async fn workload_c(
         "disk_mib_with_logs",
         float(disk(&config.data_dir)?) / f64::from(1 << 20),
     );
+
     let started = Instant::now();
     let (app, _) = start(config).await?;
     report
@@ -108,6 +113,7 @@ pub(super) async fn workload_c(
         "sleeping_after_restart",
         float(count(&app, workload::SLEEPER)?),
     );
+
     let used: u64 = app
         .runtime
         .readers()
@@ -118,6 +124,7 @@ pub(super) async fn workload_c(
         .extra
         .insert("used_bytes_per_instance", ratio(used, float(sagas + naps)));
     app.stop().await?;
+
     Ok(report)
 }
 
@@ -132,19 +139,23 @@ fn measure_reads(app: &App, report: &mut BenchReport) -> anyhow::Result<()> {
         anyhow::Ok(())
     };
     let tenant = TenantId::default_tenant();
+
     for (name, status) in [
         ("list_running_ms", Status::Running),
         ("list_failed_ms", Status::Failed),
     ] {
-        let (tenant, statuses) = (tenant.clone(), vec![status]);
+        let tenant = tenant.clone();
+        let statuses = vec![status];
         let query = InstanceQuery {
             tenant,
             statuses,
             limit: 20,
             ..InstanceQuery::default()
         };
+
         timed(name, &|reader| reader.instances(&query).map(drop))?;
     }
+
     timed("counts_ms", &|reader| {
         reader.count_instances(&tenant).map(drop)
     })
@@ -163,16 +174,16 @@ pub(super) async fn workload_d(
         app.runtime.metrics().live_instances() == 0
     })
     .await?;
-    let (before, transitions, started) = (
-        ResourceUsage::now()?,
-        app.runtime.metrics().transitions(),
-        Instant::now(),
-    );
+
+    let before = ResourceUsage::now()?;
+    let transitions = app.runtime.metrics().transitions();
+    let started = Instant::now();
     let next = Arc::new(AtomicU64::new(0));
     let wakers: Vec<_> = (0..bench.concurrency)
         .map(|_| tokio::spawn(wake_some(Arc::clone(&app), Arc::clone(&next), sagas)))
         .collect();
     let mut latencies = Vec::new();
+
     for waker in wakers {
         latencies.extend(waker.await??);
     }
@@ -186,6 +197,7 @@ pub(super) async fn workload_d(
     );
     report.latencies(latencies);
     app.stop().await?;
+
     Ok(report)
 }
 
@@ -200,6 +212,7 @@ async fn wake_some(
         if number >= sagas {
             return Ok(latencies);
         }
+
         let signal = ControlRequest {
             user: None,
             reason: None,
@@ -214,6 +227,7 @@ async fn wake_some(
             at: app.clock.now(),
             wait_token: None,
         };
+
         let started = Instant::now();
         let response = app
             .runtime
@@ -224,6 +238,7 @@ async fn wake_some(
             "instance {number} is {}",
             response.status
         );
+
         latencies.push(started.elapsed());
     }
 }
@@ -239,6 +254,7 @@ async fn put_to_sleep(app: &App, saga: &str, first: u64, sagas: u64) -> anyhow::
             .collect::<anyhow::Result<_>>()?;
         app.publish(events).await?;
     }
+
     wait_until("every instance waits", || {
         app.runtime.metrics().transitions() - before >= sagas && outbox_is_empty(app)
     })
@@ -262,6 +278,7 @@ async fn fall_due_together(app: &App, first: u64) -> anyhow::Result<u64> {
         )
         .await?;
     }
+
     wait_until("every timer is armed", || outbox_is_empty(app)).await?;
     anyhow::ensure!(
         app.clock.now() < start_time.saturating_add(workload::SHORT_SLEEP),
@@ -286,11 +303,12 @@ fn count(app: &App, saga: &str) -> anyhow::Result<u64> {
             .map(|(_, n)| n)
             .sum::<u64>();
     }
+
     Ok(sum)
 }
 
-/// Returns the disk space of the logs, which does not grow with the instances: journals are truncated
-/// after a flush, the log of the bus behind its consumers.
+/// Returns the disk space of the logs, which does not grow with the instances: journals are
+/// truncated after a flush, the log of the bus behind its consumers.
 fn disk_of_logs(data: &Path) -> anyhow::Result<u64> {
     let mut bytes = disk(&data.join("bus"))?;
     for entry in std::fs::read_dir(data)? {

@@ -1,7 +1,7 @@
 //! Workload F: the latency of one tenant alone and beside the load of another tenant.
 //!
-//! The measured tenant starts a saga at a fixed rate. The other tenant's load is complete in the event log
-//! before the measurement begins.
+//! The measured tenant starts a saga at a fixed rate. The other tenant's load is complete in the
+//! event log before the measurement begins.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -108,8 +108,8 @@ const LOADS: [(Load, [&str; 2]); 6] = [
     ),
 ];
 
-/// Runs all loads one after another, each with a new data directory. The latencies of the report are those
-/// of the tenant alone; the others are in `extra`.
+/// Runs all loads one after another, each with a new data directory. The latencies of the report
+/// are those of the tenant alone; the others are in `extra`.
 pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<BenchReport> {
     let mut report = BenchReport::of(bench);
     for (load, [p50, p99]) in LOADS {
@@ -119,11 +119,13 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
         latencies.sort_unstable();
         report.extra.insert(p50, percentile(&latencies, 50));
         report.extra.insert(p99, percentile(&latencies, 99));
+
         if load == Load::None {
             report.sagas = latencies.len() as u64;
             report.latencies(latencies);
         }
     }
+
     Ok(report)
 }
 
@@ -161,12 +163,14 @@ fn upstreams(load: Load) -> anyhow::Result<Vec<Upstream>> {
         max_concurrency: 64,
         ..Policy::in_process()
     };
+
     let only = |tenant: &str| anyhow::Ok(Some(BTreeSet::from([TenantId::new(tenant)?])));
     let work = calls("neighbor.work", SLOW_CALL).upstream("work", policy());
     let pay = calls("neighbor.pay", CALL).upstream("pay", policy());
     if load != Load::OtherUpstream {
         return Ok(vec![pay, work]);
     }
+
     let slow = calls("neighbor.pay", SLOW_CALL).upstream("slow_pay", policy());
     Ok(vec![
         pay.for_tenants(only(QUIET)?),
@@ -190,6 +194,7 @@ async fn publish_load(app: &App, load: Load, count: u64) -> anyhow::Result<()> {
             ]
         }
     };
+
     let is_one_instance = matches!(load, Load::HotInstance | Load::LargeInstance);
     let now = app.clock.now();
     for (kind, count) in parts {
@@ -201,6 +206,7 @@ async fn publish_load(app: &App, load: Load, count: u64) -> anyhow::Result<()> {
             app.publish(events.collect::<anyhow::Result<_>>()?).await?;
         }
     }
+
     Ok(())
 }
 
@@ -210,17 +216,17 @@ async fn measure_quiet(
     completions: &Arc<CompletionTracker>,
     time: Duration,
 ) -> anyhow::Result<Vec<Duration>> {
-    let (until, mut pause, mut sagas) = (
-        Instant::now() + time,
-        tokio::time::interval(INTERVAL),
-        Vec::new(),
-    );
+    let until = Instant::now() + time;
+    let mut pause = tokio::time::interval(INTERVAL);
+    let mut sagas = Vec::new();
     for number in FIRST.. {
         pause.tick().await;
         if Instant::now() >= until {
             break;
         }
-        let (app, ended) = (Arc::clone(app), completions.of(number));
+
+        let app = Arc::clone(app);
+        let ended = completions.of(number);
         sagas.push(tokio::spawn(async move {
             let begun = Instant::now();
             let started = event(QUIET, "SharedStarted", number, number, app.clock.now())?;
@@ -230,6 +236,7 @@ async fn measure_quiet(
             anyhow::Ok(begun.elapsed())
         }));
     }
+
     let mut latencies = Vec::with_capacity(sagas.len());
     for saga in sagas {
         latencies.push(saga.await??);

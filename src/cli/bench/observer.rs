@@ -30,8 +30,8 @@ impl CompletionTracker {
         })
     }
 
-    /// Returns a receiver that resolves when the saga with this number has ended durably. Call it before
-    /// the saga starts.
+    /// Returns a receiver that resolves when the saga with this number has ended durably. Call it
+    /// before the saga starts.
     pub(super) fn of(&self, number: u64) -> oneshot::Receiver<()> {
         let (sender, ended) = oneshot::channel();
         self.list(number)
@@ -62,6 +62,7 @@ impl CommitObserver for CompletionTracker {
         let Some(instance) = &commit.instance else {
             return;
         };
+
         if commit
             .history
             .as_ref()
@@ -73,9 +74,11 @@ impl CommitObserver for CompletionTracker {
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(late);
         }
+
         if !instance.status.is_final() {
             return;
         }
+
         self.ended.fetch_add(1, Ordering::AcqRel);
         let number = commit
             .key
@@ -90,6 +93,7 @@ impl CommitObserver for CompletionTracker {
                 .unwrap_or_else(PoisonError::into_inner)
                 .remove(&n)
         });
+
         if let Some(sender) = sender {
             // An error means that the client no longer waits.
             sender.send(()).ok();

@@ -61,10 +61,19 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
     /// Sagas started per second (H)
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long,
+        default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
     pub rate: u32,
     /// Seconds after which ended sagas are purged (H)
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 300,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
     pub retention: u64,
     /// Sync mode of the files.
     #[arg(long, value_enum, default_value = "sync")]
@@ -101,8 +110,8 @@ impl BenchArgs {
         self.sagas.unwrap_or(by_default)
     }
 
-    /// Returns the tenant of a saga. With several shards there are many tenants, so that each shard has
-    /// some.
+    /// Returns the tenant of a saga. With several shards there are many tenants, so that each shard
+    /// has some.
     pub(super) fn tenant(&self, number: u64) -> String {
         if self.shards == 1 {
             String::new()
@@ -115,8 +124,8 @@ impl BenchArgs {
         Duration::from_secs(self.seconds)
     }
 
-    /// Returns the configuration of the node; the sections `limits` and `results` are those of the environment
-    /// (`ORLOG_LIMITS__…`).
+    /// Returns the configuration of the node; the sections `limits` and `results` are those of the
+    /// environment (`ORLOG_LIMITS__…`).
     pub(super) fn config(&self, data: PathBuf) -> anyhow::Result<Config> {
         let is_read = |name: &str| {
             ["ORLOG_LIMITS__", "ORLOG_RESULTS__"]
@@ -127,6 +136,7 @@ impl BenchArgs {
         let Config {
             limits, results, ..
         } = Layers::none().environment(variables).load()?;
+
         let node_name = "bench".to_owned();
         let mut config = Config {
             data_dir: data,
@@ -143,12 +153,14 @@ impl BenchArgs {
         config.bus.durability = durability;
         config.shards = self.shards;
         config.telemetry.otlp_endpoint = self.otlp.clone().unwrap_or_default();
+
         if let Some(server) = &self.nats {
             config.bus.kind = BusKind::Nats;
             config.nats.servers = vec![server.clone()];
             config.nats.manage_aggregate_stream = true;
             config.cluster.mode = ClusterMode::Leases;
         }
+
         Ok(config)
     }
 }

@@ -30,7 +30,8 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
 
     let accepted = numbers(&accepted_file)?;
     std::fs::remove_file(&accepted_file)?;
-    let (before, started) = (ResourceUsage::now()?, Instant::now());
+    let before = ResourceUsage::now()?;
+    let started = Instant::now();
     let (app, _) = start(config).await?;
     let opened = started.elapsed();
     let mut left = accepted.clone();
@@ -38,6 +39,7 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
         left.retain(|number| !has_ended(&app, *number));
         left.is_empty()
     });
+
     if let Err(error) = recovered.await {
         tracing::error!(%error, sagas = ?left, "some accepted sagas did not end");
     }
@@ -57,6 +59,7 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
         .insert("recovered_transitions", float(transitions));
     report.extra.insert("lost", float(left.len() as u64));
     app.stop().await?;
+
     Ok(report)
 }
 

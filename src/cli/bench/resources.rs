@@ -35,6 +35,7 @@ impl ResourceUsage {
             .unwrap_or_default()
             .split(' ')
             .collect();
+
         let ticks = |index: usize| {
             fields
                 .get(index)
@@ -48,6 +49,7 @@ impl ResourceUsage {
             .nth(1)
             .and_then(|f| f.parse::<u64>().ok())
             .unwrap_or(0);
+
         Ok(Self {
             // utime and stime are the fields 14 and 15 of stat; two fields precede the `) `.
             cpu: Duration::from_millis((ticks(11) + ticks(12)) * 1_000 / per_second.max(1)),
@@ -77,5 +79,6 @@ pub(super) fn disk(dir: &Path) -> anyhow::Result<u64> {
             meta.blocks() * 512
         };
     }
+
     Ok(bytes)
 }

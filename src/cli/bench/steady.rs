@@ -1,5 +1,5 @@
-//! Workload H: sagas start at a constant rate for a long time, and are purged after a retention period. Throughput, latency,
-//! memory and disk must not change with time.
+//! Workload H: sagas start at a constant rate for a long time, and are purged after a retention
+//! period. Throughput, latency, memory and disk must not change with time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,22 +31,23 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     config.retention.instances = RetentionPeriod::For(window);
     config.retention.interval = PURGE_INTERVAL;
     config.store.dedupe_window = config.store.dedupe_window.min(window);
+
     let data = config.data_dir.clone();
     let (app, completions) = start(config).await?;
     until_owned(&app).await?;
-    let (before, transitions, started) = (
-        ResourceUsage::now()?,
-        app.runtime.metrics().transitions(),
-        Instant::now(),
-    );
+    let before = ResourceUsage::now()?;
+    let transitions = app.runtime.metrics().transitions();
+    let started = Instant::now();
     let mut load = OpenLoop {
         app: Arc::clone(&app),
         completions,
         sagas: JoinSet::new(),
         started: 0,
     };
+
     let mut report = BenchReport::of(bench);
-    let (mut all, mut measured) = (0, started);
+    let mut all = 0;
+    let mut measured = started;
     while let Some(left) = bench
         .time()
         .checked_sub(started.elapsed())
@@ -57,6 +58,7 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
             .await?;
         latencies.sort_unstable();
         all += latencies.len() as u64;
+
         let interval = Interval {
             second: started.elapsed().as_secs(),
             sagas_per_s: ratio(latencies.len() as u64, measured.elapsed().as_secs_f64()),
@@ -67,8 +69,10 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
             purged: app.services.retention.purges.instances.get(),
         };
         measured = Instant::now();
+
         report.intervals.push(interval);
     }
+
     all += load.ended().await?;
     let transitions = app.runtime.metrics().transitions() - transitions;
     report.rates(
@@ -78,6 +82,7 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
         ResourceUsage::now()?.since(before),
     );
     app.stop().await?;
+
     Ok(report)
 }
 
@@ -91,19 +96,19 @@ struct OpenLoop {
 }
 
 impl OpenLoop {
-    /// Starts sagas at a rate that began at `begin`; returns the latencies of those that ended within this time.
+    /// Starts sagas at a rate that began at `begin`; returns the latencies of those that ended
+    /// within this time.
     async fn run_for(
         &mut self,
         rate: u32,
         begin: Instant,
         time: Duration,
     ) -> anyhow::Result<Vec<Duration>> {
-        let (until, mut ticks, mut latencies) = (
-            Instant::now() + time,
-            tokio::time::interval(TICK),
-            Vec::new(),
-        );
+        let until = Instant::now() + time;
+        let mut ticks = tokio::time::interval(TICK);
+        let mut latencies = Vec::new();
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+
         while Instant::now() < until {
             ticks.tick().await;
             let due = begin.elapsed().as_millis() * u128::from(rate) / 1000;
@@ -115,15 +120,18 @@ impl OpenLoop {
                 ));
                 self.started += 1;
             }
+
             while let Some(ended) = self.sagas.try_join_next() {
                 latencies.push(ended??);
             }
             let in_progress = self.sagas.len();
             anyhow::ensure!(
                 in_progress < MAX_IN_PROGRESS,
-                "{in_progress} sagas have not ended: the node is too slow for --rate {rate}; reduce it"
+                "{in_progress} sagas have not ended: the node is too slow for --rate {rate}; \
+                 reduce it"
             );
         }
+
         Ok(latencies)
     }
 
@@ -143,7 +151,8 @@ async fn one(
     completions: Arc<CompletionTracker>,
     number: u64,
 ) -> anyhow::Result<Duration> {
-    let (ended, begun) = (completions.of(number), Instant::now());
+    let ended = completions.of(number);
+    let begun = Instant::now();
     app.publish(vec![workload::started("", number, false, app.clock.now())?])
         .await?;
     let ended = tokio::time::timeout(RESULT_TIMEOUT, ended).await;

@@ -12,7 +12,8 @@ use orlog_model::{
 use orlog_program::{Diagnostic, Program, compile_yaml};
 use serde_json::json;
 
-/// Definition with three steps and their compensations; the third step fails if the event requests it.
+/// Definition with three steps and their compensations; the third step fails if the event requests
+/// it.
 const THREE_STEPS: &str = r"
 saga: bench
 version: 1
@@ -79,6 +80,7 @@ pub(super) fn programs() -> anyhow::Result<Vec<Arc<dyn Program>>> {
             problems.first().map_or(String::new(), ToString::to_string)
         )
     })?;
+
     Ok(compiled
         .into_iter()
         .map(|program| Arc::new(program) as Arc<dyn Program>)
@@ -103,6 +105,7 @@ pub(super) fn upstreams() -> Vec<Upstream> {
                 _ => Ok(json!({ "ok": true })),
             }
         });
+
     let policy = Policy {
         max_concurrency: 16_384,
         ..Policy::in_process()

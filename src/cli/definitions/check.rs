@@ -1,5 +1,5 @@
-//! `orlog check`: compiles definitions and prints all diagnostics, errors and warnings, with file, line
-//! and column.
+//! `orlog check`: compiles definitions and prints all diagnostics, errors and warnings, with file,
+//! line and column.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,6 +66,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     } else {
         Format::Text
     };
+
     match args.format.unwrap_or(usual) {
         Format::Text => print(&report, console)?,
         Format::Json => console.json(&to_json(&report))?,
@@ -74,6 +75,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
             .iter()
             .try_for_each(|line| console.line(line))?,
     }
+
     if report.is_empty() {
         let paths: Vec<_> = args
             .paths
@@ -81,11 +83,13 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
             .map(|path| path.display().to_string())
             .collect();
         let suffixes = definitions::SUFFIXES.join(" or *");
+
         return Err(CommandError::failed(format!(
             "no file in {} matches *{suffixes}",
             paths.join(", ")
         )));
     }
+
     report.outcome(args.deny_warnings)
 }
 
@@ -105,6 +109,7 @@ fn check(paths: &[PathBuf]) -> CheckReport {
             Err(found) => report.problems.extend(found),
         }
     }
+
     report.definitions = files_by_dir
         .iter()
         .flat_map(|(dir, files)| check_dir(dir, files))
@@ -128,6 +133,7 @@ fn check_schedules(report: &mut CheckReport, files: &[PathBuf]) {
                 report
                     .problems
                     .extend(unknown.err().filter(|_| knows_sagas));
+
                 report.schedules.push(schedule);
             }
             Err(found) => report.problems.extend(found),
@@ -135,7 +141,8 @@ fn check_schedules(report: &mut CheckReport, files: &[PathBuf]) {
     }
 }
 
-/// Checks files of a directory. Its other definitions are present at a deployment too, so references to them are valid.
+/// Checks files of a directory. Its other definitions are present at a deployment too, so
+/// references to them are valid.
 fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
     let mut set = Vec::new();
     let mut checked: Vec<_> = files
@@ -147,6 +154,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
                 Err(problems) => (None, problems),
             };
             set.extend(definition.clone());
+
             CheckedDefinition {
                 file: file.clone(),
                 definition,
@@ -155,6 +163,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
             }
         })
         .collect();
+
     let is_other = |path: &PathBuf| {
         files
             .iter()
@@ -171,6 +180,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
             .saga
             .cmp(&b.program.definition_ref().saga)
     });
+
     let contradictions = references::contradictions(&set, |_| false);
     let duplicates = definitions::duplicates::sagas(&set);
     let warnings = references::warnings_with(&set, test_samples(dir));
@@ -179,6 +189,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
         let found = contradictions.iter().chain(&duplicates);
         one.problems
             .extend(found.filter(|problem| problem.file == name).cloned());
+
         let found = set
             .iter()
             .zip(&warnings)
@@ -186,10 +197,12 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
         one.warnings
             .extend(found.flat_map(|(_, warnings)| warnings).cloned());
     }
+
     checked
 }
 
-/// Returns the data of the events and the results in the test files of a directory. `orlog test` reports invalid files.
+/// Returns the data of the events and the results in the test files of a directory. `orlog test`
+/// reports invalid files.
 fn test_samples(dir: &Path) -> DataSamples {
     let mut samples = DataSamples::default();
     let files = definitions::files::list_matching(dir, |name| name.ends_with(TEST_SUFFIX));
@@ -229,6 +242,7 @@ fn test_samples(dir: &Path) -> DataSamples {
             }
         }
     }
+
     samples
 }
 
@@ -297,11 +311,13 @@ fn print(report: &CheckReport, console: &Console) -> Result<(), CommandError> {
         .problems
         .iter()
         .try_for_each(|problem| console.line(&problem.to_string()))?;
+
     for one in &report.definitions {
         console.line(&one.summary_line())?;
         for problem in &one.problems {
             console.line(&problem.to_string())?;
         }
+
         for warning in &one.warnings {
             console.line(&format!(
                 "{} [{}, a warning]",
@@ -309,6 +325,7 @@ fn print(report: &CheckReport, console: &Console) -> Result<(), CommandError> {
             ))?;
         }
     }
+
     let schedule = |file: &ScheduleFile| format!("{}: schedule {}: OK", file.file, file.name);
     report
         .schedules
@@ -326,6 +343,7 @@ fn to_json(report: &CheckReport) -> Value {
         .map(summary)
         .collect();
     let invalid: Vec<_> = report.problems().map(details).collect();
+
     let warnings = report.warnings().map(|warning| {
         let mut details = details(&warning.diagnostic);
         details["code"] = Value::from(warning.code);
@@ -333,15 +351,20 @@ fn to_json(report: &CheckReport) -> Value {
     });
     let schedule = |file: &ScheduleFile| json!({ "file": file.file, "schedule": file.name });
     let schedules: Vec<_> = report.schedules.iter().map(schedule).collect();
-    json!({ "definitions": valid, "schedules": schedules, "warnings": warnings.collect::<Vec<_>>(), "problems": invalid })
+
+    json!({
+        "definitions": valid, "schedules": schedules, "warnings": warnings.collect::<Vec<_>>(),
+        "problems": invalid,
+    })
 }
 
-/// Returns the definition files under a path, sorted by name. Searches directories recursively, without hidden
-/// directories, `target`, and symbolic links, because they can form cycles.
+/// Returns the definition files under a path, sorted by name. Searches directories recursively,
+/// without hidden directories, `target`, and symbolic links, because they can form cycles.
 fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     if !path.is_dir() {
         return vec![Ok(path.to_owned())];
     }
+
     let mut found = definitions::files::list_matching(path, definitions::files::is_deployable);
     let mut dirs: Vec<_> = std::fs::read_dir(path)
         .map(|entries| {
@@ -358,6 +381,7 @@ fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     dirs.retain(is_searched);
     dirs.sort();
     found.extend(dirs.iter().flat_map(|dir| files(dir)));
+
     found
 }
 
@@ -367,6 +391,7 @@ impl CheckedDefinition {
         let Some(definition) = &self.definition else {
             return format!("{file}: {}", counted(self.problems.len(), "error"));
         };
+
         let reference = definition.program.definition_ref();
         let steps = match &definition.compiled {
             Some(compiled) => format!("steps: {}", compiled.definition().steps.len()),
@@ -379,6 +404,7 @@ impl CheckedDefinition {
         } else {
             names.join(", ")
         };
+
         let result = match self.problems.len() {
             0 => "OK".to_owned(),
             errors => counted(errors, "error"),
@@ -387,7 +413,9 @@ impl CheckedDefinition {
             0 => String::new(),
             warnings => format!(", {}", counted(warnings, "warning")),
         };
-        let (saga, version) = (&reference.saga, reference.version);
+        let saga = &reference.saga;
+        let version = reference.version;
+
         format!("{file}: {saga} v{version}: {result}{warnings}; {steps}, effects: {effects}")
     }
 }
@@ -412,7 +440,8 @@ pub(crate) fn details(problem: &Diagnostic) -> Value {
         suggestion,
     } = problem;
     json!({
-        "file": file, "line": line, "column": column, "path": path, "message": message, "suggestion": suggestion,
+        "file": file, "line": line, "column": column, "path": path, "message": message,
+        "suggestion": suggestion,
     })
 }
 
@@ -431,6 +460,7 @@ pub(crate) fn annotation(level: &str, code: Option<&str>, problem: &Diagnostic) 
     } else {
         String::new()
     };
+
     let title = code
         .map(|code| format!(",title={}", property(code)))
         .unwrap_or_default();
@@ -444,6 +474,7 @@ pub(crate) fn annotation(level: &str, code: Option<&str>, problem: &Diagnostic) 
         .map(|suggestion| format!("; {suggestion}"))
         .unwrap_or_default();
     let text = data(&format!("{path}{message}{suggestion}"));
+
     format!("::{level} file={}{location}{title}::{text}", property(file))
 }
 

@@ -1,5 +1,5 @@
-//! `orlog deploy`: activates the definitions of a directory on a node and replaces all active definitions that are shared, or
-//! those of a context.
+//! `orlog deploy`: activates the definitions of a directory on a node and replaces all active
+//! definitions that are shared, or those of a context.
 
 use std::path::{Path, PathBuf};
 
@@ -50,6 +50,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         .unwrap_or_default();
     let bundle =
         json!({ "user": args.user, "files": files.iter().map(packed).collect::<Vec<_>>() });
+
     let Args {
         dry_run,
         allow_downgrade,
@@ -60,6 +61,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         None => "/admin/deploy".to_owned(),
         Some(context) => path(&["v1", "contexts", context, "definitions"]),
     };
+
     let path = format!(
         "{route}?dry_run={dry_run}&allow_downgrade={allow_downgrade}&keep_others={keep_others}"
     );
@@ -81,6 +83,7 @@ fn files(dir: &Path) -> Result<Vec<SourceFile>, CommandError> {
             dir.display()
         )));
     }
+
     Ok(files)
 }
 
@@ -102,6 +105,7 @@ pub(crate) fn report(plan: &Value, console: &Console) -> Result<(), CommandError
                 None => text(one, "version"),
             };
             let hash = text(one, "hash").chars().take(8).collect();
+
             vec![
                 change.to_owned(),
                 text(one, "saga"),
@@ -111,6 +115,7 @@ pub(crate) fn report(plan: &Value, console: &Console) -> Result<(), CommandError
             ]
         }));
     }
+
     rows.extend(items(plan, "schedules").iter().map(|one| {
         let name = format!("schedule {}", text(one, "name"));
         vec![
@@ -126,6 +131,7 @@ pub(crate) fn report(plan: &Value, console: &Console) -> Result<(), CommandError
         &rows,
         "no definitions",
     )?;
+
     for warning in items(plan, "warnings").iter().filter_map(Value::as_str) {
         note(&format!("warning: {warning}"));
     }
@@ -148,10 +154,12 @@ pub(crate) fn rejection(
     let ClientError::Problem { status: 422, body } = &trouble else {
         return Ok(client.failure(trouble));
     };
+
     let locations = items(body, "errors");
     if text(body, "code") != "OR0017" || locations.is_empty() {
         return Ok(client.failure(trouble));
     }
+
     if console.is_json() {
         console.json(body)?;
     } else {
@@ -162,5 +170,6 @@ pub(crate) fn rejection(
             }))?;
         }
     }
+
     Ok(CommandError::failed(text(body, "detail")))
 }

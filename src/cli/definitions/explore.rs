@@ -37,6 +37,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
         if definition.compiled.is_none() {
             continue;
         }
+
         let options = ExploreOptions {
             seed: args.seed,
             max_runs: args.runs,
@@ -44,12 +45,14 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
         };
         let report = explore(&definition.program, options);
         let file = definition.file.unwrap_or_default();
+
         found.push((
             definition.program.definition_ref().saga.to_string(),
             file,
             report,
         ));
     }
+
     if Format::is_json(args.format, console) {
         let all: Vec<_> = found
             .iter()
@@ -61,10 +64,12 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
             as_text(saga, file, report, console)?;
         }
     }
+
     let broken = found
         .iter()
         .filter(|(_, _, report)| report.counterexample.is_some())
         .count();
+
     match (broken, found.len()) {
         (_, 0) => Err(CommandError::failed("no definition with steps found")),
         (0, _) => Ok(()),
@@ -93,7 +98,9 @@ fn as_text(
         .iter()
         .map(|(status, count)| format!("{count} {status}"))
         .collect();
-    let (runs, steps, states) = (report.options.max_runs, report.steps, report.states);
+    let runs = report.options.max_runs;
+    let steps = report.steps;
+    let states = report.states;
     let result = if report.counterexample.is_some() {
         "VIOLATED"
     } else {
@@ -103,23 +110,25 @@ fn as_text(
         "{saga}: {result}: {runs} executions, {steps} steps, {states} states, {}",
         statuses.join(", ")
     ))?;
-    let (reached, all) = (
-        report.covered.len(),
-        report.covered.len() + report.not_covered.len(),
-    );
+
+    let reached = report.covered.len();
+    let all = report.covered.len() + report.not_covered.len();
     console.line(&format!("  reached {reached} of {all}"))?;
     if !report.not_covered.is_empty() {
         console.line(&format!("  not covered: {}", report.not_covered.join(", ")))?;
     }
+
     let Some(found) = &report.counterexample else {
         return Ok(());
     };
+
     console.line(&format!("  {}", found.violation))?;
     console.line(&format!(
         "  {} steps ({} before shrinking); as a test:\n",
         found.steps.len(),
         found.original_steps
     ))?;
+
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let seed = report.options.seed.wrapping_add(found.run as u64);
     console.line(&found.test_case(&name, &format!("explore with seed {seed}")))

@@ -17,7 +17,8 @@ pub(crate) struct Args {
     /// Overlay the state of this instance, read from a node
     #[arg(long, value_name = "SAGA/CORRELATION", conflicts_with = "state")]
     instance: Option<String>,
-    /// File with the state to overlay: JSON from `orlog saga show --output json`, or only its `state`
+    /// File with the state to overlay: JSON from `orlog saga show --output json`, or only its
+    /// `state`
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Graph format
@@ -46,6 +47,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         (None, Some(file)) => Some(read(file)?),
         (None, None) => None,
     };
+
     let overlay = view.as_ref().map(InstanceOverlay::of);
     let format = match args.format {
         GraphFormatArg::Mermaid => GraphFormat::Mermaid,
@@ -63,6 +65,7 @@ async fn fetch(instance: &str, server: &ServerArgs) -> Result<Value, CommandErro
     let mut found = ApiClient::new(server)?
         .get(&path(&["v1", "sagas", saga, correlation]), &[])
         .await?;
+
     Ok(found["state"].take())
 }
 
@@ -80,6 +83,7 @@ fn read(file: &Path) -> Result<Value, CommandError> {
     if view["steps"].is_array() {
         return Ok(view);
     }
+
     Err(invalid(
         "has no steps; create the file with `orlog saga show --output json`".to_owned(),
     ))

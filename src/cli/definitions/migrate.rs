@@ -48,6 +48,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     } else {
         report(&result, console)?;
     }
+
     match result["counts"]["blocked"].as_u64() {
         Some(blocked) if blocked > 0 && !args.skip_blocked => Err(CommandError::new(
             CommandExit::Rejected,
@@ -60,11 +61,14 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 /// Migrates page by page. After an interruption, the same command resumes: migrated instances are
 /// skipped.
 async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandError> {
-    let (mut all, mut cursor, mut last) = (Vec::new(), Value::Null, Value::Null);
+    let mut all = Vec::new();
+    let mut cursor = Value::Null;
+    let mut last = Value::Null;
     let limit = args.limit.unwrap_or(usize::MAX);
     while all.len() < limit {
         let body = json!({
-            "from": args.from, "to": args.to, "only": args.only, "dry_run": args.dry_run, "user": args.user,
+            "from": args.from, "to": args.to, "only": args.only, "dry_run": args.dry_run,
+            "user": args.user,
             "limit": PAGE.min(limit - all.len()), "cursor": cursor,
         });
         last = client
@@ -75,18 +79,24 @@ async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandErr
             .await?;
         all.extend(items(&last, "items").iter().cloned());
         cursor = last["next_cursor"].take();
+
         if cursor.is_null() {
             break;
         }
     }
+
     let count = |class: &str| all.iter().filter(|one| one["class"] == class).count();
     let migrated = all.iter().filter(|one| one["migrated"] == true).count();
     let counts = json!({
-        "safe": count("safe"), "mapped": count("mapped"), "blocked": count("blocked"), "migrated": migrated,
+        "safe": count("safe"), "mapped": count("mapped"), "blocked": count("blocked"),
+        "migrated": migrated,
     });
-    let (version, hash) = (last["to_version"].take(), last["to_hash"].take());
+    let version = last["to_version"].take();
+    let hash = last["to_hash"].take();
+
     Ok(json!({
-        "dry_run": args.dry_run, "to_version": version, "to_hash": hash, "counts": counts, "items": all,
+        "dry_run": args.dry_run, "to_version": version, "to_hash": hash, "counts": counts,
+        "items": all,
         "next_cursor": cursor,
     }))
 }
@@ -102,6 +112,7 @@ fn report(result: &Value, console: &Console) -> Result<(), CommandError> {
     };
     let hidden = blocked.len().saturating_sub(MAX_ROWS) + listed.len().saturating_sub(MAX_ROWS);
     blocked.truncate(MAX_ROWS);
+
     let rows = listed.iter().take(MAX_ROWS).chain(&blocked).map(|one| {
         let reasons: Vec<_> = items(one, "reasons")
             .iter()
@@ -122,6 +133,7 @@ fn report(result: &Value, console: &Console) -> Result<(), CommandError> {
             "{hidden} more are not printed; --output json lists all"
         ));
     }
+
     if !result["next_cursor"].is_null() {
         note("--limit reached; more instances possible");
     }
@@ -137,5 +149,6 @@ fn report(result: &Value, console: &Console) -> Result<(), CommandError> {
             text(result, "to_version")
         ),
     };
+
     console.line(&format!("{classes}; {done}"))
 }

@@ -18,11 +18,17 @@ pub(crate) struct Args {
     /// Definition files or directories with *.saga.yaml
     #[arg(required = true, value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
-    /// Maximum number of disturbances in a run: events that no step waits for, signals, cancellations
+    /// Maximum number of disturbances in a run: events that no step waits for, signals,
+    /// cancellations
     #[arg(long, default_value_t = 1, value_name = "N")]
     disturbances: u8,
     /// Maximum number of states; limits the memory, about 250 bytes for each
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = 200_000,
+        value_parser = clap::value_parser!(u32).range(1..),
+        value_name = "N"
+    )]
     max_states: u32,
     /// Maximum number of inputs in a run
     #[arg(long, default_value_t = 500, value_name = "N")]
@@ -53,6 +59,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
             .or_else(|| std::thread::available_parallelism().ok())
             .unwrap_or(NonZeroUsize::MIN),
     };
+
     let is_json = Format::is_json(args.format, console);
     let mut proofs = Vec::new();
     for file in args.paths.iter().flat_map(|path| definition_files(path)) {
@@ -61,6 +68,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
         let Some(report) = prove(&definition.program, options) else {
             continue;
         };
+
         let saga = definition.program.definition_ref().saga.to_string();
         let proof = Proof {
             saga,
@@ -68,11 +76,13 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
             report,
             took: start.elapsed(),
         };
+
         if !is_json {
             proof.print(console)?;
         }
         proofs.push(proof);
     }
+
     if is_json {
         console.json(&Value::Array(proofs.iter().map(Proof::to_json).collect()))?;
     }
@@ -89,6 +99,7 @@ fn result(proofs: &[Proof]) -> Result<(), CommandError> {
     };
     let violated = count(|outcome| matches!(outcome, ProofOutcome::Violated(_)));
     let not_proved = count(|outcome| matches!(outcome, ProofOutcome::NotProved { .. }));
+
     match (violated, not_proved) {
         _ if all == 0 => Err(CommandError::failed("no definition with steps found")),
         (0, 0) => Ok(()),
@@ -120,12 +131,14 @@ impl Proof {
             ..
         } = &self.report;
         console.line(&format!(
-            "{}: {}: {states} states, {transitions} transitions, up to {depth} inputs, disturbances: {}, {:.1}s",
+            "{}: {}: {states} states, {transitions} transitions, up to {depth} inputs, \
+             disturbances: {}, {:.1}s",
             self.saga,
             self.report.outcome.as_str(),
             options.disturbances,
             self.took.as_secs_f64(),
         ))?;
+
         let ends: Vec<_> = self
             .report
             .ends
@@ -140,18 +153,21 @@ impl Proof {
                 ends.join(", ")
             }
         ))?;
+
         if !self.report.never_completed.is_empty() {
             console.line(&format!(
                 "  never completed: {}",
                 self.report.never_completed.join(", ")
             ))?;
         }
+
         if !self.report.remaining.is_empty() {
             let steps = self.report.remaining.join(", ");
             console.line(&format!(
                 "  without undo, remains after a late success: {steps}"
             ))?;
         }
+
         match &self.report.outcome {
             ProofOutcome::Proved => Ok(()),
             ProofOutcome::NotProved { reason } => Ok(console.line(&format!("  {reason}"))?),

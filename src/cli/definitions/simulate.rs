@@ -23,8 +23,8 @@ use orlog_node::definitions;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// JSON Lines, one event a line (CloudEvents, the Aggregate envelope, or `type`, `time`, `correlation`,
-    /// `data`), or CSV with --csv; `-`: standard input
+    /// JSON Lines, one event a line (CloudEvents, the Aggregate envelope, or `type`, `time`,
+    /// `correlation`, `data`), or CSV with --csv; `-`: standard input
     #[arg(long, value_name = "FILE")]
     events: PathBuf,
     /// Directory of definitions
@@ -62,12 +62,14 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
         .as_ref()
         .map(|dir| programs_of(dir))
         .transpose()?;
+
     let events = events(args)?;
     let began = Instant::now();
     let report = simulate(programs, &events, &options);
     let took = began.elapsed();
     let differences =
         others.map(|others| compare(&report, &simulate(others, &events, &options), args.examples));
+
     if Format::is_json(args.format, console) {
         let report = serde_json::to_value(&report).map_err(anyhow::Error::from)?;
         let differences = serde_json::to_value(&differences).map_err(anyhow::Error::from)?;
@@ -75,6 +77,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     } else {
         show(&report, differences.as_ref(), console)?;
     }
+
     note(&speed(events.len(), took));
     Ok(())
 }
@@ -124,6 +127,7 @@ fn programs_of(dir: &Path) -> Result<Arc<SimulatorPrograms>, CommandError> {
             Err(found) => problems.extend(found),
         }
     }
+
     match (problems.is_empty(), programs.is_empty()) {
         (false, _) => Err(problems.into()),
         (true, true) => Err(CommandError::failed(format!(
@@ -147,6 +151,7 @@ fn events(args: &Args) -> Result<Vec<Event>, CommandError> {
             args.events.display()
         )));
     }
+
     Ok(events)
 }
 
@@ -159,10 +164,12 @@ fn event(line: EventLine) -> Result<Event, CommandError> {
     };
     if value["time"].is_null() && value["timestamp"].is_null() {
         return Err(CommandError::failed(format!(
-            "line {number}: a recorded event requires `time`; add the time of the event to each line, for example \
+            "line {number}: a recorded event requires `time`; add the time of the event to each \
+             line, for example \
              \"time\": \"2026-01-02T03:04:05Z\""
         )));
     }
+
     let defaults = DecodeDefaults {
         tenant: None,
         now: Timestamp::default(),
@@ -177,6 +184,7 @@ fn whole(line: EventLine) -> Value {
     let Some(fields) = value.as_object_mut() else {
         return value;
     };
+
     fields.insert("specversion".to_owned(), json!("1.0"));
     fields
         .entry("id")
@@ -184,6 +192,7 @@ fn whole(line: EventLine) -> Value {
     fields
         .entry("source")
         .or_insert_with(|| json!("urn:orlog:record"));
+
     if let Some(correlation) = fields.remove("correlation") {
         fields.insert("correlationid".to_owned(), correlation);
     }

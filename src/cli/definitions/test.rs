@@ -70,11 +70,13 @@ fn report(args: &Args, console: &Console) -> Result<(), CommandError> {
         written
             .map_err(|e| CommandError::failed(format!("cannot write {}: {e}", path.display())))?;
     }
+
     if Format::is_json(args.format, console) {
         console.json(&as_json(&run))?;
     } else {
         as_text(&run, console)?;
     }
+
     let Summary { passed, failed } = Summary::of(&run.outcomes);
     match (failed, run.problems.len()) {
         (0, 0) if passed == 0 => Err(CommandError::failed(nothing(args))),
@@ -106,13 +108,15 @@ fn nothing(args: &Args) -> String {
 
 fn run_suites(args: &Args) -> TestRun {
     let began = Instant::now();
-    let (mut outcomes, mut problems) = (Vec::new(), Vec::new());
+    let mut outcomes = Vec::new();
+    let mut problems = Vec::new();
     for file in args.paths.iter().flat_map(|path| files::find(path)) {
         match file.and_then(|file| files::read(&file)) {
             Ok(suite) => play(&suite, args.filter.as_deref(), &mut outcomes),
             Err(found) => problems.extend(found),
         }
     }
+
     TestRun {
         outcomes,
         problems,
@@ -132,7 +136,9 @@ fn play(suite: &TestSuite, filter: Option<&str>, outcomes: &mut Vec<TestResult>)
         } else {
             test_file::history_of(case, &suite.saga, &suite.programs)
         };
-        let (file, name) = (suite.file.clone(), case.name.clone());
+        let file = suite.file.clone();
+
+        let name = case.name.clone();
         outcomes.push(TestResult {
             file,
             line: case.line,
@@ -157,12 +163,14 @@ fn as_text(run: &TestRun, console: &Console) -> Result<(), CommandError> {
             outcome.name,
             millis(outcome.duration)
         ))?;
+
         if !outcome.mismatches.is_empty() {
             for line in outcome.lines() {
                 console.line(&format!("       {}", line.replace('\n', "\n       ")))?;
             }
         }
     }
+
     for problem in &run.problems {
         console.line(&problem.to_string())?;
     }
@@ -190,6 +198,7 @@ fn as_json(run: &TestRun) -> Value {
             "history": outcome.history,
         })
     };
+
     json!({
         "passed": passed,
         "failed": failed,

@@ -21,7 +21,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Creates a token; `None` if the configuration states how callers are authenticated, or that they are not.
+    /// Creates a token; `None` if the configuration states how callers are authenticated, or that
+    /// they are not.
     pub(super) fn start(config: &Config) -> Result<Option<Self>, CommandError> {
         if config.auth.mode != AuthMode::Off || config.auth.allow_unauthenticated {
             return Ok(None);
@@ -51,7 +52,8 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the link that carries the token into the web UI. A browser does not send the part after `#`.
+    /// Returns the link that carries the token into the web UI. A browser does not send the part
+    /// after `#`.
     pub(super) fn link(&self, url: &str) -> String {
         format!("{url}/#token={}", self.token.expose())
     }

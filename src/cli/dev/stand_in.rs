@@ -1,4 +1,5 @@
-//! Stand-in of `orlog dev`: executes work without a configured upstream, and responds with the events of the step.
+//! Stand-in of `orlog dev`: executes work without a configured upstream, and responds with the
+//! events of the step.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,9 +23,10 @@ use orlog_node::upstreams::STAND_IN_UPSTREAM;
 
 /// Provider that succeeds at once, unless a rule specifies a delay or failures.
 ///
-/// An effect succeeds with the first `ok` event of its step. A command is accepted, and its instance receives the first
-/// `ok` event of the step as a signal. The data contains the payload of the work and a value for each field that the
-/// step reads. A failure is the first `fail` event of the step, or a permanent error.
+/// An effect succeeds with the first `ok` event of its step. A command is accepted, and its
+/// instance receives the first `ok` event of the step as a signal. The data contains the payload of
+/// the work and a value for each field that the step reads. A failure is the first `fail` event of
+/// the step, or a permanent error.
 #[derive(Default)]
 pub(super) struct StandIn {
     app: OnceLock<Weak<App>>,
@@ -57,33 +59,34 @@ impl StandIn {
         self.rules.iter().try_for_each(|rule| rule.check(&active))
     }
 
-    /// Returns the upstreams for all effects without a configured upstream, and for commands if no gateway is configured.
+    /// Returns the upstreams for all effects without a configured upstream, and for commands if no
+    /// gateway is configured.
     pub(super) fn upstreams(self: &Arc<Self>, config: &Config) -> Vec<Upstream> {
         let provider = || Arc::clone(self) as Arc<dyn Provider>;
         // The stand-in calls no system, so that the definitions of every context may use it.
         let all = || BTreeSet::from([TenantId::new("*").expect("the name is valid")]);
         let stand_in = Upstream::fallback(STAND_IN_UPSTREAM, provider(), Policy::in_process());
         let mut upstreams = vec![stand_in.for_contexts(all())];
+
         if config.gateway.is_none() {
             upstreams.push(Upstream::gateway(provider(), Policy::in_process()).for_contexts(all()));
         }
         upstreams
     }
 
-    /// Returns the effects and commands of the active definitions that the stand-in executes. An effect with a similar name
-    /// and a configured upstream is named beside it.
+    /// Returns the effects and commands of the active definitions that the stand-in executes. An
+    /// effect with a similar name and a configured upstream is named beside it.
     pub(super) fn executed(app: &App) -> BTreeSet<String> {
-        let (active, providers) = (
-            app.definitions.active(),
-            Providers {
-                catalog: &app.catalog,
-                context: None,
-            },
-        );
+        let active = app.definitions.active();
+        let providers = Providers {
+            catalog: &app.catalog,
+            context: None,
+        };
         let manifests = active
             .iter()
             .map(|definition| definition.program.manifest());
         let manifests: Vec<_> = manifests.collect();
+
         let effects = manifests.iter().flat_map(|manifest| &manifest.effects);
         let effects = effects
             .filter(|effect| availability::has_stand_in(effect, &app.catalog))
@@ -92,6 +95,7 @@ impl StandIn {
                 None => effect.to_string(),
             });
         let commands = manifests.iter().flat_map(|manifest| &manifest.commands);
+
         effects
             .chain(commands.filter(|_| app.config.gateway.is_none()).cloned())
             .collect()
@@ -121,12 +125,14 @@ impl Provider for StandIn {
             .rules
             .iter()
             .find(|rule| rule.applies_to(&item.work, &tag));
+
         if let Some(delay) = rule
             .map(StandInRule::delay)
             .filter(|delay| !delay.is_zero())
         {
             tokio::time::sleep(delay).await;
         }
+
         let failure = rule.and_then(|rule| rule.failure(item));
         let event = if failure.is_some() {
             response.fail
@@ -135,7 +141,14 @@ impl Provider for StandIn {
         };
         let event_name = event.as_ref().map(EventType::as_str);
         let code = failure.as_ref().map(|failure| failure.code.as_str());
-        tracing::info!(instance = %item.instance, work = %item.work.label(), event = event_name, failure = code, "stand-in executed work");
+        tracing::info!(
+            instance = %item.instance,
+            work = %item.work.label(),
+            event = event_name,
+            failure = code,
+            "stand-in executed work"
+        );
+
         match (&item.work, event, failure) {
             (Work::Command(command), Some(event), _) => {
                 send(
@@ -159,7 +172,8 @@ impl Provider for StandIn {
     }
 }
 
-/// Returns the tag under which the instance requested the work: `charge`, `charge[2]` or `compensate:charge`.
+/// Returns the tag under which the instance requested the work: `charge`, `charge[2]` or
+/// `compensate:charge`.
 fn tag_of(app: &App, item: &WorkItem) -> Option<String> {
     let instance = app
         .runtime
@@ -171,10 +185,12 @@ fn tag_of(app: &App, item: &WorkItem) -> Option<String> {
         .pending_work
         .iter()
         .find(|pending| pending.id == item.id)?;
+
     Some(pending.tag.to_string())
 }
 
-/// Returns the response of the step or compensation with this tag, by the definition to which the instance is pinned.
+/// Returns the response of the step or compensation with this tag, by the definition to which the
+/// instance is pinned.
 fn response(app: &App, item: &WorkItem, tag: &str) -> StepResponse {
     let stored = || {
         app.runtime
@@ -185,6 +201,7 @@ fn response(app: &App, item: &WorkItem, tag: &str) -> StepResponse {
     };
     let program = stored().and_then(|instance| app.programs.by_hash(&instance.definition.hash));
     let compiled = program.as_ref().and_then(|program| program.as_compiled());
+
     compiled
         .and_then(|compiled| response_of(compiled.definition(), tag))
         .unwrap_or_default()
@@ -198,6 +215,7 @@ fn response_of(definition: &Definition, tag: &str) -> Option<StepResponse> {
         .find(|step| step.id.as_str() == WorkTag::parse(tag).step)?;
     let first =
         |names: Vec<(&EventType, Option<&str>)>| names.first().map(|(event, _)| (*event).clone());
+
     Some(StepResponse {
         data: sample::fields_of_step(definition, step),
         ok: first(spec.ok),

@@ -40,6 +40,7 @@ impl StandInRule {
             | Work::PublishResult(_) => return false,
         };
         let tag = WorkTag::parse(tag);
+
         self.name == name || (self.name == tag.step && !tag.is_compensation)
     }
 
@@ -48,7 +49,8 @@ impl StandInRule {
         self.delay
     }
 
-    /// Returns the failure of this work. The work id decides, so that a repeated attempt has the same result.
+    /// Returns the failure of this work. The work id decides, so that a repeated attempt has the
+    /// same result.
     pub(super) fn failure(&self, item: &WorkItem) -> Option<Failure> {
         let failure = self.failure.as_ref()?;
         let draw = item.id.as_u128() % 100;
@@ -70,6 +72,7 @@ impl StandInRule {
         if known.contains(&self.name) {
             return Ok(());
         }
+
         let remedy = did_you_mean(&self.name, known.iter().map(String::as_str))
             .unwrap_or_else(|| "name a step, an effect or a command".to_owned());
         Err(format!(
@@ -95,6 +98,7 @@ fn names(definition: &LoadedDefinition) -> Vec<String> {
         )
     });
     names.extend(executed.map(|step| step.id.to_string()));
+
     names
 }
 
@@ -107,20 +111,26 @@ impl FromStr for StandInRule {
         if name.is_empty() || behaviors.is_empty() {
             return Err(example.to_owned());
         }
+
         let mut rule = Self {
             name: name.to_owned(),
             delay: Duration::ZERO,
             failure: None,
         };
+
         for behavior in behaviors.split(',').map(str::trim) {
             if behavior == "fail" || behavior.starts_with("fail:") {
                 rule.failure = Some(failure_rate(behavior)?);
             } else {
                 rule.delay = orlog_simulator::simulate::parse_duration(behavior).map_err(|_| {
-                    format!("invalid behavior {behavior:?}; expected fail, fail:20%, fail:20%:CODE or a delay such as 2s")
+                    format!(
+                        "invalid behavior {behavior:?}; expected fail, fail:20%, fail:20%:CODE \
+                             or a delay such as 2s"
+                    )
                 })?;
             }
         }
+
         Ok(rule)
     }
 }
@@ -131,6 +141,7 @@ fn failure_rate(text: &str) -> Result<FailureRate, String> {
         percent: 100,
         code: DEFAULT_CODE.to_owned(),
     };
+
     for part in text.split(':').skip(1) {
         match part.strip_suffix('%') {
             Some(percent) => {
@@ -153,6 +164,7 @@ fn failure_rate(text: &str) -> Result<FailureRate, String> {
             }
         }
     }
+
     Ok(rate)
 }
 

@@ -1,5 +1,5 @@
-//! Watches the files of a development node: reloads changed definitions and upstreams, and reports changes of the
-//! configuration, which apply at the next start.
+//! Watches the files of a development node: reloads changed definitions and upstreams, and reports
+//! changes of the configuration, which apply at the next start.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use orlog_node::definitions::change::DeployError;
 use orlog_node::definitions::deploy::DeployPolicy;
 use orlog_node::definitions::{DefinitionErrors, list_files};
 
-/// Interval of the polls. A change counts when two polls have equal results, so that a file is complete.
+/// Interval of the polls. A change counts when two polls have equal results, so that a file is
+/// complete.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// User name of the deployments.
 const USER: &str = "orlog dev";
@@ -22,7 +23,8 @@ const USER: &str = "orlog dev";
 /// Modification time and size of each watched file.
 type FileStates = BTreeMap<PathBuf, Option<(SystemTime, u64)>>;
 
-/// Watched files of a node, and their states before the node read them: a change during the start counts.
+/// Watched files of a node, and their states before the node read them: a change during the start
+/// counts.
 pub(super) struct WatchedFiles {
     paths: Arc<WatchedPaths>,
     initial: FileStates,
@@ -43,6 +45,7 @@ impl WatchedFiles {
             upstreams: config.upstreams_dir.clone(),
             config: config_file,
         };
+
         Self {
             initial: paths.states(),
             paths: Arc::new(paths),
@@ -66,6 +69,7 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
         if !is_settled || last == applied {
             continue;
         }
+
         let is_config = |states: &FileStates| {
             watched
                 .config
@@ -80,6 +84,7 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
                 .map(|(f, s)| (f.clone(), *s))
                 .collect::<FileStates>()
         };
+
         let files_changed = others(&last) != others(&applied);
         applied.clone_from(&last);
         if let Some(file) = watched.config.as_ref().filter(|_| config_changed) {
@@ -88,6 +93,7 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
                 file.display()
             ));
         }
+
         if files_changed {
             let policy = DeployPolicy {
                 allow_downgrade: false,
@@ -106,7 +112,8 @@ impl WatchedPaths {
             .unwrap_or_default()
     }
 
-    /// Returns the state of each file; `None` for a file that cannot be read, for example while it is replaced.
+    /// Returns the state of each file; `None` for a file that cannot be read, for example while it
+    /// is replaced.
     fn states(&self) -> FileStates {
         let definitions = self
             .definitions
@@ -174,6 +181,7 @@ fn summary(plan: &DeploymentPlan) -> String {
             .iter()
             .map(|name| format!("upstream {name} changed")),
     );
+
     if parts.is_empty() {
         "no changes".to_owned()
     } else {

@@ -31,6 +31,7 @@ impl LineSink {
         let Self::Path { path, file } = self else {
             return Ok(None);
         };
+
         let file_error = |error: io::Error| CommandError::failed(format!("{path}: {error}"));
         let mut opened = OpenOptions::new()
             .read(true)
@@ -43,6 +44,7 @@ impl LineSink {
             let reason = "the file is not an export; use another file";
             return Err(CommandError::usage(format!("--to {path}: {reason}")));
         }
+
         // The last response can be incomplete.
         opened.set_len(whole).map_err(file_error)?;
         opened.seek(SeekFrom::End(0)).map_err(file_error)?;
@@ -79,14 +81,18 @@ fn is_ours(mut file: &File) -> io::Result<bool> {
 
 /// Returns the last cursor of a file, and the offset after its line.
 fn last_cursor(file: &File) -> io::Result<(Option<String>, u64)> {
-    let (mut reader, mut line) = (BufReader::new(file), Vec::new());
-    let (mut at, mut found) = (0, (None, 0));
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    let mut at = 0;
+    let mut found = (None, 0);
+
     loop {
         line.clear();
         let read = reader.read_until(b'\n', &mut line)?;
         if read == 0 {
             return Ok(found);
         }
+
         at += read as u64;
         if line.starts_with(br#"{"kind":"cursor","#) && line.ends_with(b"\n") {
             let last: Value = serde_json::from_slice(&line).unwrap_or_default();

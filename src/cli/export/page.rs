@@ -46,6 +46,7 @@ impl ExportPage {
                 "the response of the node is not JSON lines: {error}"
             ))
         })?;
+
         let last = lines.pop().filter(|last| last["kind"] == "cursor");
         let cursor = last
             .as_ref()
@@ -54,6 +55,7 @@ impl ExportPage {
         let (Some(last), Some(cursor)) = (last, cursor) else {
             return Err(cut("the response of the node is truncated".to_owned()));
         };
+
         let is = |field: &str| last[field] == json!(true);
         Ok(Self {
             text: text.to_owned(),

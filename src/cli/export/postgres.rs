@@ -51,6 +51,7 @@ impl PostgresTarget {
             // PgBouncer rejects this parameter, which no statement here needs.
             .extra_float_digits(None)
             .disable_statement_logging();
+
         Ok(Self {
             options,
             scrub,
@@ -82,7 +83,8 @@ impl PostgresTarget {
         };
         if format != FORMAT {
             let text = format!(
-                "the tables have format {format}, this release supports {FORMAT}; use the matching release"
+                "the tables have format {format}, this release supports {FORMAT}; use the matching \
+                 release"
             );
             return Err(ExportError::Permanent(CommandError::failed(text)));
         }
@@ -91,6 +93,7 @@ impl PostgresTarget {
                 (copy_number, cursor.clone(), snapshotting);
             return Ok(cursor);
         }
+
         note(&format!(
             "the previous export had {kinds}: exporting a new snapshot"
         ));
@@ -115,6 +118,7 @@ impl PostgresTarget {
         {
             sqlx::raw_sql(ADD_COLUMNS).execute(&mut *making).await?;
         }
+
         making.commit().await?;
         let row = unnamed(SELECT_STATE)
             .bind(&self.scope)
@@ -129,11 +133,12 @@ impl PostgresTarget {
                 snapshotting: row.try_get(4)?,
             })
         });
+
         Ok((connection, found.transpose()?))
     }
 
-    /// Starts a generation. At the end of its snapshot, rows that the generation does not contain are
-    /// deleted.
+    /// Starts a generation. At the end of its snapshot, rows that the generation does not contain
+    /// are deleted.
     pub(crate) async fn start(&mut self) -> Result<(), ExportError> {
         let connection = self.open.as_mut().expect("the connection is open");
         let start = unnamed(INSERT_STATE)
@@ -144,6 +149,7 @@ impl PostgresTarget {
         let number = bounded(async { start.await?.try_get(0) }).await;
         self.copy_number = number.map_err(|error| self.stop(&error))?;
         (self.cursor, self.snapshotting) = (None, true);
+
         Ok(())
     }
 
@@ -160,6 +166,7 @@ impl PostgresTarget {
                 text,
             )));
         }
+
         self.open = Some(connection);
         (self.cursor, self.snapshotting) = (Some(page.cursor.clone()), page.snapshotting);
         Ok(())
@@ -181,6 +188,7 @@ impl PostgresTarget {
             transaction.rollback().await?;
             return Ok(false);
         }
+
         for EntityStatements {
             name,
             put,
@@ -209,11 +217,12 @@ impl PostgresTarget {
             }
         }
         transaction.commit().await?;
+
         Ok(true)
     }
 
-    /// Converts a database error. The database decides whether it is transient. The message is scrubbed,
-    /// because it can repeat input data.
+    /// Converts a database error. The database decides whether it is transient. The message is
+    /// scrubbed, because it can repeat input data.
     fn stop(&self, error: &sqlx::Error) -> ExportError {
         let state = error.as_database_error().and_then(DatabaseError::code);
         let passes = match (error, state.as_deref()) {
@@ -222,6 +231,7 @@ impl PostgresTarget {
             _ => false,
         };
         let text = self.scrub.scrub_text(format!("PostgreSQL: {error}"));
+
         if passes {
             ExportError::Transient(CommandError::new(CommandExit::Unavailable, text))
         } else {
@@ -271,6 +281,7 @@ fn text(lines: Vec<&Value>) -> String {
                 line["value"][field] = Value::Null;
             }
         }
+
         line
     };
     Value::Array(lines.into_iter().map(clean).collect()).to_string()

@@ -1,5 +1,5 @@
-//! SQL statements that maintain the tables. Each statement applies a whole response, passed as one JSON
-//! text.
+//! SQL statements that maintain the tables. Each statement applies a whole response, passed as one
+//! JSON text.
 //!
 //! A row is replaced only by data of a later commit or of a later generation.
 
@@ -12,7 +12,8 @@ pub(crate) const LACKS_COLUMNS: &str = "SELECT NOT EXISTS (SELECT FROM pg_attrib
 
 /// Adds these columns. Rows that are already exported keep null.
 pub(crate) const ADD_COLUMNS: &str = "ALTER TABLE orlog_instances ADD COLUMN attention text; \
-     ALTER TABLE orlog_history ADD COLUMN data jsonb, ADD COLUMN variables jsonb, ADD COLUMN failure jsonb, \
+     ALTER TABLE orlog_history ADD COLUMN data jsonb, ADD COLUMN variables jsonb, \
+     ADD COLUMN failure jsonb, \
      ADD COLUMN attempts jsonb";
 
 /// Statements that convert the lines of one kind to rows of one table.
@@ -23,13 +24,18 @@ pub(crate) struct EntityStatements {
     pub(crate) put: &'static str,
     /// Deletes rows. Parameters: lines, generation.
     pub(crate) delete: &'static str,
-    /// Deletes rows that the snapshot of this generation does not contain. Parameters: generation; tenant,
-    /// or null for all.
+    /// Deletes rows that the snapshot of this generation does not contain. Parameters: generation;
+    /// tenant, or null for all.
     pub(crate) sweep: &'static str,
 }
 
 macro_rules! kind {
-    ($name:literal, $table:literal, key: [$($key:ident as $kind:literal = $from:literal),+], fields: [$($field:ident = $value:literal),+]) => {
+    (
+        $name:literal,
+        $table:literal,
+        key: [$($key:ident as $kind:literal = $from:literal),+],
+        fields: [$($field:ident = $value:literal),+]
+    ) => {
         EntityStatements {
             name: $name,
             put: concat!(
@@ -37,18 +43,25 @@ macro_rules! kind {
                 $(", ", stringify!($key),)+ $(", ", stringify!($field),)+
                 ") SELECT l->>'tenant', (l->>'shard')::integer, (l->>'position')::bigint, $2",
                 $(", (l->'key'->>'", $from, "')::", $kind,)+ $(", ", $value,)+
-                " FROM (SELECT l, l->'value' AS v FROM jsonb_array_elements($1::jsonb) AS l) AS lines",
-                " ON CONFLICT (tenant", $(", ", stringify!($key),)+ ") DO UPDATE SET shard = excluded.shard,",
+                " FROM (SELECT l, l->'value' AS v",
+                " FROM jsonb_array_elements($1::jsonb) AS l) AS lines",
+                " ON CONFLICT (tenant", $(", ", stringify!($key),)+
+                ") DO UPDATE SET shard = excluded.shard,",
                 " position = excluded.position, generation = excluded.generation",
                 $(", ", stringify!($field), " = excluded.", stringify!($field),)+
-                " WHERE (excluded.generation, excluded.position) >= (", $table, ".generation, ", $table, ".position)"
+                " WHERE (excluded.generation, excluded.position) >= (",
+                $table, ".generation, ", $table, ".position)"
             ),
             delete: concat!(
-                "DELETE FROM ", $table, " AS t USING jsonb_array_elements($1::jsonb) AS l WHERE t.tenant = l->>'tenant'",
+                "DELETE FROM ", $table,
+                " AS t USING jsonb_array_elements($1::jsonb) AS l WHERE t.tenant = l->>'tenant'",
                 $(" AND t.", stringify!($key), " = (l->'key'->>'", $from, "')::", $kind,)+
                 " AND (t.generation, t.position) <= ($2, (l->>'position')::bigint)"
             ),
-            sweep: concat!("DELETE FROM ", $table, " WHERE generation < $1 AND ($2::text IS NULL OR tenant = $2)"),
+            sweep: concat!(
+                "DELETE FROM ", $table,
+                " WHERE generation < $1 AND ($2::text IS NULL OR tenant = $2)"
+            ),
         }
     };
 }
@@ -102,11 +115,16 @@ pub(crate) const KINDS: [EntityStatements; 4] = [
         reason = "v->>'reason'",
         at = "(v->>'at')::timestamptz",
         assignee = "v->>'assignee'",
-        roles = "CASE WHEN v ? 'roles' THEN ARRAY(SELECT jsonb_array_elements_text(v->'roles')) END",
+        roles = "CASE WHEN v ? 'roles' \
+                 THEN ARRAY(SELECT jsonb_array_elements_text(v->'roles')) END",
         outcome = "v->>'outcome'"
     ]),
     kind!("history", "orlog_history",
-    key: [saga as "text" = "saga", correlation as "text" = "correlation", version as "bigint" = "version"],
+    key: [
+        saga as "text" = "saga",
+        correlation as "text" = "correlation",
+        version as "bigint" = "version"
+    ],
     fields: [
         at = "(v->>'at')::timestamptz",
         input_id = "v->>'input_id'",
@@ -129,11 +147,15 @@ pub(crate) const KINDS: [EntityStatements; 4] = [
 pub(crate) const SELECT_STATE: &str =
     "SELECT format, kinds, cursor, generation, snapshotting FROM orlog_export WHERE scope = $1";
 /// Starts a generation. Parameters: scope, format, kinds. Returns the generation number.
-pub(crate) const INSERT_STATE: &str = "INSERT INTO orlog_export (scope, format, kinds, cursor, snapshotting, generation, updated_at) \
-     VALUES ($1, $2, $3, NULL, true, (SELECT coalesce(max(generation), 0) + 1 FROM orlog_export), now()) \
-     ON CONFLICT (scope) DO UPDATE SET format = excluded.format, kinds = excluded.kinds, cursor = NULL, snapshotting = true, \
+pub(crate) const INSERT_STATE: &str = "INSERT INTO orlog_export \
+     (scope, format, kinds, cursor, snapshotting, generation, updated_at) \
+     VALUES ($1, $2, $3, NULL, true, \
+     (SELECT coalesce(max(generation), 0) + 1 FROM orlog_export), now()) \
+     ON CONFLICT (scope) DO UPDATE SET format = excluded.format, kinds = excluded.kinds, \
+     cursor = NULL, snapshotting = true, \
      generation = excluded.generation, updated_at = excluded.updated_at RETURNING generation";
-/// Moves the cursor. Parameters: scope, new cursor, snapshotting, generation, old cursor. Has no effect if
-/// another export moved the cursor.
-pub(crate) const UPDATE_STATE: &str = "UPDATE orlog_export SET cursor = $2, snapshotting = $3, updated_at = now() \
+/// Moves the cursor. Parameters: scope, new cursor, snapshotting, generation, old cursor. Has no
+/// effect if another export moved the cursor.
+pub(crate) const UPDATE_STATE: &str = "UPDATE orlog_export \
+     SET cursor = $2, snapshotting = $3, updated_at = now() \
      WHERE scope = $1 AND generation = $4 AND cursor IS NOT DISTINCT FROM $5";

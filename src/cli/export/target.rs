@@ -31,6 +31,7 @@ impl ExportTarget {
             ),
             Err(_) => to.contains("://").then(|| Secret::new(to)),
         };
+
         match url {
             #[cfg(feature = "sql")]
             Some(url) if is_postgres(&url) => Ok(Self::Postgres(Box::new(

@@ -1,5 +1,5 @@
-//! `orlog saga signal|cancel|pause|resume|retry|skip|force-complete|drop`: sends a control request to one
-//! instance. The response arrives after the commit is durable.
+//! `orlog saga signal|cancel|pause|resume|retry|skip|force-complete|drop`: sends a control request
+//! to one instance. The response arrives after the commit is durable.
 
 use serde_json::{Map, Value, json};
 
@@ -62,7 +62,8 @@ pub(crate) struct SignalArgs {
     /// Deliver the signal at this time (RFC 3339) [default: at once]
     #[arg(long, value_name = "TIME")]
     due_at: Option<String>,
-    /// Start the instance if it does not exist, with this data of its start event; `{}` without a value
+    /// Start the instance if it does not exist, with this data of its start event; `{}` without a
+    /// value
     #[arg(long, value_name = "JSON", num_args = 0..=1, default_missing_value = "{}")]
     start: Option<String>,
     /// Start event [default: the first one of the definition]
@@ -91,6 +92,7 @@ pub(crate) async fn signal(args: SignalArgs, console: &Console) -> Result<(), Co
         start_event,
         on_existing,
     } = args;
+
     let start = match start {
         Some(data) => Value::Object(fields([
             ("data", read_data("--start", &data)?),
@@ -105,6 +107,7 @@ pub(crate) async fn signal(args: SignalArgs, console: &Console) -> Result<(), Co
         ("due_at", json!(due_at)),
         ("start", start),
     ]);
+
     instruct("signal", &control, body, console).await
 }
 
@@ -129,6 +132,7 @@ async fn instruct(
         ("expected_version", json!(expected_version)),
         ("wait_token", json!(wait_token)),
     ]));
+
     let client = ApiClient::new(&args.which.server)?;
     let response = client
         .post(&args.which.path(Some(verb)), Some(&Value::Object(body)))
@@ -136,12 +140,14 @@ async fn instruct(
     if console.is_json() {
         return console.json(&response);
     }
+
     let InstanceArgs {
         saga, correlation, ..
     } = &args.which;
     if verb == "drop" {
         return console.line(&format!("{saga} {correlation}: dropped"));
     }
+
     let paused = if response["paused"].as_bool().unwrap_or_default() {
         ", paused"
     } else {
@@ -151,6 +157,7 @@ async fn instruct(
     let unchanged = reason
         .map(|reason| format!("; no effect: {reason}"))
         .unwrap_or_default();
+
     console.status(
         &format!("{saga} {correlation}: "),
         &text(&response, "status"),

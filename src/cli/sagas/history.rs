@@ -1,4 +1,5 @@
-//! History of an instance on the command line: a table, or each transition with its payloads and attempts.
+//! History of an instance on the command line: a table, or each transition with its payloads and
+//! attempts.
 
 use serde_json::Value;
 
@@ -25,6 +26,7 @@ fn row(record: &Value) -> Vec<String> {
         .map(|field| text(record, field))
         .into();
     let failure = text(&record["failure"], "message");
+
     // Some notes already contain the message.
     if !failure.is_empty() && !row[3].contains(&failure) {
         row[3] = format!("{}; {failure}", row[3]);
@@ -38,6 +40,7 @@ pub(super) fn full(records: &[Value], console: &Console) -> Result<(), CommandEr
     if records.is_empty() {
         return console.line("no history");
     }
+
     for (index, record) in records.iter().enumerate() {
         let head = ["at", "input_label", "status", "note"]
             .map(|field| text(record, field))
@@ -45,11 +48,13 @@ pub(super) fn full(records: &[Value], console: &Console) -> Result<(), CommandEr
         if index > 0 {
             console.line("")?;
         }
+
         console.field(&format!("version {}", text(record, "version")), 12, &head)?;
         for (name, value) in details(record) {
             console.field(&format!("  {name}"), 12, &value)?;
         }
     }
+
     Ok(())
 }
 
@@ -61,6 +66,7 @@ fn details(record: &Value) -> Vec<(String, String)> {
         }
     };
     add("input", payload(&record["data"]));
+
     if !record["attributes"].is_null() {
         add("attributes", record["attributes"].to_string());
     }
@@ -70,6 +76,7 @@ fn details(record: &Value) -> Vec<(String, String)> {
             .for_each(|(name, change)| add("variable", changed(name, change))),
         None => add("variables", payload(&record["variables"])),
     }
+
     for work in items(record, "work") {
         add(
             "work",
@@ -81,6 +88,7 @@ fn details(record: &Value) -> Vec<(String, String)> {
             ),
         );
     }
+
     let failure = &record["failure"];
     if !failure.is_null() {
         add(
@@ -88,6 +96,7 @@ fn details(record: &Value) -> Vec<(String, String)> {
             format!("{} ({})", text(failure, "message"), text(failure, "code")),
         );
     }
+
     let attempts = &record["attempts"];
     for (index, attempt) in items(attempts, "items").iter().enumerate() {
         add("attempt", self::attempt(attempt));
@@ -117,7 +126,8 @@ fn payload(payload: &Value) -> String {
     }
 }
 
-/// Returns the description of an attempt: `3  2026-11-22T17:37:18.190Z  unavailable after 12 ms: no rooms (http_503)`.
+/// Returns the description of an attempt: `3  2026-11-22T17:37:18.190Z  unavailable after 12 ms: no
+/// rooms (http_503)`.
 pub(super) fn attempt(attempt: &Value) -> String {
     let field = |name: &str| text(attempt, name);
     let mut line = format!(
@@ -127,6 +137,7 @@ pub(super) fn attempt(attempt: &Value) -> String {
         field("outcome"),
         field("duration_ms")
     );
+
     if !field("code").is_empty() {
         line = format!("{line}: {} ({})", field("message"), field("code"));
     }

@@ -54,6 +54,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         ("reference", args.reference),
         ("filter", args.filter),
     ];
+
     let found = args.page.fetch("/v1/sagas", &query).await?;
     let head = [
         "SAGA",
@@ -68,15 +69,18 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         .iter()
         .filter_map(|page| page["filter_errors"].as_u64())
         .sum();
+
     let failure = found
         .pages
         .iter()
         .find_map(|page| page["first_filter_error"].as_str());
+
     if let Some(reason) = failure.filter(|_| !console.is_json()) {
         note(&format!(
             "filter failed for {failed} instances; first: {reason}"
         ));
     }
+
     let empty = match saga.filter(|_| found.is_empty() && !console.is_json()) {
         Some(saga) => no_instances(&saga, &args.page).await?,
         None => "no instances".to_owned(),
@@ -91,6 +95,7 @@ async fn no_instances(saga: &str, page: &PageArgs) -> Result<String, CommandErro
     if known.iter().any(|name| name == saga) {
         return Ok("no instances".to_owned());
     }
+
     let hint = match similar_name(saga, known.iter().map(String::as_str)) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("sagas with a definition: {}", known.join(", ")),
@@ -108,12 +113,14 @@ fn row(item: &Value) -> Vec<String> {
         .collect::<Vec<_>>()
         .join(", ");
     let mut status = text(item, "status");
+
     if paused {
         status.push_str(" (paused)");
     }
     if item["attention"] == "unapplied_result" {
         status.push_str(" (unapplied result)");
     }
+
     vec![
         text(item, "saga"),
         text(item, "correlation"),

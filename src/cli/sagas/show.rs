@@ -34,16 +34,19 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     if console.is_json() {
         return console.json(&instance);
     }
+
     facts(&instance, console)?;
     context(&instance, console)?;
     steps(&instance["state"], console)?;
     console.line("")?;
     let records = items(&instance["history"], "items");
+
     if args.full {
         history::full(records, console)?;
     } else {
         history::table(records, console)?;
     }
+
     if let Some(next) = instance["history"]["next"].as_u64() {
         note(&format!(
             "more history available; use --history-after {next}"
@@ -64,6 +67,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
         text(instance, "correlation")
     );
     console.status(&name, &text(instance, "status"), paused)?;
+
     let definition = &instance["definition"];
     let joined = |field: &str, show: &dyn Fn(&Value) -> String| {
         items(instance, field)
@@ -76,6 +80,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
         until if until.is_empty() => text(value, name),
         until => format!("{} until {until}", text(value, name)),
     };
+
     let outbox =
         items(&instance["outbox"], "items")
             .iter()
@@ -87,6 +92,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
     let result = format!("{} {}", text(result, "event"), text(result, "data"))
         .trim()
         .to_owned();
+
     let lines = [
         ("reference", reference(&instance["reference"])),
         (
@@ -159,6 +165,7 @@ fn failure(error: &Value) -> String {
     if error.is_null() {
         return String::new();
     }
+
     let [code, message, step, attempts, at] =
         ["code", "message", "step", "attempts", "at"].map(|field| text(error, field));
     let attempts = if attempts.is_empty() {
@@ -178,8 +185,8 @@ fn failure(error: &Value) -> String {
     format!("{message} ({code}){details}")
 }
 
-/// Prints what concerns the instance besides its snapshot: failed attempts of its pending work, circuit breakers,
-/// buffered inputs and dead letters.
+/// Prints what concerns the instance besides its snapshot: failed attempts of its pending work,
+/// circuit breakers, buffered inputs and dead letters.
 fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
     let line = |name: &str, value: String| console.field(&format!("  {name}"), 17, &value);
     for breaker in items(instance, "breakers") {
@@ -187,33 +194,37 @@ fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
             .iter()
             .filter_map(Value::as_str)
             .collect();
-        let (upstream, state) = (
-            text(breaker, "upstream"),
-            text(breaker, "state").replace('_', "-"),
-        );
+        let upstream = text(breaker, "upstream");
+        let state = text(breaker, "state").replace('_', "-");
+
         line(
             "circuit breaker",
             format!("{upstream} is {state}; waiting: {}", work.join(", ")),
         )?;
     }
+
     for input in items(instance, "buffered") {
         let [label, at, reason] = ["label", "at", "reason"].map(|field| text(input, field));
         line("buffered", format!("{label} of {at} ({reason})"))?;
     }
+
     if let Some(early) = instance["state"]["early_events"].as_array() {
         let kinds: Vec<_> = early.iter().filter_map(Value::as_str).collect();
         line("early events", kinds.join(", "))?;
     }
+
     for letter in items(instance, "dead_letters") {
         let [id, label, reason, message] =
             ["id", "label", "reason", "message"].map(|field| text(letter, field));
         line("dead letter", format!("{id} {label}: {message} ({reason})"))?;
     }
+
     let is_pending = |attempt: &&Value| {
         items(&instance["outbox"], "items")
             .iter()
             .any(|item| item["id"] == attempt["work_id"])
     };
+
     for attempt in items(instance, "attempts").iter().filter(is_pending) {
         line(
             "attempt",
@@ -244,8 +255,8 @@ fn state(state: &Value) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Returns the state of a step; for a loop and its steps, also the current round after the first one; and whether the
-/// job of a running step waits for a worker.
+/// Returns the state of a step; for a loop and its steps, also the current round after the first
+/// one; and whether the job of a running step waits for a worker.
 fn step_state(step: &Value) -> String {
     if step["state"] == "running" && step["job"] == "dispatched" {
         return "running, job dispatched".to_owned();

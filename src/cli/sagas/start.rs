@@ -1,4 +1,5 @@
-//! `orlog saga start|result`: starts an instance, and waits for its result. The exit code is that of the instance.
+//! `orlog saga start|result`: starts an instance, and waits for its result. The exit code is that
+//! of the instance.
 
 use serde_json::Value;
 
@@ -24,7 +25,12 @@ pub(crate) struct StartArgs {
     #[arg(long, value_name = "TYPE")]
     event: Option<String>,
     /// Policy if the instance exists
-    #[arg(long, value_name = "POLICY", default_value = "return", value_parser = ["return", "fail", "restart"])]
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "return",
+        value_parser = ["return", "fail", "restart"]
+    )]
     on_existing: String,
     /// Idempotency key of the request: repeat a start whose outcome is unknown with the same key
     #[arg(long, value_name = "KEY")]
@@ -54,19 +60,23 @@ pub(crate) async fn start(args: StartArgs, console: &Console) -> Result<(), Comm
         wait,
         server,
     } = args;
-    let (client, data) = (ApiClient::new(&server)?, read_data("--data", &data)?);
+
+    let client = ApiClient::new(&server)?;
+    let data = read_data("--data", &data)?;
     let client = client.with_idempotency_key(idempotency_key.as_deref())?;
     let waiting = wait.begin();
     let mut query = vec![("on_existing", on_existing)];
     query.extend(id.map(|id| ("correlation", id)));
     query.extend(event.map(|event| ("event", event)));
     query.extend(waiting.map(|waiting| waiting.next_part()));
+
     let started = client
         .post_query(&path(&["v1", "sagas", &saga]), &query, &data, WAIT_TIMEOUT)
         .await?;
     let Some(waiting) = waiting else {
         return show(&started, console);
     };
+
     let result = path(&[
         "v1",
         "sagas",
@@ -74,6 +84,7 @@ pub(crate) async fn start(args: StartArgs, console: &Console) -> Result<(), Comm
         &text(&started, "correlation"),
         "result",
     ]);
+
     end_with(
         &await_end(&client, &result, started, waiting).await?,
         console,
@@ -82,15 +93,14 @@ pub(crate) async fn start(args: StartArgs, console: &Console) -> Result<(), Comm
 
 pub(crate) async fn result(args: ResultArgs, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.which.server)?;
-    let (path, waiting) = (
-        args.which.path(Some("result")),
-        args.wait.begin().unwrap_or_else(Waiting::over),
-    );
+    let path = args.which.path(Some("result"));
+    let waiting = args.wait.begin().unwrap_or_else(Waiting::over);
     let first = ask(&client, &path, waiting).await?;
     end_with(&await_end(&client, &path, first, waiting).await?, console)
 }
 
-/// Asks again until the instance has ended or is stuck, or the time is over: the wait of one request has a limit.
+/// Asks again until the instance has ended or is stuck, or the time is over: the wait of one
+/// request has a limit.
 async fn await_end(
     client: &ApiClient,
     path: &str,
@@ -138,6 +148,7 @@ fn show(result: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(result);
     }
+
     let name = format!("{} {}: ", text(result, "saga"), text(result, "correlation"));
     let existing = if result["existing"] == true {
         " (existed)"
@@ -145,6 +156,7 @@ fn show(result: &Value, console: &Console) -> Result<(), CommandError> {
         ""
     };
     console.status(&name, &text(result, "status"), existing)?;
+
     if let Some(fact) = result["result"].as_object() {
         console.line(&format!(
             "{} {}",
@@ -152,6 +164,7 @@ fn show(result: &Value, console: &Console) -> Result<(), CommandError> {
             fact["data"]
         ))?;
     }
+
     let failure = &result["failure"];
     if failure.is_object() {
         console.line(&format!(
@@ -160,5 +173,6 @@ fn show(result: &Value, console: &Console) -> Result<(), CommandError> {
             text(failure, "message")
         ))?;
     }
+
     Ok(())
 }

@@ -11,6 +11,7 @@ pub(crate) fn report(report: &SimulationReport) -> Vec<String> {
         "{} events, {} instances",
         report.events, report.instances
     )];
+
     for (saga, statuses) in &report.statuses {
         lines.push(format!("{saga}: {}", counts(statuses)));
         if let Some(took) = report.durations.get(saga) {
@@ -24,6 +25,7 @@ pub(crate) fn report(report: &SimulationReport) -> Vec<String> {
                 show(took.max_millis)
             ));
         }
+
         let steps = report.steps.get(saga).into_iter().flatten();
         lines.extend(steps.map(|(step, states)| format!("  step {step}: {}", counts(states))));
         for (label, found) in [
@@ -34,6 +36,7 @@ pub(crate) fn report(report: &SimulationReport) -> Vec<String> {
             lines.extend(found.map(|(reason, count)| format!("  {label} {reason}: {count}")));
         }
     }
+
     let parts = [
         ("asked for", &report.work),
         ("timers fired", &report.timers_fired),
@@ -41,6 +44,7 @@ pub(crate) fn report(report: &SimulationReport) -> Vec<String> {
         ("dead-lettered because", &report.dead_letter_causes),
         ("changed nothing", &report.ignored),
     ];
+
     for (name, found) in parts {
         lines.extend((!found.is_empty()).then(|| format!("{name}:")));
         lines.extend(
@@ -49,6 +53,7 @@ pub(crate) fn report(report: &SimulationReport) -> Vec<String> {
                 .map(|(label, count)| format!("  {count:>8}  {label}")),
         );
     }
+
     lines
 }
 
@@ -61,6 +66,7 @@ pub(crate) fn differences(found: &SimulationDiff) -> Vec<String> {
             .iter()
             .map(|(change, count)| format!("  {count:>8}  {change}")),
     );
+
     let others = [
         ("request other work", found.work_differs),
         ("started only before", found.only_before),
@@ -72,6 +78,7 @@ pub(crate) fn differences(found: &SimulationDiff) -> Vec<String> {
             .filter(|(_, n)| *n > 0)
             .map(|(label, count)| format!("  {count:>8}  {label}")),
     );
+
     for example in &found.examples {
         lines.push(format!("{} {}", example.saga, example.correlation));
         for (sign, run) in [("-", &example.before), ("+", &example.after)] {
@@ -84,6 +91,7 @@ pub(crate) fn differences(found: &SimulationDiff) -> Vec<String> {
             ));
         }
     }
+
     lines
 }
 
@@ -112,6 +120,7 @@ fn span(duration: Duration) -> String {
             parts.push(format!("{count}{unit}"));
         }
     }
+
     parts.truncate(2);
     if parts.is_empty() {
         "0s".to_owned()

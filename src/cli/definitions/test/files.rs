@@ -25,6 +25,7 @@ pub(crate) fn find(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     if !path.is_dir() {
         return vec![Ok(path.to_owned())];
     }
+
     let read_error =
         |error: std::io::Error| vec![problem(path, format!("cannot be read: {error}"))];
     let entries = match std::fs::read_dir(path) {
@@ -36,16 +37,19 @@ pub(crate) fn find(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
         Err(error) => return vec![Err(read_error(error))],
     };
     paths.sort();
+
     paths.iter().flat_map(|path| expand(path)).collect()
 }
 
-/// Searches a directory. Skips hidden directories, and symbolic links, because they can form cycles.
+/// Searches a directory. Skips hidden directories, and symbolic links, because they can form
+/// cycles.
 fn expand(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let hidden = name.starts_with('.') || name == "target";
     if path.is_dir() && !path.is_symlink() && !hidden {
         return find(path);
     }
+
     if name.ends_with(TEST_SUFFIX) {
         vec![Ok(path.to_owned())]
     } else {
@@ -64,6 +68,7 @@ pub(crate) fn read(file: &Path) -> Result<TestSuite, Vec<Diagnostic>> {
     let saga = tested.program.definition_ref().saga.clone();
     let mut programs = sibling_definitions(dir, &saga);
     programs.push(tested.program);
+
     Ok(TestSuite {
         file: display_path,
         test_file,
@@ -72,8 +77,8 @@ pub(crate) fn read(file: &Path) -> Result<TestSuite, Vec<Diagnostic>> {
     })
 }
 
-/// Returns the other definitions of a directory: sagas that the tested saga starts, or that start on
-/// its facts. Invalid definitions are omitted; `orlog check` reports their diagnostics.
+/// Returns the other definitions of a directory: sagas that the tested saga starts, or that start
+/// on its facts. Invalid definitions are omitted; `orlog check` reports their diagnostics.
 pub(crate) fn sibling_definitions(dir: &Path, saga: &SagaName) -> Vec<Arc<dyn Program>> {
     let dir = if dir.as_os_str().is_empty() {
         Path::new(".")
@@ -84,6 +89,7 @@ pub(crate) fn sibling_definitions(dir: &Path, saga: &SagaName) -> Vec<Arc<dyn Pr
         .into_iter()
         .filter_map(Result::ok);
     let found = files.filter_map(|file| definitions::load_file(&file).ok());
+
     found
         .map(|definition| definition.program)
         .filter(|program| program.definition_ref().saga != *saga)

@@ -26,6 +26,7 @@ pub(crate) fn run_on_change(
             }
             note(&format!("error: {failure}"));
         }
+
         note("waiting for changes; stop with Ctrl-C");
         while poll(paths) == before {
             std::thread::park_timeout(PAUSE);
@@ -44,6 +45,7 @@ fn poll(paths: &[PathBuf]) -> BTreeMap<PathBuf, Option<SystemTime>> {
         Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
         _ => PathBuf::from("."),
     });
+
     let definitions = dirs
         .flat_map(|dir| definitions::list_files(&dir))
         .filter_map(Result::ok);
