@@ -1,8 +1,9 @@
-//! Command line: the frame that the commands of the features share, and the commands that run a node.
+//! Command line: the frame that the commands of the features share, and the commands that run a
+//! node.
 //!
-//! Commands that inspect or control a node use its HTTP API. Only `dev`, `run`, `bench`, `check` and
-//! `inspect --data` work without a node. Output is a table by default and JSON with `--output json`.
-//! Exit codes are in [`exit`].
+//! Commands that inspect or control a node use its HTTP API. Only `dev`, `run`, `bench`, `check`
+//! and `inspect --data` work without a node. Output is a table by default and JSON with `--output
+//! json`. Exit codes are in [`exit`].
 
 mod access;
 mod audit;
@@ -149,7 +150,8 @@ enum Command {
     Drain(node::Drain),
     /// Show or change the log filter of a running node
     LogLevel(node::LogLevel),
-    /// Deploy the definitions of a directory and replace all active definitions, shared or of a context
+    /// Deploy the definitions of a directory and replace all active definitions, shared or of a
+    /// context
     Deploy(definitions::deploy::Args),
     /// Read the configuration, the definitions and the upstreams of a node again
     Reload(definitions::reload::Args),
@@ -194,6 +196,7 @@ pub fn run() -> ExitCode {
             Err(failure) => failure.report(),
         };
     }
+
     let cli = Cli::parse();
     // Before the first thread starts: the mask belongs to the process.
     keep_files_private(&cli.command);
@@ -207,6 +210,7 @@ pub fn run() -> ExitCode {
             return CommandError::internal(format!("cannot start threads: {error}")).report();
         }
     };
+
     let done = runtime.block_on(run_command(cli.command, &console));
     // A thread that reads standard input blocks the shutdown of the process.
     runtime.shutdown_background();
@@ -216,8 +220,8 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Makes the files and directories that a command creates accessible to its user only: stores, journals, the audit
-/// trail, backups and exports contain the data of instances.
+/// Makes the files and directories that a command creates accessible to its user only: stores,
+/// journals, the audit trail, backups and exports contain the data of instances.
 fn keep_files_private(command: &Command) {
     if matches!(
         command,
@@ -285,6 +289,7 @@ async fn measure(bench: &bench::BenchArgs, console: &Console) -> Result<(), Comm
     if console.is_json() {
         return console.json(&report);
     }
+
     let metrics = report
         .as_object()
         .into_iter()
@@ -294,6 +299,7 @@ async fn measure(bench: &bench::BenchArgs, console: &Console) -> Result<(), Comm
         .map(|(name, _)| vec![name.clone(), console::text(&report, name)])
         .collect();
     console.table(&["FIGURE", "VALUE"], &rows, "no measurements")?;
+
     let intervals = console::items(&report, "intervals");
     let columns = [
         "second",
@@ -304,6 +310,7 @@ async fn measure(bench: &bench::BenchArgs, console: &Console) -> Result<(), Comm
         "disk_mib",
         "purged",
     ];
+
     let rows: Vec<_> = intervals
         .iter()
         .map(|interval| {
@@ -313,6 +320,7 @@ async fn measure(bench: &bench::BenchArgs, console: &Console) -> Result<(), Comm
                 .collect()
         })
         .collect();
+
     if rows.is_empty() {
         Ok(())
     } else {

@@ -1,5 +1,5 @@
-//! Durable saga runner: one actor per saga instance, one transaction per transition, effects under an
-//! idempotency key.
+//! Durable saga runner: one actor per saga instance, one transaction per transition, effects under
+//! an idempotency key.
 //!
 //! This is the root crate. Embed a node ([`App::start_with`]) or run it as the command `orlog`.
 

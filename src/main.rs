@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Replaces glibc's allocator, which used a third of the CPU time under load: many small, short-lived
-/// allocations that change threads.
+/// Replaces glibc's allocator, which used a third of the CPU time under load: many small,
+/// short-lived allocations that change threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

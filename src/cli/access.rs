@@ -28,6 +28,7 @@ pub(crate) fn print_changes(record: &Value, console: &Console) -> Result<(), Com
     };
     let rows: Vec<_> = items(record, "changes").iter().map(row).collect();
     console.line("")?;
+
     console.table(&["CHANGED", "BY", "ADDED", "REMOVED"], &rows, "no changes")
 }
 

@@ -62,17 +62,21 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     if let Some(Command::Verify(args)) = args.command {
         return tokio::task::block_in_place(|| verify(&args, console));
     }
+
     let client = ApiClient::new(&args.server)?;
     let Fetched {
         records,
         more,
         broken_at,
     } = fetch(&client, &args).await?;
+
     if let Some(sequence) = broken_at {
         note(&format!(
-            "record {sequence} does not match the line before it; run `orlog audit verify` on the node"
+            "record {sequence} does not match the line before it; run `orlog audit verify` on the \
+             node"
         ));
     }
+
     if console.is_json() {
         return console
             .json(&json!({ "items": records, "has_more": more, "broken_at": broken_at }));
@@ -80,6 +84,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     if args.denials {
         return list_denials(&records, console);
     }
+
     let row = |record: &Value| {
         let outcome = match text(record, "code") {
             code if code.is_empty() => text(record, "outcome"),
@@ -90,11 +95,13 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
             .next()
             .unwrap_or_default()
             .to_owned();
+
         let action = format!("{method} {}", text(record, "target"));
         let [at, user, role, tenant, source] =
             ["at", "user", "role", "tenant", "source"].map(|field| text(record, field));
         vec![at, user, role, tenant, action, outcome, source]
     };
+
     let rows: Vec<_> = records.iter().map(row).collect();
     console.table(
         &[
@@ -103,6 +110,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         &rows,
         "no records",
     )?;
+
     if more {
         note("more results available; raise --limit");
     }
@@ -123,6 +131,7 @@ fn list_denials(records: &[Value], console: &Console) -> Result<(), CommandError
             code,
         ]
     };
+
     let rows: Vec<_> = records.iter().map(row).collect();
     console.table(
         &["SINCE", "UNTIL", "COUNT", "USER", "SOURCE", "ROUTE", "CODE"],
@@ -141,6 +150,7 @@ fn verify(args: &VerifyArgs, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(&json!({ "records": records, "denials": denials }));
     }
+
     let line = |name: &str, found: &Verification| {
         let Verification {
             first,
@@ -154,11 +164,13 @@ fn verify(args: &VerifyArgs, console: &Console) -> Result<(), CommandError> {
         } else {
             format!("{first} to {last}, last {last}:{hash}")
         };
+
         console.line(&format!(
             "{name}: OK, {head}; {unchained} without chain, {truncated} truncated lines"
         ))
     };
     line("records", &records)?;
+
     line("denials", &denials)
 }
 
@@ -180,7 +192,10 @@ async fn fetch(client: &ApiClient, args: &Args) -> Result<Fetched, CommandError>
     let mut fixed: Vec<_> = filters.into_iter().flatten().collect();
     fixed.push(("all", args.all.to_string()));
     fixed.push(("denials", args.denials.to_string()));
-    let (mut records, mut cursor, mut broken_at) = (Vec::new(), None::<String>, None);
+
+    let mut records = Vec::new();
+    let mut cursor = None::<String>;
+    let mut broken_at = None;
     loop {
         let mut query = fixed.clone();
         query.push(("limit", PAGE.min(args.limit - records.len()).to_string()));
@@ -189,6 +204,7 @@ async fn fetch(client: &ApiClient, args: &Args) -> Result<Fetched, CommandError>
         records.extend(items(&page, "items").iter().cloned());
         broken_at = page["broken_at"].as_u64().or(broken_at);
         cursor = page["next_cursor"].as_str().map(str::to_owned);
+
         if cursor.is_none() || records.len() >= args.limit {
             return Ok(Fetched {
                 records,

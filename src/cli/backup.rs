@@ -76,7 +76,8 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
             return report("is whole", dir, &manifest, console);
         }
         (None, Some(to), Some(data)) => {
-            let (data, to) = (data.clone(), to.clone());
+            let data = data.clone();
+            let to = to.clone();
             blocking((data, to), |(data, to)| {
                 backup_offline(&data, &to).map_err(failed)
             })
@@ -135,6 +136,7 @@ fn report(
     if console.is_json() {
         return console.json(&serde_json::to_value(manifest).unwrap_or_default());
     }
+
     let shards = manifest
         .shards
         .iter()
@@ -161,18 +163,21 @@ async fn fetch(args: &Args, to: &Path) -> Result<Manifest, CommandError> {
     let id = created["id"].as_str().unwrap_or_default().to_owned();
     let fetched = fetch_all(&client, &id, &created["manifest"], to).await;
     let removed = client.delete(&path(&["admin", "backup", &id]), &[]).await;
+
     if fetched.is_err() {
         note(&format!(
             "{} contains a partial backup; remove it before the next attempt",
             to.display()
         ));
     }
+
     fetched?;
     if let Err(failure) = removed {
         note(&format!(
             "the node keeps its copy until the next restart: {failure}"
         ));
     }
+
     let to = to.to_owned();
     blocking(to, |to| Ok(backup::verify_fetched(&to)?)).await
 }
@@ -196,6 +201,7 @@ async fn fetch_all(
         .iter()
         .map(|file| file.path.as_str())
         .chain([MANIFEST, SUMS]);
+
     for name in names {
         if Path::new(name)
             .components()
@@ -205,6 +211,7 @@ async fn fetch_all(
                 "path {name:?} is outside the directory; nothing was fetched"
             )));
         }
+
         let target = to.join(name);
         if let Some(dir) = target.parent() {
             std::fs::create_dir_all(dir)?;
@@ -213,5 +220,6 @@ async fn fetch_all(
             .download(&path(&["admin", "backup", id, "files", name]), &target)
             .await?;
     }
+
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! `orlog batch`: sends an instruction to all instances that match a filter, and shows the progress.
+//! `orlog batch`: sends an instruction to all instances that match a filter, and shows the
+//! progress.
 
 mod watch;
 
@@ -100,7 +101,18 @@ struct SelectionArgs {
     #[arg(long, value_name = "CEL")]
     filter: Option<String>,
     /// All instances of the saga; required without a filter
-    #[arg(long, conflicts_with_all = ["status", "prefix", "updated_from", "updated_until", "created_from", "created_until", "filter"])]
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "status",
+            "prefix",
+            "updated_from",
+            "updated_until",
+            "created_from",
+            "created_until",
+            "filter"
+        ]
+    )]
     all: bool,
 }
 
@@ -174,6 +186,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             let found = client
                 .get(&batch_path(&args.which.batch, None), &[])
                 .await?;
+
             if args.watch {
                 watch(&client, found, console).await
             } else {
@@ -213,11 +226,13 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
     };
     if !args.dry_run && !args.selection.all && !args.selection.has_filter() {
         return Err(CommandError::usage(format!(
-            "the batch has no filter and would {} all instances of {}; add a filter, or --all; --dry-run shows the number",
+            "the batch has no filter and would {} all instances of {}; add a filter, or --all; \
+             --dry-run shows the number",
             name(args.action),
             args.selection.saga
         )));
     }
+
     let SelectionArgs {
         saga,
         status,
@@ -232,6 +247,7 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
         created_until,
         ..
     } = args.selection;
+
     let mut body = args.options.fields();
     body.extend(fields([
         ("saga", json!(saga)),
@@ -247,6 +263,7 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
         ("canary", json!(args.canary)),
         ("dry_run", json!(args.dry_run)),
     ]));
+
     let client = ApiClient::new(&args.server)?;
     let created = client
         .post("/v1/batches", Some(&Value::Object(body)))
@@ -305,6 +322,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
             text(item, "created_at"),
         ]
     };
+
     let head = [
         "BATCH", "STATUS", "ACTION", "SAGA", "PROGRESS", "FAILED", "USER", "CREATED",
     ];
@@ -327,6 +345,7 @@ fn print_dry_run(action: &str, result: &Value, console: &Console) -> Result<(), 
     if console.is_json() {
         return console.json(result);
     }
+
     let row = |item: &Value| {
         ["correlation", "status", "not_applicable"]
             .map(|field| text(item, field))
@@ -339,14 +358,18 @@ fn print_dry_run(action: &str, result: &Value, console: &Console) -> Result<(), 
         "no instances",
     )?;
     filter_note(result);
+
     let at_least = if result["exact"] == true {
         ""
     } else {
         "at least "
     };
-    let (matched, skipped) = (text(result, "matched"), text(result, "not_applicable"));
+    let matched = text(result, "matched");
+    let skipped = text(result, "not_applicable");
+
     console.line(&format!(
-        "{action}: {at_least}{matched} instances match, {skipped} would be skipped; dry run: no changes made"
+        "{action}: {at_least}{matched} instances match, {skipped} would be skipped; dry run: no \
+         changes made"
     ))
 }
 
@@ -364,12 +387,15 @@ fn print(batch: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(batch);
     }
+
     console.status(
         &format!("{}: ", text(batch, "id")),
         &text(batch, "status"),
         "",
     )?;
-    let (selection, action) = (&batch["selection"], &batch["action"]);
+
+    let selection = &batch["selection"];
+    let action = &batch["action"];
     let status: Vec<_> = items(selection, "status")
         .iter()
         .filter_map(Value::as_str)
@@ -382,6 +408,7 @@ fn print(batch: &Value, console: &Console) -> Result<(), CommandError> {
     } else {
         format!("{} so far", text(batch, "matched"))
     };
+
     let counts = ["done", "skipped", "failed"]
         .map(|count| format!("{count} {}", text(batch, count)))
         .join(", ");
@@ -404,10 +431,12 @@ fn print(batch: &Value, console: &Console) -> Result<(), CommandError> {
         ("progress", counts),
         ("error", text(batch, "error")),
     ];
+
     for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
         console.field(&format!("  {name}"), 14, &value)?;
     }
     filter_note(batch);
+
     let reasons = [("failed", "failures"), ("skipped", "skips")];
     let rows = reasons.iter().flat_map(|(outcome, field)| {
         items(batch, field).iter().map(|one| {
@@ -423,6 +452,7 @@ fn print(batch: &Value, console: &Console) -> Result<(), CommandError> {
         console.line("")?;
         console.table(&["INSTANCE", "OUTCOME", "REASON"], &rows, "")?;
     }
+
     if batch["status"] == "awaiting_approval" {
         note(&format!(
             "the canary is done; check its instances, then: orlog batch resume {}",

@@ -1,4 +1,5 @@
-//! `orlog bench`: measures saga throughput, from the durable publish of an event to the durable end.
+//! `orlog bench`: measures saga throughput, from the durable publish of an event to the durable
+//! end.
 //!
 //! | workload | description |
 //! |---|---|
@@ -45,6 +46,7 @@ pub async fn run(bench: &BenchArgs) -> anyhow::Result<BenchReport> {
                 .tempdir_in(".")?,
         ),
     };
+
     let config = bench.config(dir.path())?;
     match bench.workload {
         Workload::A | Workload::B => Box::pin(client::run(bench, config)).await,

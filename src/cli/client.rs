@@ -23,7 +23,8 @@ pub(crate) use orlog_node::url_path::path;
 /// Request timeout, longer than the maximum response time of a node, except for `drain`.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Header of a response that lacks the data of other pods: their names, percent-encoded and separated by commas.
+/// Header of a response that lacks the data of other pods: their names, percent-encoded and
+/// separated by commas.
 const MISSING_PODS: &str = "x-orlog-missing-pods";
 
 /// Node and tenant of a request.
@@ -41,10 +42,23 @@ pub(crate) struct ServerArgs {
     #[arg(long, env = "ORLOG_TENANT", hide_env_values = true)]
     tenant: Option<String>,
     /// File with the access token [default: value of `ORLOG_TOKEN`]
-    #[arg(long, value_name = "FILE", env = "ORLOG_TOKEN_FILE", hide_env_values = true, value_parser = path_or_empty())]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "ORLOG_TOKEN_FILE",
+        hide_env_values = true,
+        value_parser = path_or_empty()
+    )]
     token_file: Option<PathBuf>,
-    /// Name or file of the key that signs the requests [default: the key of `orlog key use`, without a token]
-    #[arg(long, value_name = "NAME|FILE", env = "ORLOG_KEY_FILE", hide_env_values = true, value_parser = path_or_empty())]
+    /// Name or file of the key that signs the requests [default: the key of `orlog key use`,
+    /// without a token]
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        env = "ORLOG_KEY_FILE",
+        hide_env_values = true,
+        value_parser = path_or_empty()
+    )]
     key: Option<PathBuf>,
     /// PEM file with the CA certificates that are trusted instead of those of the system
     #[arg(
@@ -76,6 +90,7 @@ impl ServerArgs {
             CommandError::usage(format!("{flag} {}: {reason}", file.display()))
         };
         let mut http = orlog_effect::http::client();
+
         if let Some(file) = &self.ca_file {
             let invalid = |reason: &dyn Display| invalid("--ca-file", file, reason);
             let pem = std::fs::read(file).map_err(|error| invalid(&error))?;
@@ -84,6 +99,7 @@ impl ServerArgs {
                 .filter(|ca| !ca.is_empty());
             http = http.tls_certs_only(ca.ok_or_else(|| invalid(&"no certificate in PEM"))?);
         }
+
         if let Some(file) = &self.client_certificate {
             let invalid = |reason: &dyn Display| invalid("--client-certificate", file, reason);
             let pem = std::fs::read(file).map_err(|error| invalid(&error))?;
@@ -92,6 +108,7 @@ impl ServerArgs {
                     .map_err(|_| invalid(&"no certificate with its private key in PEM"))?,
             );
         }
+
         http.build()
             .map_err(|error| CommandError::internal(format!("no HTTP client: {error}")))
     }
@@ -138,6 +155,7 @@ impl ApiClient {
                 server.url
             )));
         }
+
         let tenant = server.tenant.clone().filter(|tenant| !tenant.is_empty());
         Ok(Self {
             http,
@@ -182,7 +200,8 @@ impl ApiClient {
         missing.iter().cloned().collect()
     }
 
-    /// Checks that the responses have the data of all pods. Commands check it after they have printed the result.
+    /// Checks that the responses have the data of all pods. Commands check it after they have
+    /// printed the result.
     ///
     /// # Errors
     /// If a response lacks the data of a pod.
@@ -198,6 +217,7 @@ impl ApiClient {
             .missing_pods
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+
         for name in names.into_iter().flat_map(|names| names.split(',')) {
             missing.insert(percent_decode_str(name).decode_utf8_lossy().into_owned());
         }
@@ -228,6 +248,7 @@ impl ApiClient {
             let page = self.get(path, &query).await?;
             all.extend_from_slice(items(&page, "items"));
             cursor = page["next_cursor"].as_str().map(str::to_owned);
+
             if cursor.is_none() {
                 return Ok(all);
             }
@@ -347,6 +368,7 @@ impl ApiClient {
                 body,
             }));
         }
+
         let mut file = std::fs::File::create(to)?;
         loop {
             let piece = tokio::time::timeout(REQUEST_TIMEOUT, response.chunk()).await;
@@ -385,23 +407,27 @@ impl ApiClient {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
+
         let changes = method != Method::GET;
         let mut request = self.http.request(method, url).timeout(timeout);
         if let Some(tenant) = &self.tenant {
             request = request.header("x-tenant-id", tenant);
         }
+
         if let Some(key) = self.idempotency_key.as_ref().filter(|_| changes) {
             request = request.header("idempotency-key", key.clone());
         }
         if let Some(revision) = self.revision.filter(|_| changes) {
             request = request.header(IF_MATCH, format!("\"{revision}\""));
         }
+
         if let Some(body) = body {
             request = request.json(body);
         } else if changes {
             // The node requires it, also without a body (OR0004).
             request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
+
         let response = self.execute(request).await?;
         self.note_missing_pods(response.headers());
         let status = response.status();
@@ -410,6 +436,7 @@ impl ApiClient {
         if status.is_success() {
             return Ok(bytes.into());
         }
+
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         Err(ClientError::Problem {
             status: status.as_u16(),
@@ -432,11 +459,13 @@ impl ApiClient {
             ClientError::NoResponse(reason) => {
                 // The first bytes of the response are no TLS record.
                 let advice = if reason.contains("InvalidContentType") {
-                    "the server does not use TLS there; set a URL that starts with http:// (--url, ORLOG_URL)"
+                    "the server does not use TLS there; set a URL that starts with http:// (--url, \
+                     ORLOG_URL)"
                 } else {
                     "check that a node runs there (--url, ORLOG_URL)"
                 };
                 let message = format!("no response from {}: {reason}; {advice}", self.url);
+
                 CommandError::new(CommandExit::Unavailable, message)
             }
             ClientError::Problem { status, body } => {
@@ -457,8 +486,10 @@ pub(crate) fn check_complete(missing_pods: &[String]) -> Result<(), CommandError
     if missing_pods.is_empty() {
         return Ok(());
     }
+
     let message = format!(
-        "the result is incomplete: the instances of the tenant are on several pods, and those of other pods are missing: {}; \
+        "the result is incomplete: the instances of the tenant are on several pods, and those of \
+         other pods are missing: {}; \
          send the command to each pod (--url)",
         missing_pods.join(", ")
     );
@@ -485,14 +516,13 @@ fn exit(status: u16) -> CommandExit {
 }
 
 fn problem(status: u16, body: &Value) -> String {
-    let (title, detail, code) = (
-        text(body, "title"),
-        text(body, "detail"),
-        text(body, "code"),
-    );
+    let title = text(body, "title");
+    let detail = text(body, "detail");
+    let code = text(body, "code");
     if code.is_empty() {
         return format!("the node returned HTTP status {status}");
     }
+
     let locations = items(body, "errors").iter().map(|location| {
         format!(
             "\n  {}: {}",
@@ -500,6 +530,7 @@ fn problem(status: u16, body: &Value) -> String {
             text(location, "detail")
         )
     });
+
     format!(
         "{title}: {detail} [{code}]{}",
         locations.collect::<String>()

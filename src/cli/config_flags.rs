@@ -77,6 +77,7 @@ impl ConfigFlags {
                 .as_ref()
                 .map(|dir| Setting::flag("--definitions-dir", "definitions_dir", text(dir))),
         ];
+
         Ok(layers
             .environment(std::env::vars_os())
             .flags(flags.into_iter().flatten()))

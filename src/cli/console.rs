@@ -36,6 +36,7 @@ impl Console {
             .then(|| rustix::termios::tcgetwinsize(&stdout).ok())
             .flatten();
         let columns = size.map(|size| size.ws_col).filter(|columns| *columns > 0);
+
         Self {
             output,
             colors,
@@ -66,11 +67,9 @@ impl Console {
         status: &str,
         after: &str,
     ) -> Result<(), CommandError> {
-        let (before, status, after) = (
-            one_line(before),
-            self.painted(&one_line(status)),
-            one_line(after),
-        );
+        let before = one_line(before);
+        let status = self.painted(&one_line(status));
+        let after = one_line(after);
         Ok(writeln!(self.stdout.lock(), "{before}{status}{after}")?)
     }
 
@@ -83,7 +82,8 @@ impl Console {
         )?)
     }
 
-    /// Prints a table with a header; prints `empty` if there are no rows. On a terminal, cells wrap at its width.
+    /// Prints a table with a header; prints `empty` if there are no rows. On a terminal, cells wrap
+    /// at its width.
     pub(crate) fn table(
         &self,
         head: &[&str],
@@ -123,6 +123,7 @@ fn table_text(head: &[&str], rows: &[Vec<String>], columns: Option<u16>) -> Stri
             .set_width(columns),
         None => table.set_content_arrangement(ContentArrangement::Disabled),
     };
+
     let cells = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)));
     table.set_header(head).add_rows(cells);
     let lines: Vec<_> = table

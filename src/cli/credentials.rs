@@ -55,20 +55,24 @@ impl Credentials {
     }
 }
 
-/// Returns the access token, if set. It is never an argument, because other users can read arguments.
+/// Returns the access token, if set. It is never an argument, because other users can read
+/// arguments.
 fn token(token_file: Option<&Path>) -> Result<Option<HeaderValue>, CommandError> {
     let token_file = token_file.filter(|file| !file.as_os_str().is_empty());
     let (token, location) = match token_file {
         Some(file) => {
             let unreadable = |error: std::io::Error| {
                 let advice = if error.kind() == std::io::ErrorKind::NotFound {
-                    "; `orlog dev` creates data/session-token and removes it when it stops: start the node, or set another file"
+                    "; `orlog dev` creates data/session-token and removes it when it stops: start \
+                     the node, or set another file"
                 } else {
                     ""
                 };
                 let file = file.display();
+
                 CommandError::usage(format!(
-                    "cannot read the token file {file} (--token-file, ORLOG_TOKEN_FILE): {error}{advice}"
+                    "cannot read the token file {file} (--token-file, ORLOG_TOKEN_FILE): \
+                     {error}{advice}"
                 ))
             };
             (
@@ -81,6 +85,7 @@ fn token(token_file: Option<&Path>) -> Result<Option<HeaderValue>, CommandError>
             "ORLOG_TOKEN".to_owned(),
         ),
     };
+
     if token.trim().is_empty() {
         let is_configured = token_file.is_some();
         return if is_configured {
@@ -89,6 +94,7 @@ fn token(token_file: Option<&Path>) -> Result<Option<HeaderValue>, CommandError>
             Ok(None)
         };
     }
+
     let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
     let mut header =
         header.map_err(|_| CommandError::usage(format!("{location} holds no token")))?;

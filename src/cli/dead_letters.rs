@@ -34,8 +34,8 @@ pub(crate) struct Discard {
     /// Ids of the dead letters
     #[arg(required = true)]
     ids: Vec<String>,
-    /// Also discard results for which an instance waits: the step fails and is compensated, because it may have been
-    /// executed
+    /// Also discard results for which an instance waits: the step fails and is compensated, because
+    /// it may have been executed
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -59,8 +59,8 @@ pub(crate) struct Redrive {
     /// Maximum number of dead letters, oldest first
     #[arg(long, conflicts_with = "ids", default_value_t = 100)]
     limit: usize,
-    /// Canary size: redrive this many first, and the rest only if all of them succeed; dead letters of ended instances do
-    /// not count
+    /// Canary size: redrive this many first, and the rest only if all of them succeed; dead letters
+    /// of ended instances do not count
     #[arg(long, conflicts_with = "ids")]
     canary: Option<usize>,
     #[command(flatten)]
@@ -87,6 +87,7 @@ async fn list(args: PageArgs, console: &Console) -> Result<(), CommandError> {
         "label",
         "message",
     ];
+
     let head = fields.map(str::to_uppercase);
     let row = |dead_letter: &Value| fields.map(|field| text(dead_letter, field)).to_vec();
     found.print(
@@ -105,6 +106,7 @@ async fn show(args: DeadLetterArg, console: &Console) -> Result<(), CommandError
     if console.is_json() {
         return console.json(&dead_letter);
     }
+
     for field in [
         "id",
         "at",
@@ -121,6 +123,7 @@ async fn show(args: DeadLetterArg, console: &Console) -> Result<(), CommandError
             console.field(field, 12, &value)?;
         }
     }
+
     console.line(&format!(
         "original     {}",
         printable_json(&format!("{:#}", dead_letter["original"]))
@@ -134,6 +137,7 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
     if args.ids.is_empty() {
         return redrive_kind(&args, &client, console).await;
     }
+
     let mut responses = Vec::new();
     for id in &args.ids {
         let response = client
@@ -143,6 +147,7 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
             responses.push(response);
             continue;
         }
+
         if response["published"] == true {
             console.line(&format!(
                 "{id}: published again; if it fails, it becomes another dead letter"
@@ -153,6 +158,7 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
             console.status(&format!("{id}: redriven; "), &status, &version)?;
         }
     }
+
     if console.is_json() {
         console.json(&Value::Array(responses))
     } else {
@@ -160,8 +166,8 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
     }
 }
 
-/// Redrives all dead letters of a filter. Returns an error after printing the results if any was not
-/// applied.
+/// Redrives all dead letters of a filter. Returns an error after printing the results if any was
+/// not applied.
 async fn redrive_kind(
     args: &Redrive,
     client: &ApiClient,
@@ -178,6 +184,7 @@ async fn redrive_kind(
     let response = client
         .post("/v1/dead-letters/redrive", Option::Some(&selection))
         .await?;
+
     if console.is_json() {
         console.json(&response)?;
     } else {
@@ -191,6 +198,7 @@ async fn redrive_kind(
         ] {
             console.field(field, 13, &text(&response, field))?;
         }
+
         for failed in items(&response, "failures") {
             note(&format!(
                 "{}: {}",
@@ -198,16 +206,20 @@ async fn redrive_kind(
                 text(failed, "detail")
             ));
         }
+
         if response["has_more"] == true {
             note("more dead letters match; run the command again, or raise --limit");
         }
     }
+
     if let Option::Some(cause) = response["stopped"].as_str() {
         let skipped = text(&response, "skipped");
         return Err(CommandError::failed(format!(
-            "stopped: {cause}; {skipped} dead letters were not redriven. Fix the cause and run the command again (orlog dlq list)"
+            "stopped: {cause}; {skipped} dead letters were not redriven. Fix the cause and run the \
+             command again (orlog dlq list)"
         )));
     }
+
     match response["dead_lettered"].as_u64().unwrap_or(0)
         + response["rejected"].as_u64().unwrap_or(0)
     {
@@ -231,6 +243,7 @@ async fn discard(args: Discard, console: &Console) -> Result<(), CommandError> {
             console.line(&format!("{id}: discarded"))?;
         }
     }
+
     if console.is_json() {
         console.json(&json!({ "discarded": args.ids }))
     } else {

@@ -1,4 +1,5 @@
-//! Commands for definitions: checked, tested and simulated without a node, deployed and migrated on one.
+//! Commands for definitions: checked, tested and simulated without a node, deployed and migrated on
+//! one.
 
 use std::path::{Path, PathBuf};
 

@@ -27,14 +27,16 @@ use watch::WatchedFiles;
 pub(crate) struct Args {
     #[command(flatten)]
     flags: ConfigFlags,
-    /// Continue without durable data that is missing from the data directory or from a stream (OR0061)
+    /// Continue without durable data that is missing from the data directory or from a stream
+    /// (OR0061)
     #[arg(long)]
     accept_data_loss: bool,
-    /// Disable the stand-in: reject definitions whose effects or commands have no configured upstream
+    /// Disable the stand-in: reject definitions whose effects or commands have no configured
+    /// upstream
     #[arg(long)]
     strict: bool,
-    /// How the stand-in responds to a step, an effect or a command: a failure rate with an optional code, and a delay,
-    /// for example charge=fail:20%:declined,2s. Repeatable
+    /// How the stand-in responds to a step, an effect or a command: a failure rate with an optional
+    /// code, and a delay, for example charge=fail:20%:declined,2s. Repeatable
     #[arg(
         long = "stand-in",
         value_name = "NAME=BEHAVIOR",
@@ -53,6 +55,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     };
     let session = Session::start(&config)?;
     let files = WatchedFiles::of(&config, args.flags.config_file());
+
     let overrides = AppOverrides {
         upstreams,
         accept_data_loss: args.accept_data_loss,
@@ -60,6 +63,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         session: session.as_ref().map(|session| session.token().clone()),
         ..AppOverrides::default()
     };
+
     Box::pin(serve(config, overrides, |app, address| {
         stand_in.check_rules(app).map_err(CommandError::usage)?;
         stand_in.attach(app);
@@ -67,7 +71,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         if let Some(session) = &session {
             session.write()?;
         }
-        greet(app, address, (session.as_ref(), args.strict), console)
+        greet(app, address, session.as_ref(), args.strict, console)
     }))
     .await
 }
@@ -75,7 +79,8 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 fn greet(
     app: &App,
     address: SocketAddr,
-    (session, strict): (Option<&Session>, bool),
+    session: Option<&Session>,
+    strict: bool,
     console: &Console,
 ) -> Result<(), CommandError> {
     let scheme = if app.config.http.tls.is_enabled() {
@@ -95,6 +100,7 @@ fn greet(
         return console
             .json(&serde_json::json!({ "url": url, "token_file": token_file, "info": info }));
     }
+
     let Config {
         data_dir: data,
         store,
@@ -105,6 +111,7 @@ fn greet(
     } else {
         format!(" --url {url}")
     };
+
     let active = app.definitions.active();
     let sagas = active.iter().map(|definition| {
         let reference = definition.program.definition_ref();
@@ -116,6 +123,7 @@ fn greet(
     } else {
         &sagas
     };
+
     let executed = if strict {
         BTreeSet::new()
     } else {
@@ -129,13 +137,16 @@ fn greet(
             executed.into_iter().collect::<Vec<_>>().join(", ")
         )
     };
+
     let body = sample::event(&active);
     let link = session.map_or_else(|| url.clone(), |session| session.link(&url));
     let export = token_file
         .as_ref()
         .map(|file| format!("\n  export ORLOG_TOKEN_FILE={file}"));
     let header = token_file.map(|file| format!(" -H \"authorization: Bearer $(cat {file})\""));
-    let (export, header) = (export.unwrap_or_default(), header.unwrap_or_default());
+    let export = export.unwrap_or_default();
+    let header = header.unwrap_or_default();
+
     console.line(&format!(
         "orlog {version} is ready
   UI         {link} (in a browser)

@@ -38,14 +38,17 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     if !args.node_only {
         findings.extend(Box::pin(here(&args.flags, args.deep)).await);
     }
+
     if args.node || args.node_only {
         findings.extend(there(&args.server).await?);
     }
     report(&findings, console)?;
+
     let bad = findings
         .iter()
         .filter(|finding| finding.status == CheckStatus::Error)
         .count();
+
     match bad {
         0 => Ok(()),
         1 => Err(CommandError::failed("1 check failed")),
@@ -62,6 +65,7 @@ fn report(checks: &[CheckResult], console: &Console) -> Result<(), CommandError>
             .unwrap_or(CheckStatus::Ok);
         return console.json(&json!({ "severity": severity, "checks": checks }));
     }
+
     let row = |finding: &CheckResult| {
         let CheckResult {
             name: check,
@@ -74,6 +78,7 @@ fn report(checks: &[CheckResult], console: &Console) -> Result<(), CommandError>
         } else {
             format!("-> {remedy}")
         };
+
         vec![
             level.as_str().to_owned(),
             check.clone(),
@@ -81,6 +86,7 @@ fn report(checks: &[CheckResult], console: &Console) -> Result<(), CommandError>
             remedy,
         ]
     };
+
     let rows: Vec<_> = checks.iter().map(row).collect();
     console.table(
         &["STATUS", "CHECK", "MESSAGE", "REMEDY"],
@@ -106,6 +112,7 @@ async fn here(flags: &ConfigFlags, deep: bool) -> Vec<CheckResult> {
             .map(|error| invalid(error, reference))
             .collect();
     }
+
     match layers.load() {
         Ok(config) => {
             let mut findings = vec![CheckResult::ok(
@@ -119,7 +126,8 @@ async fn here(flags: &ConfigFlags, deep: bool) -> Vec<CheckResult> {
     }
 }
 
-/// Checks a running node through its API, and counts instances and dead letters that need an operator.
+/// Checks a running node through its API, and counts instances and dead letters that need an
+/// operator.
 async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
     let client = ApiClient::new(server)?;
     let found = client.get("/admin/diagnostics", &[]).await;
@@ -134,6 +142,7 @@ async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
         }
         Err(failure) => return Err(failure),
     };
+
     let read = |finding: &Value| serde_json::from_value::<CheckResult>(finding.clone()).ok();
     let mut findings: Vec<_> = items(&response, "checks").iter().filter_map(read).collect();
     findings.push(or_unavailable("stuck", stuck(&client).await)?);
@@ -145,11 +154,12 @@ async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
             "run `orlog doctor --node` with the --url of each pod",
         ));
     }
+
     Ok(findings)
 }
 
-/// Turns the failure of a check into its result if the owner of the shard does not respond, so that the other
-/// results are printed.
+/// Turns the failure of a check into its result if the owner of the shard does not respond, so that
+/// the other results are printed.
 fn or_unavailable(
     check: &str,
     result: Result<CheckResult, CommandError>,
@@ -176,6 +186,7 @@ async fn stuck(client: &ApiClient) -> Result<CheckResult, CommandError> {
     } else {
         " at least"
     };
+
     Ok(match found.first() {
         None => CheckResult::ok(
             "stuck",
@@ -198,7 +209,8 @@ async fn stuck(client: &ApiClient) -> Result<CheckResult, CommandError> {
             CheckResult::error(
                 "stuck",
                 found,
-                "see the reason with `orlog saga show`; then use `orlog saga retry`, `skip` or `force-complete`",
+                "see the reason with `orlog saga show`; then use `orlog saga retry`, `skip` or \
+                 `force-complete`",
             )
         }
     })
@@ -214,6 +226,7 @@ async fn dead_letters(client: &ApiClient) -> Result<CheckResult, CommandError> {
     } else {
         " at least"
     };
+
     Ok(match found.last() {
         None => CheckResult::ok("dead letters", "none for this tenant"),
         Some(last) => {

@@ -64,6 +64,7 @@ impl Source {
                 code.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
             }
         }
+
         code
     }
 
@@ -74,6 +75,7 @@ impl Source {
         let lines = joined
             .lines()
             .filter(|line| !line.trim_start().starts_with("//"));
+
         lines
             .flat_map(|line| line.split('"').skip(1).step_by(2))
             .map(str::to_owned)
@@ -131,6 +133,7 @@ fn programs() -> Vec<Source> {
     for path in ["src", "actors/src", "crates"] {
         read(&root().join(path), &mut found);
     }
+
     found.retain(|source| {
         let path = source.path.to_string_lossy();
         source.is("rs") && !path.contains("tests") && !path.contains("testkit")
@@ -161,6 +164,7 @@ fn every_key_exists() {
         let found = parts.try_fold(first, |value, part| Some(value?.get(part)));
         found.flatten().is_some_and(toml::Value::is_table)
     };
+
     let is_known = |key: &str| {
         rule_of(key).is_some()
             || is_table(key)
@@ -170,6 +174,7 @@ fn every_key_exists() {
                 .any(|end| key.ends_with(end))
     };
     let mut unknown = BTreeSet::new();
+
     for source in documents().into_iter().chain(programs()) {
         for text in source.texts() {
             let keys = words(&text).filter(|word| {
@@ -184,6 +189,7 @@ fn every_key_exists() {
             }
         }
     }
+
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
@@ -200,6 +206,7 @@ fn commands(line: &str) -> Vec<String> {
             found.push(command.trim().to_owned());
         }
     }
+
     found
 }
 
@@ -211,6 +218,7 @@ fn error_of(root: &clap::Command, command: &str) -> Option<String> {
         current = next;
         words.next();
     }
+
     let is_word = |word: &&str| word.bytes().all(|c| c.is_ascii_lowercase() || c == b'-');
     if current.has_subcommands()
         && let Some(word) = words
@@ -219,12 +227,14 @@ fn error_of(root: &clap::Command, command: &str) -> Option<String> {
     {
         return Some(format!("no command {word:?}"));
     }
+
     let known: BTreeSet<&str> = current
         .get_arguments()
         .flat_map(|argument| argument.get_long_and_visible_aliases().unwrap_or_default())
         .chain(["help", "version"])
         .collect();
     let is_flag = |c: char| c.is_ascii_lowercase() || c == '-';
+
     words
         .filter_map(|word| word.strip_prefix("--"))
         .map(|word| word.split(|c| !is_flag(c)).next().unwrap_or_default())
@@ -238,6 +248,7 @@ fn every_command_exists() {
     root.build();
     assert!(error_of(&root, "saga list --saga order").is_none());
     assert!(error_of(&root, "saga lists").is_some() && error_of(&root, "run --no").is_some());
+
     let mut checked = 0;
     let mut unknown = BTreeSet::new();
     for source in documents().into_iter().chain(programs()) {
@@ -265,6 +276,7 @@ fn every_command_exists() {
             }
         }
     }
+
     assert!(unknown.is_empty(), "{unknown:#?}");
     assert!(checked > 300, "{checked} commands");
 }
@@ -277,6 +289,7 @@ fn every_metric_exists() {
         .map(|entry| format!("orlog_{}", entry.unwrap().file_name().display()))
         .collect();
     crates.insert("orlog_actors".to_owned());
+
     let is_known = |name: &str| {
         let bare = ["_bucket", "_sum", "_count"]
             .iter()
@@ -288,6 +301,7 @@ fn every_metric_exists() {
             || crates.contains(name)
             || OTHER_SERIES.iter().any(|(other, _)| *other == name)
     };
+
     let mut unknown = BTreeSet::new();
     // The page about exports has the tables of an external copy.
     let sources = documents()
@@ -302,6 +316,7 @@ fn every_metric_exists() {
             unknown.insert(format!("{}: {name}", source.path.display()));
         }
     }
+
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
@@ -328,10 +343,12 @@ fn every_panel_of_a_runbook_exists() {
     let mut sources = Vec::new();
     read(&root().join("docs/runbooks"), &mut sources);
     let mut checked = 0;
+
     for source in sources {
         let Some((_, text)) = source.text.split_once("**Dashboard.** ") else {
             continue;
         };
+
         let paragraph = text.split("\n\n").next().unwrap_or_default();
         for part in paragraph.split('*').collect::<Vec<_>>()[1..].chunks(2) {
             let [dashboard, panels] = part else { continue };
@@ -342,6 +359,7 @@ fn every_panel_of_a_runbook_exists() {
                     dashboards.keys()
                 )
             });
+
             for panel in panels.split('"').skip(1).step_by(2) {
                 checked += 1;
                 assert!(
@@ -352,5 +370,6 @@ fn every_panel_of_a_runbook_exists() {
             }
         }
     }
+
     assert!(checked > 20, "{checked} panels");
 }

@@ -1,7 +1,8 @@
-//! `orlog publish`: publishes events from a file or standard input to a node, in batches and in order.
+//! `orlog publish`: publishes events from a file or standard input to a node, in batches and in
+//! order.
 //!
-//! If the node is busy or its store is full, the batch is retried. Event ids make the retry idempotent;
-//! the same holds for a second publish of the same file.
+//! If the node is busy or its store is full, the batch is retried. Event ids make the retry
+//! idempotent; the same holds for a second publish of the same file.
 
 mod batches;
 mod csv_rows;
@@ -36,8 +37,8 @@ const MAX_ATTEMPTS: u32 = 12;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// JSON Lines, one event a line (CloudEvents or the Aggregate envelope), or CSV with --csv; `-` or
-    /// omitted: standard input
+    /// JSON Lines, one event a line (CloudEvents or the Aggregate envelope), or CSV with --csv; `-`
+    /// or omitted: standard input
     file: Option<PathBuf>,
     #[command(flatten)]
     columns: Columns,
@@ -70,11 +71,13 @@ impl PublishCounts {
             .iter()
             .filter(|one| one["duplicate"] == Value::Bool(true))
             .count() as u64;
+
         let sent = batch
             .lines
             .iter()
             .zip(batch.events.as_array().into_iter().flatten())
             .zip(accepted);
+
         for ((line, event), _) in sent.filter(|(_, accepted)| accepted["matched"] == json!(0)) {
             self.unmatched += 1;
             // CloudEvents, or the Aggregate envelope.
@@ -94,6 +97,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         let advice = "--sign: no key; select one with --key NAME or `orlog key use NAME`";
         return Err(CommandError::usage(advice));
     }
+
     let (lines, bytes) = lines(args.file.as_ref(), &args.columns)?;
     let progress = Progress::new(bytes);
     let mut counts = PublishCounts::default();
@@ -105,6 +109,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         counts.add(&batch, items(&response, "accepted"));
         progress.advance(batch.bytes, counts.events);
     }
+
     progress.finish();
     report(&counts, console)
 }
@@ -132,16 +137,20 @@ fn report(counts: &PublishCounts, console: &Console) -> Result<(), CommandError>
         unmatched,
         first_unmatched,
     } = counts;
+
     if let Some((line, kind)) = first_unmatched {
         note(&format!(
-            "warning: no active definition consumes {unmatched} of the events, so they have no effect; first: line {line}, type {kind:?}"
+            "warning: no active definition consumes {unmatched} of the events, so they have no \
+             effect; first: line {line}, type {kind:?}"
         ));
     }
+
     if console.is_json() {
         return console.json(
             &json!({ "accepted": events, "duplicates": duplicates, "unmatched": unmatched }),
         );
     }
+
     let known = if *duplicates > 0 {
         format!(", {duplicates} duplicates")
     } else {
@@ -160,7 +169,8 @@ fn open(file: Option<&PathBuf>) -> Result<(Box<dyn Read>, Option<u64>), CommandE
     Ok((Box::new(file), Some(bytes)))
 }
 
-/// Retries until the node accepts the batch, rejects it permanently, or is unavailable for too long.
+/// Retries until the node accepts the batch, rejects it permanently, or is unavailable for too
+/// long.
 async fn send(
     client: &ApiClient,
     batch: &Batch,
@@ -172,11 +182,13 @@ async fn send(
             Some(key) => {
                 let tenant = TenantId::for_input(client.tenant())
                     .map_err(|error| CommandError::usage(error.to_string()))?;
-                let times = (SystemClock.now(), SIGNATURE_LIFETIME);
-                Cow::Owned(signing::sign(&batch.events, key, &tenant, times))
+                let now = SystemClock.now();
+                let signed = signing::sign(&batch.events, key, &tenant, now, SIGNATURE_LIFETIME);
+                Cow::Owned(signed)
             }
             None => Cow::Borrowed(&batch.events),
         };
+
         let trouble = match client.send("/v1/events", &sent).await {
             Ok(response) => return Ok(response),
             Err(trouble) => trouble,
@@ -188,10 +200,12 @@ async fn send(
         if !passes || attempt == MAX_ATTEMPTS {
             return Err(located(client, batch, trouble));
         }
+
         progress.wait(attempt);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(MAX_RETRY_DELAY);
     }
+
     Err(CommandError::internal("an infinite loop ended"))
 }
 
@@ -200,6 +214,7 @@ fn located(client: &ApiClient, batch: &Batch, trouble: ClientError) -> CommandEr
     let ClientError::Problem { status: 422, body } = &trouble else {
         return client.failure(trouble);
     };
+
     let locations = items(body, "errors").iter().filter_map(|location| {
         let pointer = text(location, "pointer");
         let index: usize = pointer.split('/').nth(1)?.parse().ok()?;

@@ -9,8 +9,10 @@ use super::printable::printable;
 
 /// Exit codes for `orlog --help`.
 pub(crate) const HELP: &str = "\
-Exit codes: 0 success, 1 failure, 2 usage error, 3 not found, 4 rejected or conflict, 5 unavailable (retry), \
-6 not proved, 7 incomplete list, 70 node failure or internal error, 130 interrupted by a second signal.";
+Exit codes: 0 success, 1 failure, 2 usage error, 3 not found, 4 rejected or conflict, 5 \
+unavailable (retry), \
+6 not proved, 7 incomplete list, 70 node failure or internal error, 130 interrupted by a second \
+signal.";
 
 /// Result of a command as an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +97,7 @@ impl CommandError {
                 printable(&self.message)
             ));
         }
+
         ExitCode::from(self.exit as u8)
     }
 }
@@ -122,6 +125,7 @@ impl From<anyhow::Error> for CommandError {
                 };
             }
         }
+
         Self::failed(message)
     }
 }

@@ -39,8 +39,8 @@ const HTTP_GONE: u16 = 410;
 #[expect(clippy::struct_excessive_bools, reason = "each flag is independent")]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["to", "print_schema"]))]
 pub(crate) struct Args {
-    /// Target: `env:NAME` or `file:/PATH` with the URL of a database, <postgres://…> itself, a file for
-    /// JSON lines, or - for standard output
+    /// Target: `env:NAME` or `file:/PATH` with the URL of a database, <postgres://…> itself, a file
+    /// for JSON lines, or - for standard output
     #[arg(
         long,
         value_name = "TARGET",
@@ -79,6 +79,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let Some(to) = args.to.as_deref().filter(|_| !args.print_schema) else {
         return console.line(SCHEMA.trim_end());
     };
+
     let scope = match args.server.tenant() {
         _ if args.all => "all".to_owned(),
         tenant => format!("tenant:{}", tenant.unwrap_or_default()),
@@ -86,6 +87,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let mut kinds = args.kinds.clone();
     kinds.sort();
     kinds.dedup();
+
     let mut query = vec![("kinds", kinds.join(","))];
     if args.all {
         query.push(("all", "true".to_owned()));
@@ -97,6 +99,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         query,
         follow: args.follow,
     };
+
     export.run(args.reset).await
 }
 
@@ -110,7 +113,8 @@ struct ExportRun {
 
 impl ExportRun {
     async fn run(mut self, reset: bool) -> Result<(), CommandError> {
-        let (mut pause, mut needs_reset) = (FIRST_PAUSE, reset);
+        let mut pause = FIRST_PAUSE;
+        let mut needs_reset = reset;
         loop {
             match self.pass(&mut needs_reset, &mut pause).await {
                 Ok(()) => return self.client.check_complete(),
@@ -136,6 +140,7 @@ impl ExportRun {
         if std::mem::take(needs_reset) {
             cursor = None;
         }
+
         loop {
             if cursor.is_none() {
                 self.target.start().await?;
@@ -158,6 +163,7 @@ impl ExportRun {
             if !page.more && !self.follow {
                 return Ok(());
             }
+
             cursor = Some(page.cursor);
         }
     }
@@ -183,6 +189,7 @@ impl ExportRun {
             ClientError::Problem { status, .. } => *status >= 500 || *status == 429,
         };
         let failure = self.client.failure(trouble);
+
         if passes {
             ExportError::Transient(failure)
         } else {

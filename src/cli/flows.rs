@@ -158,12 +158,14 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
         server,
     } = args;
     let body = read(&file)?;
+
     // A repetition of the request must not submit a second flow.
     let id = id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     let client = ApiClient::new(&server)?.with_idempotency_key(Some(&id))?;
     let mut query: Vec<_> = user.map(|user| ("user", user)).into_iter().collect();
     let waiting = wait.begin();
     query.extend(waiting.map(|waiting| waiting.next_part()));
+
     let ended = async {
         let mut submitted = client
             .post_query("/v1/flows", &query, &body, WAIT_TIMEOUT)
@@ -177,8 +179,10 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
                 .await?;
             submitted = client.get(&flow_path(&id, &[]), &[]).await?;
         }
+
         Ok(submitted)
     };
+
     let advice = format!(
         "the flow may be submitted; repeat the command with --id {id}, which submits it only once"
     );
@@ -186,6 +190,7 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
         .await
         .map_err(|error: CommandError| error.advise_if_unavailable(&advice))?;
     print(&submitted, console)?;
+
     match submitted["status"].as_str() {
         Some("error") if submitted["cancelled"] == true => Err(CommandError::new(
             CommandExit::Rejected,
@@ -213,6 +218,7 @@ pub(super) fn read(file: &PathBuf) -> Result<Value, CommandError> {
         let lines: Vec<_> = diagnostics.iter().map(ToString::to_string).collect();
         CommandError::usage(lines.join("\n"))
     })?;
+
     let document =
         Document::read(&source, &name).map_err(|found| CommandError::usage(found.to_string()))?;
     Ok(document.root().json())
@@ -233,6 +239,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         let finished = item["jobs_by_status"]["finished"]
             .as_u64()
             .unwrap_or_default();
+
         vec![
             text(item, "id"),
             text(item, "name"),
@@ -243,6 +250,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         ]
     };
     let head = ["FLOW", "NAME", "STATUS", "FINISHED", "USER", "CREATED"];
+
     found.print(&head, row, "no flows", console)
 }
 
@@ -267,13 +275,16 @@ async fn logs(args: LogArgs, console: &Console) -> Result<(), CommandError> {
     let LogArgs { which, job, follow } = args;
     let client = ApiClient::new(&which.server)?;
     let path = flow_path(&which.flow, &["lines"]);
-    let (mut after, mut outage) = (0, Outage::default());
+    let mut after = 0;
+    let mut outage = Outage::default();
+
     loop {
         let mut query = vec![("after", after.to_string())];
         query.extend(job.clone().map(|job| ("job", job)));
         if follow {
             query.push(Waiting::unlimited().next_part());
         }
+
         let mut page = client.get_with_timeout(&path, &query, WAIT_TIMEOUT).await;
         if follow {
             let Some(found) = outage.bridge(page).await? else {
@@ -281,6 +292,7 @@ async fn logs(args: LogArgs, console: &Console) -> Result<(), CommandError> {
             };
             page = Ok(found);
         }
+
         let page = page?;
         for line in items(&page, "items") {
             if console.is_json() {
@@ -294,6 +306,7 @@ async fn logs(args: LogArgs, console: &Console) -> Result<(), CommandError> {
                 ))?;
             }
         }
+
         let last = page["last"].as_u64().unwrap_or_default();
         let is_complete = page["ended"] == true || !follow && last == after;
         if is_complete {
@@ -307,6 +320,7 @@ fn print(flow: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(flow);
     }
+
     let note = if flow["cancelled"] == true {
         " (cancelled)"
     } else {
@@ -317,6 +331,7 @@ fn print(flow: &Value, console: &Console) -> Result<(), CommandError> {
         &text(flow, "status"),
         note,
     )?;
+
     let labels = flow["labels"].as_object().into_iter().flatten();
     let labels: Vec<_> = labels
         .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
@@ -328,10 +343,12 @@ fn print(flow: &Value, console: &Console) -> Result<(), CommandError> {
         ("submitted", text(flow, "created_at")),
         ("updated", text(flow, "updated_at")),
     ];
+
     for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
         console.field(&format!("  {name}"), 14, &value)?;
     }
     console.line("")?;
+
     let row = |job: &Value| {
         let failure = &job["failure"];
         let reason = match failure["code"].as_str() {
@@ -342,14 +359,17 @@ fn print(flow: &Value, console: &Console) -> Result<(), CommandError> {
             .get(text(job, "id"))
             .map(Value::to_string)
             .unwrap_or_default();
+
         let outcome = [text(job, "waits_for"), reason, result]
             .into_iter()
             .find(|text| !text.is_empty());
         let outcome = outcome.unwrap_or_default();
         let fields =
             ["id", "type", "status", "attempts", "lines", "runner"].map(|field| text(job, field));
+
         fields.into_iter().chain([outcome]).collect()
     };
+
     let rows: Vec<_> = items(flow, "jobs").iter().map(row).collect();
     console.table(
         &[

@@ -1,4 +1,5 @@
-//! `orlog init`: writes a new project with a definition, its test, a service or a worker, and a configuration.
+//! `orlog init`: writes a new project with a definition, its test, a service or a worker, and a
+//! configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -118,6 +119,7 @@ impl Template {
         };
         let mut files = [COMMON, parts[0], parts[1]].concat();
         files.sort_unstable();
+
         files
     }
 }
@@ -131,6 +133,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     let mut files = args.template.files();
     files.push((SCHEMA, &schema));
     reject_existing(&dir, &files)?;
+
     for (path, content) in &files {
         write(&dir.join(path), content)?;
     }
@@ -138,8 +141,10 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(&serde_json::json!({ "dir": dir, "files": paths }));
     }
+
     console.line(&format!(
-        "created the project {dir}:\n  {files}\n\nNext steps ({dir}/README.md):\n  cd {dir}\n  orlog test sagas\n  orlog dev",
+        "created the project {dir}:\n  {files}\n\nNext steps ({dir}/README.md):\n  cd {dir}\n  \
+         orlog test sagas\n  orlog dev",
         dir = dir.display(),
         files = paths.join("\n  "),
     ))

@@ -1,4 +1,5 @@
-//! `orlog runner`: executes jobs of script types in the sandbox of scripts, for a node that it reaches over HTTP.
+//! `orlog runner`: executes jobs of script types in the sandbox of scripts, for a node that it
+//! reaches over HTTP.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -109,6 +110,7 @@ impl UnsentLines {
         let Some(lines) = jobs.get_mut(&job) else {
             return Vec::new();
         };
+
         let taken = lines.drain(..lines.len().min(MAX_LINES)).collect();
         if lines.is_empty() {
             jobs.remove(&job);
@@ -134,6 +136,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         let labels = runner["labels"].as_object().into_iter().flatten();
         let labels =
             labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+
         vec![
             text(runner, "name"),
             types.join(" "),
@@ -144,6 +147,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         ]
     };
     let head = ["RUNNER", "TYPES", "JOBS", "LABELS", "ADDRESS", "EXPIRES"];
+
     found.print(&head, row, "no runners", console)
 }
 
@@ -157,6 +161,7 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
     let observer = Arc::clone(&lines) as Arc<dyn EffectObserver>;
     let catalog = Catalog::new(vec![upstream], &clock, &observer);
     let catalog = catalog.map_err(|error| CommandError::usage(error.to_string()))?;
+
     let executor = catalog
         .executors()
         .pop()
@@ -166,6 +171,7 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
         .name
         .clone()
         .unwrap_or_else(|| format!("{}-{}", host(), std::process::id()));
+
     let runner = Arc::new(Runner {
         client: ApiClient::new(&args.server)?,
         tenant: tenant.map_err(|error| CommandError::usage(format!("--tenant: {error}")))?,
@@ -179,10 +185,13 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
         timeout,
         lines,
     });
+
     let labels: BTreeMap<_, _> = args.labels.iter().cloned().collect();
     let registration = json!({
-        "name": runner.name, "types": args.types, "labels": labels, "capacity": args.capacity, "address": host(),
+        "name": runner.name, "types": args.types, "labels": labels, "capacity": args.capacity,
+        "address": host(),
     });
+
     // A wrong URL, token or registration ends the command instead of being repeated.
     let registered = runner
         .client
@@ -198,11 +207,13 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
         runner.name,
         runner.effects.join(", ")
     ))?;
+
     let (stop, stopping) = watch::channel(false);
     let mut slots = JoinSet::new();
     for _ in 0..args.capacity {
         slots.spawn(Arc::clone(&runner).slot(stopping.clone()));
     }
+
     let mut heartbeat = tokio::time::interval(interval);
     let mut stopped = pin!(stop_requested());
     loop {
@@ -211,6 +222,7 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
             _ = heartbeat.tick() => drop(runner.client.send("/v1/runners", &registration).await),
         }
     }
+
     note("finishing the jobs in progress; stop again to leave them to other runners");
     stop.send_replace(true);
     let finished = async { while slots.join_next().await.is_some() {} };
@@ -218,7 +230,8 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
         () = finished => {}
         reason = stop_requested() => {
             reason?;
-            let message = "stopped before the jobs in progress have ended; other runners receive them when the claims expire";
+            let message = "stopped before the jobs in progress have ended; other runners receive \
+                           them when the claims expire";
             return Err(CommandError::new(CommandExit::Interrupted, message));
         }
     }
@@ -226,6 +239,7 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
         .client
         .delete(&path(&["v1", "runners", &runner.name]), &[])
         .await?;
+
     Ok(())
 }
 
@@ -257,6 +271,7 @@ fn upstream(args: &Args) -> Result<Upstream, CommandError> {
             .parse()
             .map_err(|error: toml::de::Error| invalid(file, error.to_string()))?;
     }
+
     // As in the directory of upstreams, where the kind is required.
     table.remove("kind");
     let place = args
@@ -269,17 +284,20 @@ fn upstream(args: &Args) -> Result<Upstream, CommandError> {
     let effects = effects
         .as_table_mut()
         .ok_or_else(|| invalid(&place, "effects is no table".to_owned()))?;
+
     let wanted: Vec<_> = args
         .types
         .iter()
         .map(|kind| format!("job.{kind}"))
         .collect();
     effects.retain(|effect, _| wanted.iter().any(|wanted| wanted == effect));
+
     for effect in wanted {
         effects
             .entry(effect)
             .or_insert_with(|| toml::Table::new().into());
     }
+
     let config: ScriptConfig = table
         .try_into()
         .map_err(|error| invalid(&place, error.to_string()))?;
@@ -292,7 +310,8 @@ impl Runner {
     /// Executes one job after another until the runner stops.
     async fn slot(self: Arc<Self>, stopping: watch::Receiver<bool>) {
         let claim = json!({
-            "effects": self.effects, "worker": self.name, "max": 1, "wait_seconds": CLAIM_WAIT_SECONDS,
+            "effects": self.effects, "worker": self.name, "max": 1,
+            "wait_seconds": CLAIM_WAIT_SECONDS,
         });
         while !*stopping.borrow() {
             match self.client.send("/v1/work/claim", &claim).await {
@@ -311,15 +330,19 @@ impl Runner {
 
     /// Executes a job and reports its result, unless the claim is lost meanwhile.
     async fn work(&self, job: &Value) {
-        let (id, claim) = (text(job, "job"), &job["claim"]);
+        let id = text(job, "job");
+        let claim = &job["claim"];
         let url = |action: &str| path(&["v1", "work", "jobs", &id, action]);
         let item = match self.item(job) {
             Ok(item) => item,
             Err(reason) => {
-                let report = json!({ "claim": claim, "result": "failed", "code": "bad_job", "message": reason });
+                let report = json!({
+                    "claim": claim, "result": "failed", "code": "bad_job", "message": reason,
+                });
                 return self.report(&url("result"), &report).await;
             }
         };
+
         let beats =
             Duration::from_secs_f64(job["heartbeat_interval_seconds"].as_f64().unwrap_or(60.0));
         let mut heartbeat = tokio::time::interval_at(tokio::time::Instant::now() + beats, beats);
@@ -340,6 +363,7 @@ impl Runner {
         };
         self.send_lines(item.id, &url("logs"), claim).await;
         report["claim"] = claim.clone();
+
         self.report(&url("result"), &report).await;
     }
 
@@ -388,10 +412,12 @@ impl Runner {
                 in_doubt,
             },
         );
+
         let Ok(result) = tokio::time::timeout(timeout, execution).await else {
             let message = format!("not finished within {timeout:?}");
             return json!({ "result": "failed", "code": "timeout", "message": message });
         };
+
         match result {
             Ok(reply) => json!({ "result": "succeeded", "payload": reply.payload }),
             Err(error) => {
@@ -400,7 +426,10 @@ impl Runner {
                     ProviderError::Transient { .. } => "retry",
                     ProviderError::Abandoned { .. } => "unknown",
                 };
-                json!({ "result": result, "code": error.failure().code, "message": error.failure().message })
+                json!({
+                    "result": result, "code": error.failure().code,
+                    "message": error.failure().message,
+                })
             }
         }
     }
@@ -416,6 +445,7 @@ impl Runner {
                 .to_owned(),
         );
         let deadline = job["deadline"].as_str().map(Timestamp::parse).transpose();
+
         Ok(WorkItem {
             id: text("job")
                 .parse()

@@ -78,14 +78,17 @@ fn create(store: &KeyStore, name: &str, console: &Console) -> Result<(), Command
     if console.is_json() {
         return console.json(&view);
     }
+
     console.line(&format!("key {name} created: {}", text(&view, "file")))?;
     console.line(&format!(
         "\n  id          {}\n  public key  {}",
         key.key_id(),
         key.public_key()
     ))?;
+
     console.line(&format!(
-        "\nEnroll the key with an invitation, `orlog actor enroll`, or add the actor to the configuration of the node, with its\n\
+        "\nEnroll the key with an invitation, `orlog actor enroll`, or add the actor to the \
+         configuration of the node, with its\n\
          roles and tenants, and reload it:\n\n  \
          [auth.actors.<id>]\n  keys = [\"{}\"]\n  roles = [\"operator\"]\n  tenants = [\"*\"]\n\n\
          `orlog key use {name}` signs all requests with this key.",
@@ -104,6 +107,7 @@ fn show(store: &KeyStore, name: Option<String>, console: &Console) -> Result<(),
             active.as_ref() == Some(name),
         ))
     };
+
     let views = names
         .iter()
         .map(view)
@@ -111,6 +115,7 @@ fn show(store: &KeyStore, name: Option<String>, console: &Console) -> Result<(),
     if console.is_json() {
         return console.json(&Value::from(views));
     }
+
     let row = |view: &Value| {
         let used = if view["used"] == true { "yes" } else { "" };
         vec![
@@ -120,6 +125,7 @@ fn show(store: &KeyStore, name: Option<String>, console: &Console) -> Result<(),
             text(view, "public_key"),
         ]
     };
+
     let rows: Vec<_> = views.iter().map(row).collect();
     console.table(
         &["NAME", "USED", "ID", "PUBLIC KEY"],
@@ -135,6 +141,7 @@ fn prove(args: &Prove, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(&json!({ "actor": args.actor, "public_key": public, "proof": proof }));
     }
+
     console.line(&format!(
         "orlog actor key add {} {public} --proof {proof}",
         args.actor

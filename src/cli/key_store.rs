@@ -1,4 +1,5 @@
-//! Keys of the user of the command line: files in `~/.config/orlog/keys`, and the name of the key that signs requests.
+//! Keys of the user of the command line: files in `~/.config/orlog/keys`, and the name of the key
+//! that signs requests.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -31,6 +32,7 @@ impl KeyStore {
             directory("XDG_CONFIG_HOME").or_else(|| Some(directory("HOME")?.join(".config")));
         let missing =
             "no directory for keys: set HOME, or name a file (--key ./FILE, ORLOG_KEY_FILE)";
+
         Ok(Self(
             config
                 .ok_or_else(|| CommandError::usage(missing))?
@@ -54,12 +56,14 @@ impl KeyStore {
             );
             return Err(CommandError::usage(message));
         }
+
         let pem = SigningKey::generate_pem()
             .map_err(|error| CommandError::internal(error.to_string()))?;
         let written = private_file::replace(&file, pem.as_bytes());
         written.map_err(|error| {
             CommandError::failed(format!("cannot write {}: {error}", file.display()))
         })?;
+
         read(&file)
     }
 
@@ -78,8 +82,10 @@ impl KeyStore {
                 "no key {name:?} in {}; {known}; `orlog key new` creates one",
                 self.0.display()
             );
+
             return Err(CommandError::usage(message));
         }
+
         read(&file)
     }
 
@@ -91,6 +97,7 @@ impl KeyStore {
             Err(error) => return Err(error.into()),
         };
         let mut names = Vec::new();
+
         for entry in entries {
             let path = entry?.path();
             if path
@@ -101,6 +108,7 @@ impl KeyStore {
                 names.push(name.to_owned());
             }
         }
+
         names.sort_unstable();
         Ok(names)
     }
@@ -141,17 +149,20 @@ pub(super) fn of_argument(key: &Path) -> Result<SigningKey, CommandError> {
     }
 }
 
-/// Reads the private key of an argument: a name in the store, a file, or a public key whose private key is in the store.
+/// Reads the private key of an argument: a name in the store, a file, or a public key whose private
+/// key is in the store.
 pub(crate) fn holder(key: &str) -> Result<SigningKey, CommandError> {
     let Ok(public) = key.parse::<PublicKey>() else {
         return of_argument(Path::new(key));
     };
+
     let store = KeyStore::of_user()?;
     let names = store.names()?;
     let mut known = names.iter().filter_map(|name| store.get(name).ok());
     known.find(|known| known.public_key() == public).ok_or_else(|| {
         CommandError::usage(format!(
-            "the private key of {public} is not in {}; run the command where it is, name its file, or state the --proof \
+            "the private key of {public} is not in {}; run the command where it is, name its file, \
+             or state the --proof \
              that its holder creates with `orlog key prove NAME --actor ACTOR`",
             store.0.display()
         ))

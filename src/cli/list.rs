@@ -35,8 +35,8 @@ impl PageArgs {
         ApiClient::new(&self.server)
     }
 
-    /// Fetches pages until the limit or the end. A page can be short or empty and still have a next page: the node
-    /// scans a bounded number of rows.
+    /// Fetches pages until the limit or the end. A page can be short or empty and still have a next
+    /// page: the node scans a bounded number of rows.
     pub(crate) async fn fetch(
         &self,
         path: &str,
@@ -53,6 +53,7 @@ impl PageArgs {
             pages: Vec::new(),
             missing_pods: Vec::new(),
         };
+
         while listed.items.len() < self.limit {
             let mut query = filters.clone();
             query.push(("limit", (self.limit - listed.items.len()).to_string()));
@@ -62,10 +63,12 @@ impl PageArgs {
             listed.next_cursor = page["next_cursor"].as_str().map(str::to_owned);
             page["items"].take();
             listed.pages.push(page);
+
             if listed.next_cursor.is_none() {
                 break;
             }
         }
+
         listed.missing_pods = client.missing_pods();
         Ok(listed)
     }
@@ -102,6 +105,7 @@ impl Listed {
                 "more results possible; use --cursor {cursor}, or raise --limit"
             ));
         }
+
         check_complete(&self.missing_pods)
     }
 }

@@ -1,4 +1,5 @@
-//! `orlog message`: sends messages to other contexts, and reads and ends those that this context received.
+//! `orlog message`: sends messages to other contexts, and reads and ends those that this context
+//! received.
 
 use std::path::PathBuf;
 
@@ -202,6 +203,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
                 ("result", json!(result.map_err(invalid)?)),
                 ("user", json!(user.user)),
             ]);
+
             change(&which, "process", body.into(), console).await
         }
         Command::Reject(RejectArgs {
@@ -240,11 +242,13 @@ async fn send(args: SendArgs, console: &Console) -> Result<(), CommandError> {
             let sent = client
                 .post_query("/v1/messages", &query, &body, WAIT_TIMEOUT)
                 .await?;
+
             if has_ended(&sent) || waiting.is_none_or(|waiting| waiting.is_over()) {
                 return Ok(sent);
             }
         }
     };
+
     let advice = format!(
         "the message may be sent; repeat the command with --id {id}, which sends it only once"
     );
@@ -252,6 +256,7 @@ async fn send(args: SendArgs, console: &Console) -> Result<(), CommandError> {
         .await
         .map_err(|error: CommandError| error.advise_if_unavailable(&advice))?;
     print(&sent, console)?;
+
     match sent["status"].as_str() {
         Some("error") if sent["cancelled"] == true => Err(CommandError::new(
             CommandExit::Rejected,
@@ -293,6 +298,7 @@ fn message(args: &SendArgs) -> Result<Value, CommandError> {
         ]));
         return Ok(body.into());
     }
+
     let text = match args.body.as_deref() {
         Some("-") => std::io::read_to_string(std::io::stdin())?,
         text => text.unwrap_or_default().to_owned(),
@@ -302,6 +308,7 @@ fn message(args: &SendArgs) -> Result<Value, CommandError> {
         ("format", json!(name(&args.format))),
         ("body", json!(text)),
     ]));
+
     Ok(body.into())
 }
 
@@ -334,6 +341,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         ("thread", args.thread),
     ];
     let found = args.page.fetch("/v1/messages", &query).await?;
+
     let (head, fields) = match (is_conversation, is_outbox) {
         (true, _) => (
             ["SENT", "FROM", "USER", "STATUS", "ID", "BODY"],
@@ -349,6 +357,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         ),
     };
     let row = |item: &Value| fields.map(|field| text(item, field)).into();
+
     found.print(&head, row, "no messages", console)
 }
 
@@ -364,6 +373,7 @@ async fn control(args: ControlArgs, verb: &str, console: &Console) -> Result<(),
         ("user", json!(user.user)),
         ("reason", json!(reason)),
     ]);
+
     change(&which, verb, body.into(), console).await
 }
 
@@ -386,11 +396,13 @@ fn print(message: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(message);
     }
+
     console.status(
         &format!("{}: ", text(message, "id")),
         &text(message, "status"),
         "",
     )?;
+
     let times = ["delivered_at", "acknowledged_at", "ended_at"].map(|field| text(message, field));
     let [delivered, acknowledged, ended] = times;
     for (name, value) in [
@@ -413,11 +425,13 @@ fn print(message: &Value, console: &Console) -> Result<(), CommandError> {
             console.field(&format!("  {name}"), 15, &value)?;
         }
     }
+
     let body = text(message, "body");
     if !body.is_empty() {
         console.line("")?;
         console.line(&body)?;
     }
+
     for line in items(message, "lines") {
         console.line(&format!("{}  {}", text(line, "at"), text(line, "text")))?;
     }

@@ -1,4 +1,5 @@
-//! Commands that inspect and control one node: `orlog drain`, `orlog log-level` and `orlog inspect`.
+//! Commands that inspect and control one node: `orlog drain`, `orlog log-level` and `orlog
+//! inspect`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -57,14 +58,17 @@ pub(crate) async fn drain(args: Drain, console: &Console) -> Result<(), CommandE
         .post_with_timeout("/admin/drain", None, Duration::from_secs(args.wait))
         .await?;
     let drained = response["drained"].as_bool().unwrap_or_default();
+
     if console.is_json() {
         console.json(&response)?;
     } else if drained {
         console.line("node drained and stopping")?;
     }
+
     if drained {
         return Ok(());
     }
+
     let reason = "drain timed out; the node stops, and remaining work resumes at the next start";
     Err(CommandError::new(CommandExit::Unavailable, reason))
 }
@@ -83,7 +87,9 @@ pub(crate) async fn log_level(args: LogLevel, console: &Console) -> Result<(), C
     if console.is_json() {
         return console.json(&response);
     }
-    let (filter, configured) = (text(&response, "filter"), text(&response, "configured"));
+
+    let filter = text(&response, "filter");
+    let configured = text(&response, "configured");
     match text(&response, "until") {
         until if !until.is_empty() => {
             console.line(&format!("{filter}, until {until}; then {configured}"))
@@ -107,6 +113,7 @@ fn print_rows(found: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(found);
     }
+
     for row in items(found, "rows") {
         console.line(&format!("{}  {}", text(row, "key"), row["value"]))?;
     }
@@ -131,6 +138,7 @@ async fn online(client: &ApiClient, args: &Inspect) -> Result<Value, CommandErro
             break;
         }
     }
+
     Ok(json!({ "table": args.table, "rows": rows, "next_cursor": cursor }))
 }
 
@@ -139,6 +147,7 @@ fn offline(data: &Path, args: &Inspect) -> Result<Value, CommandError> {
     let tenant = tenant.map_err(|error| CommandError::usage(format!("--tenant: {error}")))?;
     let stores = ReadOnlyStores::open(data)?;
     let mut rows = Vec::new();
+
     for reader in stores.readers() {
         let left = args.limit - rows.len();
         let found = reader
@@ -150,5 +159,6 @@ fn offline(data: &Path, args: &Inspect) -> Result<Value, CommandError> {
                 .map(|row| json!({ "key": row.key, "value": row.value })),
         );
     }
+
     Ok(json!({ "table": args.table, "rows": rows }))
 }

@@ -65,7 +65,8 @@ pub(crate) struct AddArgs {
     /// Name of the peer; the name in its document if omitted
     #[arg(required_unless_present = "from")]
     peer: Option<String>,
-    /// Address of a node, whose document the node reads and verifies: https://…, or nats: and its subject
+    /// Address of a node, whose document the node reads and verifies: https://…, or nats: and its
+    /// subject
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["address", "public_keys"])]
     from: Option<String>,
     /// Expected id of the key in the document; adds the peer without a question
@@ -122,7 +123,9 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             if console.is_json() {
                 return console.json(&found);
             }
-            let (known_as, version) = (text(&found, "known_as"), text(&found, "version"));
+
+            let known_as = text(&found, "known_as");
+            let version = text(&found, "version");
             console.line(&format!(
                 "{}: OK; version {version}, knows this node as {known_as}",
                 args.peer
@@ -186,6 +189,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         } else {
             "registry"
         };
+
         vec![
             text(item, "name"),
             text(item, "address"),
@@ -193,6 +197,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
             source.to_owned(),
         ]
     };
+
     found.print(
         &["NAME", "ADDRESS", "VALID KEYS", "SOURCE"],
         row,
@@ -209,6 +214,7 @@ async fn show(args: ShowArgs, console: &Console) -> Result<(), CommandError> {
             console,
         );
     }
+
     let own = client.get("/info", &[]).await?["identity"].take();
     if console.is_json() {
         return console.json(&own);
@@ -218,6 +224,7 @@ async fn show(args: ShowArgs, console: &Console) -> Result<(), CommandError> {
             "the node has no identity; set identity.name and identity.key_file (docs/peers.md)";
         return Err(CommandError::failed(message));
     }
+
     console.line(&format!("node {}", text(&own, "name")))?;
     for (name, field) in [
         ("address", "address"),
@@ -231,6 +238,7 @@ async fn show(args: ShowArgs, console: &Console) -> Result<(), CommandError> {
             console.field(&format!("  {name}"), 14, &value)?;
         }
     }
+
     Ok(())
 }
 
@@ -250,6 +258,7 @@ async fn add(args: AddArgs, console: &Console) -> Result<(), CommandError> {
             &args.public_keys,
         ),
     };
+
     print(&client.post("/v1/peers", Some(&body)).await?, console)
 }
 
@@ -261,26 +270,31 @@ fn peer_body(name: Option<&str>, address: Option<&str>, public_keys: &[String]) 
     json!({ "name": name, "address": address, "keys": keys })
 }
 
-/// Returns the peer of a verified document whose key is the expected one, or which the user confirms.
+/// Returns the peer of a verified document whose key is the expected one, or which the user
+/// confirms.
 fn from_document(args: &AddArgs, document: &Value) -> Result<Value, CommandError> {
-    let (name, address) = (text(document, "name"), text(document, "address"));
+    let name = text(document, "name");
+    let address = text(document, "address");
     if let Some(expected) = args.peer.as_ref().filter(|expected| **expected != name) {
         let message =
             format!("the document is of {name}, not of {expected}; correct the name or --from");
         return Err(CommandError::usage(message));
     }
+
     let keys = items(document, "keys");
     let current = keys.first().map(|key| text(key, "id")).unwrap_or_default();
     match &args.fingerprint {
         Some(expected) if *expected != current => {
             let message = format!(
-                "the key of {name} is {current}, not {expected}; compare it with the administrator of the node"
+                "the key of {name} is {current}, not {expected}; compare it with the administrator \
+                 of the node"
             );
             return Err(CommandError::failed(message));
         }
         Some(_) => {}
         None => confirm(&name, &address, &current)?,
     }
+
     let keys: Vec<_> = keys.iter().map(|key| text(key, "public_key")).collect();
     Ok(peer_body(Some(&name), Some(&address), &keys))
 }
@@ -289,23 +303,28 @@ fn from_document(args: &AddArgs, document: &Value) -> Result<Value, CommandError
 fn confirm(name: &str, address: &str, fingerprint: &str) -> Result<(), CommandError> {
     if !std::io::stdin().is_terminal() {
         let message = format!(
-            "the key of {name} at {address} is {fingerprint}; compare it with the administrator of the node, then add \
+            "the key of {name} at {address} is {fingerprint}; compare it with the administrator of \
+             the node, then add \
              --fingerprint {fingerprint}"
         );
         return Err(CommandError::usage(message));
     }
+
     let mut terminal = std::io::stderr();
     write!(
         terminal,
         "node         {name}\naddress      {address}\nfingerprint  {fingerprint}\n\
-         Compare the fingerprint with the administrator of the node (`orlog peer show` there). Add this peer? [y/N] "
+         Compare the fingerprint with the administrator of the node (`orlog peer show` there). Add \
+         this peer? [y/N] "
     )?;
     terminal.flush()?;
+
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
     if matches!(line.trim(), "y" | "Y" | "yes") {
         return Ok(());
     }
+
     Err(CommandError::failed(
         "not confirmed; the peer was not added",
     ))
@@ -315,6 +334,7 @@ fn print(peer: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(peer);
     }
+
     console.line(&format!("peer {}", text(peer, "name")))?;
     console.field("  address", 10, &text(peer, "address"))?;
     let row = |key: &Value| {
@@ -330,6 +350,7 @@ fn print(peer: &Value, console: &Console) -> Result<(), CommandError> {
             text(key, "public_key"),
         ]
     };
+
     let rows: Vec<Vec<String>> = items(peer, "keys").iter().map(row).collect();
     console.line("")?;
     console.table(

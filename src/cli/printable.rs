@@ -1,14 +1,15 @@
 //! Texts that are safe to print.
 //!
-//! Texts of a node can contain texts of its callers. Control characters of terminals and bidirectional controls are
-//! printed as escapes, so that no text changes the terminal or the display of other texts.
+//! Texts of a node can contain texts of its callers. Control characters of terminals and
+//! bidirectional controls are printed as escapes, so that no text changes the terminal or the
+//! display of other texts.
 
 use std::borrow::Cow;
 
 use orlog_model::is_direction_control;
 
-/// Returns the text with escapes, such as `\u{1b}`, for control characters and bidirectional controls. Line feeds and
-/// tabs stay.
+/// Returns the text with escapes, such as `\u{1b}`, for control characters and bidirectional
+/// controls. Line feeds and tabs stay.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escaped(
         text,
@@ -44,6 +45,7 @@ fn escaped(
     if !text.contains(&is_escaped) {
         return Cow::Borrowed(text);
     }
+
     let mut result = String::with_capacity(text.len() + 16);
     for character in text.chars() {
         if is_escaped(character) {
@@ -52,6 +54,7 @@ fn escaped(
             result.push(character);
         }
     }
+
     Cow::Owned(result)
 }
 

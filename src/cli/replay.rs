@@ -28,7 +28,8 @@ pub(crate) struct Args {
         conflicts_with = "redeliver"
     )]
     work: Option<WorkModeArg>,
-    /// Reset the checkpoint of the saga: deliver the inputs that instances have not applied, without a rebuild
+    /// Reset the checkpoint of the saga: deliver the inputs that instances have not applied,
+    /// without a rebuild
     #[arg(long)]
     redeliver: bool,
     /// Replay only these instances
@@ -43,7 +44,8 @@ pub(crate) struct Args {
     /// User name recorded in the history
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
     user: Option<String>,
-    /// Seconds to wait for the response; the node finishes the replay even if the client disconnects
+    /// Seconds to wait for the response; the node finishes the replay even if the client
+    /// disconnects
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     wait: u64,
     #[command(flatten)]
@@ -66,17 +68,20 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         WorkModeArg::Emit => "emit",
     });
     let body = json!({
-        "saga": args.saga, "from": args.from, "work": work, "redeliver": args.redeliver, "only": args.only,
+        "saga": args.saga, "from": args.from, "work": work, "redeliver": args.redeliver,
+        "only": args.only,
         "dry_run": !args.yes, "user": args.user, "reason": args.reason,
     });
+
     let result = client
         .post_with_timeout("/v1/replays", Some(&body), Duration::from_secs(args.wait))
         .await?;
     if console.is_json() {
         console.json(&result)?;
     } else {
-        report(&result, (args.yes, args.redeliver), console)?;
+        report(&result, args.yes, args.redeliver, console)?;
     }
+
     match result["counts"]["skipped"].as_u64() {
         Some(skipped) if skipped > 0 => Err(CommandError::new(
             CommandExit::Rejected,
@@ -88,7 +93,8 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 
 fn report(
     result: &Value,
-    (done, redelivers): (bool, bool),
+    done: bool,
+    redelivers: bool,
     console: &Console,
 ) -> Result<(), CommandError> {
     let changed: Vec<_> = items(result, "items")
@@ -111,12 +117,14 @@ fn report(
         "REASON",
     ];
     console.table(&head, &rows, "no instance changes")?;
+
     if changed.len() > MAX_ROWS {
         note(&format!(
             "{} more are not printed; --output json lists all",
             changed.len() - MAX_ROWS
         ));
     }
+
     let counts = &result["counts"];
     let changed = if redelivers {
         "redelivered"
@@ -131,5 +139,6 @@ fn report(
     } else {
         "; no changes made: apply with --yes"
     };
+
     console.line(&format!("{} messages read; {results}{end}", result["read"]))
 }

@@ -10,7 +10,8 @@ use super::serve::serve;
 pub(crate) struct Args {
     #[command(flatten)]
     flags: ConfigFlags,
-    /// Continue without durable data that is missing from the data directory or from a stream (OR0061)
+    /// Continue without durable data that is missing from the data directory or from a stream
+    /// (OR0061)
     #[arg(long)]
     accept_data_loss: bool,
 }
@@ -27,5 +28,6 @@ pub(crate) async fn run(args: Args) -> Result<(), CommandError> {
         config_source,
         ..AppOverrides::default()
     };
+
     Box::pin(serve(config, overrides, |_, _| Ok(()))).await
 }

@@ -1,4 +1,5 @@
-//! `orlog schedule`: lists, creates, changes and triggers schedules, and shows due times without a node.
+//! `orlog schedule`: lists, creates, changes and triggers schedules, and shows due times without a
+//! node.
 
 use clap::Subcommand;
 use orlog_model::{Clock as _, Timestamp};
@@ -164,6 +165,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             ApiClient::new(&which.server)?
                 .delete(&which.path(None), &query)
                 .await?;
+
             console.line(&format!("{}: deleted", which.name))
         }
         Command::Next(args) => next(args, console),
@@ -199,6 +201,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
             text(item, "missed"),
         ]
     };
+
     let head = [
         "NAME", "STATUS", "TIMES", "SAGA", "NEXT", "RUNNING", "FAILED", "MISSED",
     ];
@@ -218,6 +221,7 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
         jitter,
         ..
     } = args;
+
     let spec = ScheduleSpec {
         saga,
         event,
@@ -228,6 +232,7 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
         ..times.spec()
     };
     let client = ApiClient::new(&which.server)?;
+
     print(&client.put(&which.path(None), &json!(spec)).await?, console)
 }
 
@@ -240,6 +245,7 @@ async fn control(verb: &str, args: &ControlArgs, console: &Console) -> Result<()
     } = args;
     let body = json!({ "id": id, "user": user, "reason": reason });
     let client = ApiClient::new(&which.server)?;
+
     print(
         &client.post(&which.path(Some(verb)), Some(&body)).await?,
         console,
@@ -256,6 +262,7 @@ fn next(args: NextArgs, console: &Console) -> Result<(), CommandError> {
     let next = times
         .after(after.unwrap_or_else(|| SystemClock.now()))
         .take(args.count);
+
     let zone = spec.zone.as_deref().unwrap_or("UTC");
     let next: Vec<_> = next
         .map(|time| {
@@ -271,6 +278,7 @@ fn next(args: NextArgs, console: &Console) -> Result<(), CommandError> {
             .map(|(time, local)| json!({ "time": time, "local": local }));
         return console.json(&json!({ "next": next.collect::<Vec<_>>() }));
     }
+
     let rows: Vec<_> = next
         .into_iter()
         .map(|(time, local)| vec![time, local])
@@ -315,6 +323,7 @@ fn times(spec: &Value) -> String {
     } else {
         format!("{kind} ")
     };
+
     format!("{prefix}{} {zone}", text(spec, kind))
         .trim_end()
         .to_owned()
@@ -324,11 +333,13 @@ fn print(schedule: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(schedule);
     }
+
     console.status(
         &format!("{}: ", text(schedule, "name")),
         &text(schedule, "status"),
         "",
     )?;
+
     let spec = &schedule["spec"];
     let counts = ["started", "completed", "failed", "skipped", "missed"];
     let counts = counts
@@ -349,10 +360,12 @@ fn print(schedule: &Value, console: &Console) -> Result<(), CommandError> {
         ("runs", counts),
         ("queued", text(&schedule["queued"], "due")),
     ];
+
     for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
         console.field(&format!("  {name}"), 14, &value)?;
     }
     console.line("")?;
+
     let rows: Vec<_> = items(schedule, "next")
         .iter()
         .filter_map(Value::as_str)
@@ -360,6 +373,7 @@ fn print(schedule: &Value, console: &Console) -> Result<(), CommandError> {
         .collect();
     console.table(&["NEXT"], &rows, "no further time")?;
     console.line("")?;
+
     let runs = items(schedule, "running")
         .iter()
         .chain(items(schedule, "recent"));
@@ -383,5 +397,6 @@ fn run_row(run: &Value) -> Vec<String> {
         status.to_owned(),
     ];
     row.extend(["started_at", "ended_at", "failure"].map(|field| text(run, field)));
+
     row
 }

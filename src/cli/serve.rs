@@ -44,6 +44,7 @@ pub(crate) async fn serve(
     descriptors::close_on_exec();
     descriptors::max_connections(&config)
         .map_err(|error| CommandError::failed(error.to_string()))?;
+
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         CommandError::failed(format!(
             "cannot listen on {}: {error}; set another address with --listen",
@@ -54,6 +55,7 @@ pub(crate) async fn serve(
     tables::check_before_start(&config)
         .await
         .map_err(CommandError::failed)?;
+
     // Other pods receive the actual address.
     let config = Config {
         listen: address,
@@ -67,6 +69,7 @@ pub(crate) async fn serve(
         },
     )
     .await?;
+
     let (close, closed) = oneshot::channel::<()>();
     let server = tokio::spawn(orlog_api::serve(Arc::clone(&app), listener, async {
         // An error means the same: the sender was dropped.
@@ -83,17 +86,20 @@ pub(crate) async fn serve(
         signals.next().await;
         std::process::exit(CommandExit::Interrupted as i32);
     });
+
     if matches!(end, StopReason::Signal) {
         tracing::info!("draining; send a second signal to stop immediately");
         if !app.drain().await {
             tracing::warn!("drain timed out; remaining work resumes at the next start");
         }
     }
+
     // An error means that the server has already stopped.
     close.send(()).ok();
     if let Ok(Err(error)) = server.await {
         tracing::warn!(%error, "HTTP server stopped");
     }
+
     let finished = finish(&app, &end).await;
     telemetry.stop().await;
     finished
@@ -122,17 +128,22 @@ async fn reload(app: &Arc<App>) {
         tracing::error!("reload rejected: audit.required, and the audit trail cannot be written");
         return;
     };
+
     let reloaded = app
         .reload(RELOAD_USER.to_owned(), DeployPolicy::default())
         .await;
     guard.end(app, reloaded.is_ok());
+
     let Err(error) = reloaded else { return };
     let DeployError::Rejected(DefinitionErrors(problems)) = &error else {
         tracing::error!(%error, "reload rejected");
         return;
     };
+
     for problem in problems {
-        let (file, line, column) = (&problem.file, problem.line, problem.column);
+        let file = &problem.file;
+        let line = problem.line;
+        let column = problem.column;
         tracing::error!(file, line, column, "reload rejected: {problem}");
     }
 }
@@ -170,7 +181,8 @@ async fn finish(app: &App, end: &StopReason) -> Result<(), CommandError> {
             Ok(())
         }
         StopReason::Failed => {
-            let reason = "node failed: too many restarts of one component (limits.max_restarts); see the log for the cause";
+            let reason = "node failed: too many restarts of one component (limits.max_restarts); \
+                          see the log for the cause";
             Err(CommandError::internal(reason))
         }
     }

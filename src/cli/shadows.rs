@@ -21,7 +21,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start a shadow: apply the inputs of new instances also to a new version, without performing its work
+    /// Start a shadow: apply the inputs of new instances also to a new version, without performing
+    /// its work
     Start(Box<StartArgs>),
     /// List shadows
     List(ListArgs),
@@ -37,7 +38,8 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StartArgs {
-    /// Definition file of the new version, or a directory: a shadow for each definition in it that differs from the active one
+    /// Definition file of the new version, or a directory: a shadow for each definition in it that
+    /// differs from the active one
     #[arg(value_name = "FILE|DIR")]
     source: PathBuf,
     /// Percentage of the new instances [default: 100%]
@@ -157,6 +159,7 @@ async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
         .into_iter()
         .filter(|file| !is_dir || is_definition(&file.name()))
         .collect();
+
     let mut started = Vec::new();
     for file in &files {
         let body = fields([
@@ -183,6 +186,7 @@ async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
             }
         }
     }
+
     print_started(&args.source, &started, console)
 }
 
@@ -197,6 +201,7 @@ fn print_started(source: &Path, started: &[Value], console: &Console) -> Result<
     if console.is_json() {
         return console.json(&json!({ "items": started }));
     }
+
     for shadow in started {
         report::print_summary(shadow, console)?;
         note(&format!(
@@ -204,6 +209,7 @@ fn print_started(source: &Path, started: &[Value], console: &Console) -> Result<
             text(shadow, "saga")
         ));
     }
+
     Ok(())
 }
 
@@ -225,6 +231,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
             text(item, "until"),
         ]
     };
+
     let head = [
         "SAGA",
         "STATUS",
@@ -235,23 +242,27 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         "SKIPPED",
         "UNTIL",
     ];
+
     found.print(&head, row, "no shadows", console)
 }
 
 async fn report(args: ReportArgs, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.which.server)?;
     let path = shadow_path(&args.which.saga, None);
-    let (waiting, mut found) = (args.wait.begin(), client.get(&path, &[]).await?);
+    let waiting = args.wait.begin();
+    let mut found = client.get(&path, &[]).await?;
     let is_running = |found: &Value| matches!(found["status"].as_str(), Some("running" | "ending"));
     while is_running(&found) && waiting.is_some_and(|waiting| !waiting.is_over()) {
         tokio::time::sleep(INTERVAL).await;
         found = client.get(&path, &[]).await?;
     }
+
     report::print(&found, console)?;
     if waiting.is_some() && is_running(&found) {
         let status = format!("the shadow is {}", text(&found, "status"));
         return Err(not_ended(&status, "wait longer, or `orlog shadow stop`"));
     }
+
     let count = |name: &str| found[name].as_u64().unwrap_or_default();
     match (count("different"), count("compared")) {
         _ if !args.fail_on_difference => Ok(()),
@@ -277,6 +288,7 @@ async fn promote(args: PromoteArgs, console: &Console) -> Result<(), CommandErro
         "user": record.user,
         "reason": record.reason,
     });
+
     match client
         .send(&shadow_path(&which.saga, Some("promote")), &body)
         .await

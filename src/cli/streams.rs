@@ -1,5 +1,5 @@
-//! `orlog streams`: compares the JetStream streams, and the consumers of effects, with the configuration and applies the
-//! differences.
+//! `orlog streams`: compares the JetStream streams, and the consumers of effects, with the
+//! configuration and applies the differences.
 
 use orlog_model::Clock as _;
 use orlog_node::clock::SystemClock;
@@ -13,8 +13,8 @@ use super::exit::CommandError;
 /// Command on the streams.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Create missing streams and update mutable settings; with the configuration of an effect node, also arrange the consumers
-    /// of effects. Deletes no data
+    /// Create missing streams and update mutable settings; with the configuration of an effect
+    /// node, also arrange the consumers of effects. Deletes no data
     Apply(Args),
     /// Show the differences from the configuration; exit code 1 if there are any
     Diff(Args),
@@ -34,19 +34,23 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     let config = args.flags.load()?;
     if config.bus.kind != BusKind::Nats {
         return Err(CommandError::usage(
-            "there are no JetStream streams, because `bus.kind` is \"embedded\"; state the configuration of a node with \
+            "there are no JetStream streams, because `bus.kind` is \"embedded\"; state the \
+             configuration of a node with \
              bus.kind = \"nats\" (--config)",
         ));
     }
+
     let connection = transport::connect(&config).await?;
     let found = transport::streams(&connection, &config, SystemClock.now(), change).await;
     let mut found = found.map_err(anyhow::Error::from)?;
     let consumers = effects::arrange_consumers(&connection, &config, change).await;
     found.extend(consumers.map_err(anyhow::Error::from)?);
+
     let left = found
         .iter()
         .filter(|difference| !change || difference.rejected.is_some())
         .count();
+
     if console.is_json() {
         let rows = found.iter().map(|difference| {
             serde_json::json!({
@@ -70,6 +74,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             console.line("streams match the configuration")?;
         }
     }
+
     if left == 0 {
         Ok(())
     } else {

@@ -84,6 +84,7 @@ async fn list(args: List, console: &Console) -> Result<(), CommandError> {
         "SAGA",
         "CORRELATION",
     ];
+
     args.page
         .fetch("/v1/tasks", &query)
         .await?
@@ -100,6 +101,7 @@ fn row(task: &Value) -> Vec<String> {
         claimed if claimed.is_empty() => text(task, "assignee"),
         claimed => claimed,
     };
+
     vec![
         text(task, "id"),
         text(task, "title"),
@@ -118,11 +120,13 @@ async fn show(args: Show, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(&task);
     }
+
     console.status(
         &format!("{}: ", text(&task, "title")),
         &text(&task, "status"),
         "",
     )?;
+
     let joined = |field: &str| {
         items(&task, field)
             .iter()
@@ -144,10 +148,12 @@ async fn show(args: Show, console: &Console) -> Result<(), CommandError> {
         ("outcome", text(&task, "outcome")),
         ("data", text(&task, "data")),
     ];
+
     for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
         console.field(&format!("  {name}"), 16, &value)?;
     }
     console.line("")?;
+
     let fields = ["at", "kind", "user", "assignee", "outcome", "reason"];
     let rows: Vec<Vec<String>> = items(&task, "events")
         .iter()

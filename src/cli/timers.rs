@@ -17,6 +17,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
             .map(|field| text(timer, field))
             .to_vec()
     };
+
     found.print(
         &["DUE", "NAME", "SAGA", "CORRELATION"],
         row,

@@ -1,4 +1,5 @@
-//! `--wait`: the option of commands that wait for an end, in requests that each wait a part of the time.
+//! `--wait`: the option of commands that wait for an end, in requests that each wait a part of the
+//! time.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,15 @@ const UNTIL_END: &str = "end";
 /// Option of a command that waits for an end.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct WaitArgs {
-    /// Wait for the end, which decides the exit code: at most for a duration, for example 30s or 10m, or without a limit
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = UNTIL_END, value_parser = limit)]
+    /// Wait for the end, which decides the exit code: at most for a duration, for example 30s or
+    /// 10m, or without a limit
+    #[arg(
+        long,
+        value_name = "DURATION",
+        num_args = 0..=1,
+        default_missing_value = UNTIL_END,
+        value_parser = limit
+    )]
     wait: Option<WaitLimit>,
 }
 
@@ -32,9 +40,14 @@ fn limit(text: &str) -> Result<WaitLimit, String> {
     if text == UNTIL_END {
         return Ok(WaitLimit(None));
     }
-    orlog_model::parse_duration(text).map(|limit| WaitLimit(Some(limit))).map_err(|error| {
-        format!("{error}; write a duration, for example --wait 30s, or --wait as the last argument to wait without a limit")
-    })
+    orlog_model::parse_duration(text)
+        .map(|limit| WaitLimit(Some(limit)))
+        .map_err(|error| {
+            format!(
+                "{error}; write a duration, for example --wait 30s, or --wait as the last argument \
+                 to wait without a limit"
+            )
+        })
 }
 
 /// Wait of a command, from its begin.
@@ -82,7 +95,8 @@ impl Waiting {
     }
 }
 
-/// Outage of the node of a command that follows a resource: a restart or a takeover takes some seconds.
+/// Outage of the node of a command that follows a resource: a restart or a takeover takes some
+/// seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     is_connected: bool,
@@ -90,8 +104,8 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// Returns the response; `None`, after a pause, if the request is to be repeated, because the node responded before and has
-    /// not been unavailable for too long.
+    /// Returns the response; `None`, after a pause, if the request is to be repeated, because the
+    /// node responded before and has not been unavailable for too long.
     ///
     /// # Errors
     /// Those of the request that another one does not fix.
@@ -112,18 +126,21 @@ impl Outage {
         if !self.is_connected || error.exit() != CommandExit::Unavailable {
             return Err(error);
         }
+
         if self.since.is_none() {
             note(&format!("{error}; trying again for {MAX_OUTAGE:?}"));
         }
         if self.since.get_or_insert_with(Instant::now).elapsed() >= MAX_OUTAGE {
             return Err(error);
         }
+
         tokio::time::sleep(PAUSE).await;
         Ok(None)
     }
 }
 
-/// Returns the error of a command that waited long enough. `subject` is for example `the flow is running`.
+/// Returns the error of a command that waited long enough. `subject` is for example `the flow is
+/// running`.
 pub(crate) fn not_ended(subject: &str, remedy: &str) -> CommandError {
     CommandError::new(
         CommandExit::Unavailable,

@@ -180,6 +180,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             if console.is_json() {
                 return console.json(&invited);
             }
+
             let until = text(&invited, "expires_at");
             console.line(&format!(
                 "{}: invited until {until}; token of the invitation:",
@@ -230,17 +231,20 @@ impl NewKeyArgs {
             let key = holder(added)?;
             (key.public_key().to_string(), possession_proof(&key, actor))
         };
+
         let body = fields([
             ("public_key", json!(public_key)),
             ("proof", json!(proof)),
             ("valid_from", json!(valid_from)),
             ("valid_until", json!(valid_until)),
         ]);
+
         Ok(body.into())
     }
 }
 
-/// Returns the token of an invitation. It is never an argument, because other users can read arguments.
+/// Returns the token of an invitation. It is never an argument, because other users can read
+/// arguments.
 fn invitation(file: Option<&Path>) -> Result<String, CommandError> {
     let text = match file {
         Some(file) => std::fs::read_to_string(file).map_err(|error| {
@@ -251,10 +255,12 @@ fn invitation(file: Option<&Path>) -> Result<String, CommandError> {
         })?,
         None => std::env::var("ORLOG_INVITATION").unwrap_or_default(),
     };
+
     let token = text.trim().to_owned();
     if token.is_empty() {
         return Err(CommandError::usage(
-            "no invitation; write its token into a file and state --invitation-file, or set ORLOG_INVITATION",
+            "no invitation; write its token into a file and state --invitation-file, or set \
+             ORLOG_INVITATION",
         ));
     }
     Ok(token)
@@ -274,6 +280,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
             text(item, "invited_until"),
         ]
     };
+
     found.print(
         &["ID", "VALID KEYS", "ADDRESSES", "INVITED UNTIL"],
         row,
@@ -286,6 +293,7 @@ fn print(actor: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(actor);
     }
+
     console.line(&format!("actor {}", text(actor, "id")))?;
     for (name, value) in [
         ("addresses", joined(actor, "addresses")),
@@ -295,6 +303,7 @@ fn print(actor: &Value, console: &Console) -> Result<(), CommandError> {
             console.field(&format!("  {name}"), 16, &value)?;
         }
     }
+
     let row = |key: &Value| {
         let valid = if key["valid"] == true { "yes" } else { "no" };
         let times =
@@ -304,6 +313,7 @@ fn print(actor: &Value, console: &Console) -> Result<(), CommandError> {
             .chain(times)
             .collect()
     };
+
     let rows: Vec<Vec<String>> = items(actor, "keys").iter().map(row).collect();
     console.line("")?;
     console.table(

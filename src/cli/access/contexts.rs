@@ -70,7 +70,8 @@ pub(crate) struct CreateArgs {
 pub(crate) struct SetArgs {
     #[command(flatten)]
     which: ContextArgs,
-    /// Add a member with all rights: actor:<id>, context:<context>@<node>, group:<name> or user:<name>
+    /// Add a member with all rights: actor:<id>, context:<context>@<node>, group:<name> or
+    /// user:<name>
     #[arg(long, value_name = "MEMBER")]
     add_admin: Vec<Member>,
     /// Add a member who reads
@@ -88,7 +89,8 @@ pub(crate) struct SetArgs {
     /// Remove a member from the executors
     #[arg(long, value_name = "MEMBER")]
     remove_executor: Vec<Member>,
-    /// Accept events and signals only with the signature of a member who may publish, or also without
+    /// Accept events and signals only with the signature of a member who may publish, or also
+    /// without
     #[arg(long, value_name = "BOOL")]
     require_signed_events: Option<bool>,
 }
@@ -134,6 +136,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         let lists = LISTS.map(|list| joined(item, list));
         [text(item, "tenant")].into_iter().chain(lists).collect()
     };
+
     found.print(
         &["TENANT", "ADMINS", "READERS", "EXECUTORS"],
         row,
@@ -142,7 +145,8 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
     )
 }
 
-/// Reads the context, changes its lists, and replaces it unless another user has changed it; then it repeats that.
+/// Reads the context, changes its lists, and replaces it unless another user has changed it; then
+/// it repeats that.
 async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
     let SetArgs {
         which,
@@ -154,6 +158,7 @@ async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
         remove_executor,
         require_signed_events,
     } = args;
+
     let changes = [
         (add_admin, remove_admin),
         (add_reader, remove_reader),
@@ -167,7 +172,9 @@ async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
             "state a change, for example --add-reader user:ada",
         ));
     }
-    let (mut client, path) = (which.client()?, which.path());
+
+    let mut client = which.client()?;
+    let path = which.path();
     let mut attempt = 1;
     loop {
         let context = client.get(&path, &[]).await?;
@@ -182,10 +189,12 @@ async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
             list.retain(|member| !removed.iter().any(|gone| gone.to_string() == *member));
             body[name] = json!(list);
         }
+
         if let Some(required) = require_signed_events {
             body[REQUIRE_SIGNED_EVENTS] = required.into();
         }
         client.expect_revision(context["revision"].as_u64());
+
         match client.try_put(&path, &body).await {
             Ok(context) => return print(&context, console),
             Err(ClientError::Problem { status: 412, .. }) if attempt < MAX_ATTEMPTS => attempt += 1,
@@ -198,6 +207,7 @@ fn print(context: &Value, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(context);
     }
+
     console.line(&format!("context {}", text(context, "tenant")))?;
     for list in LISTS {
         console.field(&format!("  {list}"), 13, &joined(context, list))?;
@@ -205,6 +215,7 @@ fn print(context: &Value, console: &Console) -> Result<(), CommandError> {
     if context[REQUIRE_SIGNED_EVENTS] == true {
         console.line("  events and signals must be signed")?;
     }
+
     console.field("  revision", 13, &text(context, "revision"))?;
     print_changes(context, console)
 }

@@ -15,7 +15,8 @@ use orlog_node::transport;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Print the users of the nodes and of all contexts with their permissions, as configuration of a NATS server
+    /// Print the users of the nodes and of all contexts with their permissions, as configuration of
+    /// a NATS server
     Permissions(Args),
 }
 
@@ -44,15 +45,18 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     let config = flags.load()?;
     if config.bus.kind != BusKind::Nats {
         return Err(CommandError::usage(
-            "`bus.kind` is \"embedded\"; state the configuration of a node with bus.kind = \"nats\" (--config)",
+            "`bus.kind` is \"embedded\"; state the configuration of a node with bus.kind = \
+             \"nats\" (--config)",
         ));
     }
+
     let connection = transport::connect(&config).await?;
     let registry = NatsRegistry::open(&connection)
         .await
         .map_err(anyhow::Error::from)?;
     let directory = Directory::of(&registry.view().borrow().clone(), &Directory::default());
     let contexts: Vec<TenantId> = directory.contexts.into_keys().collect();
+
     if !create_consumers {
         let node = config.identity_name();
         let node =
@@ -64,12 +68,14 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             console.line(text.trim_end())
         };
     }
+
     let consumers = nats_consumers(&contexts, &effects);
     for consumer in &consumers {
         nats::create_consumer(&connection, consumer)
             .await
             .map_err(anyhow::Error::from)?;
     }
+
     let names: Vec<_> = consumers
         .iter()
         .map(|consumer| format!("{} {}", consumer.stream, consumer.name))
@@ -77,6 +83,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     if console.is_json() {
         return console.json(&json!({ "consumers": names }));
     }
+
     let rows: Vec<_> = names.into_iter().map(|name| vec![name]).collect();
     console.table(&["CONSUMER"], &rows, "no contexts")
 }

@@ -33,15 +33,18 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let rebuilt = done
         .map_err(|error| CommandError::internal(error.to_string()))?
         .map_err(failed)?;
+
     let aside = rebuilt
         .aside
         .as_deref()
         .map(|dir| dir.display().to_string());
-    let (position, rows) = (rebuilt.position, rebuilt.rows);
+    let position = rebuilt.position;
+    let rows = rebuilt.rows;
     if console.is_json() {
         return console
             .json(&json!({ "shard": shard, "position": position, "rows": rows, "aside": aside }));
     }
+
     let kept = aside
         .map(|dir| format!("; the old tables are in {dir}"))
         .unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Progress of a batch until it ends or waits: a bar on a terminal, otherwise a line for each change.
+//! Progress of a batch until it ends or waits: a bar on a terminal, otherwise a line for each
+//! change.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -53,10 +54,8 @@ impl Progress {
 
     fn show(&mut self, batch: &Value) {
         let count = |name: &str| batch[name].as_u64().unwrap_or_default();
-        let (matched, processed) = (
-            count("matched"),
-            count("done") + count("skipped") + count("failed"),
-        );
+        let matched = count("matched");
+        let processed = count("done") + count("skipped") + count("failed");
         let line = if batch["counted"] == true {
             format!(
                 "{processed} of {matched}: {} done, {} skipped, {} failed",
@@ -67,6 +66,7 @@ impl Progress {
         } else {
             format!("counting: {matched} match")
         };
+
         if let Some(bar) = &self.bar {
             bar.set_length(matched.max(processed));
             bar.set_position(processed);

@@ -30,6 +30,7 @@ pub(crate) fn run(dir: &Path, console: &Console) -> Result<(), CommandError> {
         printed = std::mem::replace(&mut printed, Ok(())).and_then(|()| console.line(&line));
     });
     printed?;
+
     match rows {
         Ok(rows) => console.line(&format!("checked {rows}")),
         Err(error) => console.line(&format!("damaged environment: {error}")),

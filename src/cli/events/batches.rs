@@ -48,13 +48,16 @@ impl<I: Iterator<Item = Result<EventLine, CommandError>>> Iterator for Batches<I
     type Item = Result<Batch, CommandError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (mut events, mut lines, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut events = Vec::new();
+        let mut lines = Vec::new();
+        let mut bytes = 0;
         let fits = |count: usize, bytes: usize, next: &Result<EventLine, CommandError>| match next {
             Ok(line) => {
                 count == 0 || (count < self.max_events && bytes + line.bytes <= MAX_BATCH_BYTES)
             }
             Err(_) => count == 0,
         };
+
         while let Some(next) = self.lines.next_if(|next| fits(events.len(), bytes, next)) {
             match next {
                 Ok(line) => {
@@ -65,6 +68,7 @@ impl<I: Iterator<Item = Result<EventLine, CommandError>>> Iterator for Batches<I
                 Err(failure) => return Some(Err(failure)),
             }
         }
+
         (!events.is_empty()).then_some(Ok(Batch {
             events: Value::Array(events),
             lines,

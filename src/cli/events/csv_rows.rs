@@ -40,10 +40,12 @@ pub(crate) struct Columns {
     /// Column with the correlation id
     #[arg(long, value_name = "COLUMN", requires = "csv")]
     correlation_column: Option<String>,
-    /// Column with the time: RFC 3339, or a date with or without a time in UTC; default: the current time
+    /// Column with the time: RFC 3339, or a date with or without a time in UTC; default: the
+    /// current time
     #[arg(long, value_name = "COLUMN", requires = "csv")]
     time_column: Option<String>,
-    /// Column with the event id; default: derived from the row, so that the same file gives the same ids
+    /// Column with the event id; default: derived from the row, so that the same file gives the
+    /// same ids
     #[arg(long, value_name = "COLUMN", requires = "csv")]
     id_column: Option<String>,
     /// Columns that become the data of the event; default: all other columns
@@ -96,12 +98,14 @@ pub(crate) fn read(
         let event = map
             .event(number, &row)
             .map_err(|reason| CommandError::failed(format!("line {number}: {reason}")))?;
+
         Ok(EventLine {
             number,
             bytes: row.as_slice().len() + row.len(),
             event,
         })
     });
+
     Ok(Box::new(rows))
 }
 
@@ -124,14 +128,13 @@ impl Mapping {
                 ));
             }
         };
+
         let correlation = columns
             .correlation_column
             .as_ref()
             .expect("clap requires the column with --csv");
-        let (correlation, time) = (
-            find(correlation)?,
-            columns.time_column.as_ref().map(find).transpose()?,
-        );
+        let correlation = find(correlation)?;
+        let time = columns.time_column.as_ref().map(find).transpose()?;
         let id = columns.id_column.as_ref().map(find).transpose()?;
         let used = [kind.as_ref().ok().copied(), Some(correlation), time, id];
         let data = if columns.data_columns.is_empty() {
@@ -145,6 +148,7 @@ impl Mapping {
                 .map(find)
                 .collect::<Result<_, _>>()?
         };
+
         Ok(Self {
             kind,
             correlation,
@@ -167,6 +171,7 @@ impl Mapping {
             .kind
             .as_ref()
             .map_or_else(String::as_str, |index| field(*index));
+
         let filled = self.data.iter().filter(|index| !field(**index).is_empty());
         let data: Map<String, Value> = filled
             .map(|index| (self.head[*index].clone(), value(field(*index))))
@@ -179,6 +184,7 @@ impl Mapping {
             "correlationid": field(self.correlation),
             "data": data,
         });
+
         if let Some(time) = time {
             event["time"] = json!(time.to_string());
         }
@@ -211,9 +217,13 @@ fn time(text: &str) -> Result<Timestamp, String> {
                 .as_millisecond(),
         ))
     };
+
     let parsed = Timestamp::parse(&iso).ok().or_else(civil);
     parsed.ok_or_else(|| {
-        format!("invalid time {text:?}; expected 2026-11-21T08:30:00Z, 2026-11-21 08:30:00 or 2026-11-21")
+        format!(
+            "invalid time {text:?}; expected 2026-11-21T08:30:00Z, 2026-11-21 08:30:00 or \
+                 2026-11-21"
+        )
     })
 }
 

@@ -12,6 +12,7 @@ impl Progress {
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
+
         let (bar, template) = match bytes {
             Some(bytes) => (
                 ProgressBar::new(bytes),
@@ -20,6 +21,7 @@ impl Progress {
             None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
         };
         bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
+
         Self(bar)
     }
 

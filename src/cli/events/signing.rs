@@ -13,11 +13,11 @@ pub(super) fn sign(
     events: &Value,
     key: &SigningKey,
     tenant: &TenantId,
-    (now, lifetime): (Timestamp, Duration),
+    now: Timestamp,
+    lifetime: Duration,
 ) -> Value {
-    let signed = |event: &Value| {
-        signed(event, key, tenant, (now, lifetime)).unwrap_or_else(|_| event.clone())
-    };
+    let signed =
+        |event: &Value| signed(event, key, tenant, now, lifetime).unwrap_or_else(|_| event.clone());
     events
         .as_array()
         .into_iter()
@@ -31,7 +31,8 @@ fn signed(
     event: &Value,
     key: &SigningKey,
     tenant: &TenantId,
-    (now, lifetime): (Timestamp, Duration),
+    now: Timestamp,
+    lifetime: Duration,
 ) -> Result<Value, DecodeError> {
     let event = codec::from_json(
         event,
@@ -42,6 +43,7 @@ fn signed(
     )?;
     let subject = codec::subject_with_kind(&event, SubjectKind::WorkflowEvent);
     let mut message = codec::encode(&event, subject);
+
     let headers = message
         .headers
         .iter()
@@ -51,6 +53,7 @@ fn signed(
         headers,
         data: &message.payload,
     };
+
     let signature = key.sign_event(covered, now.as_millis().div_euclid(1000), lifetime);
     message.headers.retain(|(name, _)| name != EVENT_SIGNATURE);
     message
@@ -78,7 +81,7 @@ mod tests {
             { "event_id": "e-3", "aggregate_type": "order", "aggregate_id": "o-1", "event_type": "OrderPlaced", "payload": { "a": 1 } },
             { "specversion": "1.0", "id": "" },
         ]);
-        let signed = sign(&events, &key, &tenant, (now, Duration::from_mins(1)));
+        let signed = sign(&events, &key, &tenant, now, Duration::from_mins(1));
         let defaults = DecodeDefaults {
             tenant: Some(tenant),
             now,

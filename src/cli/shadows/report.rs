@@ -10,11 +10,13 @@ pub(super) fn print_summary(shadow: &Value, console: &Console) -> Result<(), Com
     if console.is_json() {
         return console.json(shadow);
     }
+
     console.status(
         &format!("{}: ", text(shadow, "saga")),
         &text(shadow, "status"),
         "",
     )?;
+
     let definition = |side: &str| {
         let hash: String = text(&shadow[side], "hash").chars().take(8).collect();
         format!("version {}, {hash}", text(&shadow[side], "version"))
@@ -25,6 +27,7 @@ pub(super) fn print_summary(shadow: &Value, console: &Console) -> Result<(), Com
         text(shadow, "equal"),
         text(shadow, "different")
     );
+
     let unfinished = text(shadow, "unfinished");
     let lines = [
         ("live", definition("live")),
@@ -48,6 +51,7 @@ pub(super) fn print_summary(shadow: &Value, console: &Console) -> Result<(), Com
         ),
         ("error", text(shadow, "error")),
     ];
+
     for (name, value) in lines.into_iter().filter(|(_, value)| !value.is_empty()) {
         console.field(&format!("  {name}"), 14, &value)?;
     }
@@ -63,6 +67,7 @@ pub(super) fn print(shadow: &Value, console: &Console) -> Result<(), CommandErro
     if console.is_json() {
         return Ok(());
     }
+
     for difference in items(shadow, "differences") {
         console.line("")?;
         console.line(&format!(
@@ -70,17 +75,20 @@ pub(super) fn print(shadow: &Value, console: &Console) -> Result<(), CommandErro
             text(difference, "count"),
             text(difference, "kind")
         ))?;
+
         for (side, sign) in [("live", '-'), ("candidate", '+')] {
             if let Some(value) = difference.get(side) {
                 console.line(&format!("     {sign} {value}"))?;
             }
         }
+
         let ids = items(difference, "instances")
             .iter()
             .filter_map(Value::as_str);
         let ids: Vec<_> = ids.filter_map(|path| path.rsplit('/').next()).collect();
         console.line(&format!("     instances: {}", ids.join(", ")))?;
     }
+
     let other = text(shadow, "other_differences");
     if other != "0" {
         note(&format!(

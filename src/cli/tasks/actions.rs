@@ -1,5 +1,5 @@
-//! `orlog task claim|release|assign|complete`: performs a task action. The response arrives after the
-//! commit is durable.
+//! `orlog task claim|release|assign|complete`: performs a task action. The response arrives after
+//! the commit is durable.
 
 use serde_json::{Map, Value, json};
 
@@ -89,6 +89,7 @@ pub(crate) async fn complete(args: Complete, console: &Console) -> Result<(), Co
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
+
     act("complete", &args.plain.who, body, console).await
 }
 
@@ -112,6 +113,7 @@ async fn act(
         ("reason", json!(reason)),
         ("expected_version", json!(expected_version)),
     ]));
+
     let client = ApiClient::new(server)?;
     let has_roles = body.get("roles").is_some_and(|roles| *roles != json!([]));
     let response = client
@@ -131,6 +133,7 @@ async fn act(
     if console.is_json() {
         return console.json(&response);
     }
+
     let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
     let unchanged = reason
         .map(|reason| format!("; no effect: {reason}"))
@@ -141,6 +144,7 @@ async fn act(
         "assign" => "assigned",
         _ => "completed",
     };
+
     let before = format!(
         "{task}: {}; the instance is ",
         if unchanged.is_empty() { done } else { verb }
