@@ -489,8 +489,7 @@ pub(crate) fn check_complete(missing_pods: &[String]) -> Result<(), CommandError
 
     let message = format!(
         "the result is incomplete: the instances of the tenant are on several pods, and those of \
-         other pods are missing: {}; \
-         send the command to each pod (--url)",
+         other pods are missing: {}; send the command to each pod (--url)",
         missing_pods.join(", ")
     );
     Err(CommandError::new(CommandExit::Incomplete, message))

@@ -182,6 +182,8 @@ async fn send(
             Some(key) => {
                 let tenant = TenantId::for_input(client.tenant())
                     .map_err(|error| CommandError::usage(error.to_string()))?;
+                // Each attempt signs again: the signature of an earlier one may have expired
+                // meanwhile.
                 let now = SystemClock.now();
                 let signed = signing::sign(&batch.events, key, &tenant, now, SIGNATURE_LIFETIME);
                 Cow::Owned(signed)

@@ -147,6 +147,8 @@ impl ExportRun {
             }
             let page = match self.fetch_page(cursor.as_deref()).await {
                 Ok(page) => page?,
+                // The node no longer has the changes after the cursor; only a new snapshot contains
+                // them.
                 Err(ClientError::Problem {
                     status: HTTP_GONE,
                     body,

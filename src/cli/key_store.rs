@@ -162,8 +162,8 @@ pub(crate) fn holder(key: &str) -> Result<SigningKey, CommandError> {
     known.find(|known| known.public_key() == public).ok_or_else(|| {
         CommandError::usage(format!(
             "the private key of {public} is not in {}; run the command where it is, name its file, \
-             or state the --proof \
-             that its holder creates with `orlog key prove NAME --actor ACTOR`",
+             or state the --proof that its holder creates with `orlog key prove NAME --actor \
+             ACTOR`",
             store.0.display()
         ))
     })

@@ -304,8 +304,7 @@ fn confirm(name: &str, address: &str, fingerprint: &str) -> Result<(), CommandEr
     if !std::io::stdin().is_terminal() {
         let message = format!(
             "the key of {name} at {address} is {fingerprint}; compare it with the administrator of \
-             the node, then add \
-             --fingerprint {fingerprint}"
+             the node, then add --fingerprint {fingerprint}"
         );
         return Err(CommandError::usage(message));
     }

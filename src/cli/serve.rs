@@ -82,11 +82,13 @@ pub(crate) async fn serve(
             return Err(failure);
         }
     };
+    // A second signal ends the process, whatever the drain waits for.
     tokio::spawn(async move {
         signals.next().await;
         std::process::exit(CommandExit::Interrupted as i32);
     });
 
+    // Only a signal leaves something to drain: the others have drained already, or cannot.
     if matches!(end, StopReason::Signal) {
         tracing::info!("draining; send a second signal to stop immediately");
         if !app.drain().await {

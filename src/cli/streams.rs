@@ -35,8 +35,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     if config.bus.kind != BusKind::Nats {
         return Err(CommandError::usage(
             "there are no JetStream streams, because `bus.kind` is \"embedded\"; state the \
-             configuration of a node with \
-             bus.kind = \"nats\" (--config)",
+             configuration of a node with bus.kind = \"nats\" (--config)",
         ));
     }
 

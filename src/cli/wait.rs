@@ -123,6 +123,7 @@ impl Outage {
             }
             Err(error) => error,
         };
+        // Before the first response, the URL may be wrong: waiting would only delay the message.
         if !self.is_connected || error.exit() != CommandExit::Unavailable {
             return Err(error);
         }

@@ -165,8 +165,7 @@ fn event(line: EventLine) -> Result<Event, CommandError> {
     if value["time"].is_null() && value["timestamp"].is_null() {
         return Err(CommandError::failed(format!(
             "line {number}: a recorded event requires `time`; add the time of the event to each \
-             line, for example \
-             \"time\": \"2026-01-02T03:04:05Z\""
+             line, for example \"time\": \"2026-01-02T03:04:05Z\""
         )));
     }
 

@@ -124,8 +124,8 @@ impl FromStr for StandInRule {
             } else {
                 rule.delay = orlog_simulator::simulate::parse_duration(behavior).map_err(|_| {
                     format!(
-                        "invalid behavior {behavior:?}; expected fail, fail:20%, fail:20%:CODE \
-                             or a delay such as 2s"
+                        "invalid behavior {behavior:?}; expected fail, fail:20%, fail:20%:CODE or \
+                         a delay such as 2s"
                     )
                 })?;
             }

@@ -66,6 +66,7 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
         let now = watched.poll().await;
         let is_settled = now == last;
         last = now;
+        // Files that still change are half written, or part of a copy of several files.
         if !is_settled || last == applied {
             continue;
         }

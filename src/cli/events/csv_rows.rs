@@ -222,7 +222,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
     parsed.ok_or_else(|| {
         format!(
             "invalid time {text:?}; expected 2026-11-21T08:30:00Z, 2026-11-21 08:30:00 or \
-                 2026-11-21"
+             2026-11-21"
         )
     })
 }

@@ -70,7 +70,10 @@ impl PostgresTarget {
         let opened = bounded(self.connect()).await;
         let (connection, found) = opened.map_err(|error| self.stop(&error))?;
         self.open = Some(connection);
-        (self.copy_number, self.cursor, self.snapshotting) = (0, None, false);
+        self.copy_number = 0;
+        self.cursor = None;
+        self.snapshotting = false;
+
         let Some(ExportState {
             format,
             kinds,
@@ -89,8 +92,9 @@ impl PostgresTarget {
             return Err(ExportError::Permanent(CommandError::failed(text)));
         }
         if kinds == self.kinds {
-            (self.copy_number, self.cursor, self.snapshotting) =
-                (copy_number, cursor.clone(), snapshotting);
+            self.copy_number = copy_number;
+            self.cursor.clone_from(&cursor);
+            self.snapshotting = snapshotting;
             return Ok(cursor);
         }
 
@@ -102,24 +106,27 @@ impl PostgresTarget {
 
     async fn connect(&self) -> Result<(PgConnection, Option<ExportState>), sqlx::Error> {
         let mut connection = PgConnection::connect_with(&self.options).await?;
-        let mut making = connection.begin().await?;
-        unnamed(SCHEMA_LOCK).execute(&mut *making).await?;
-        let there = "SELECT to_regclass('orlog_export') IS NOT NULL";
-        if !unnamed(there)
-            .fetch_one(&mut *making)
+        let mut transaction = connection.begin().await?;
+        // Two exports that start at the same time would both create the tables.
+        unnamed(SCHEMA_LOCK).execute(&mut *transaction).await?;
+        let exists = "SELECT to_regclass('orlog_export') IS NOT NULL";
+        if !unnamed(exists)
+            .fetch_one(&mut *transaction)
             .await?
             .try_get::<bool, _>(0)?
         {
-            sqlx::raw_sql(SCHEMA).execute(&mut *making).await?;
+            sqlx::raw_sql(SCHEMA).execute(&mut *transaction).await?;
         } else if unnamed(LACKS_COLUMNS)
-            .fetch_one(&mut *making)
+            .fetch_one(&mut *transaction)
             .await?
             .try_get::<bool, _>(0)?
         {
-            sqlx::raw_sql(ADD_COLUMNS).execute(&mut *making).await?;
+            sqlx::raw_sql(ADD_COLUMNS)
+                .execute(&mut *transaction)
+                .await?;
         }
 
-        making.commit().await?;
+        transaction.commit().await?;
         let row = unnamed(SELECT_STATE)
             .bind(&self.scope)
             .fetch_optional(&mut connection)
@@ -148,13 +155,15 @@ impl PostgresTarget {
             .fetch_one(connection);
         let number = bounded(async { start.await?.try_get(0) }).await;
         self.copy_number = number.map_err(|error| self.stop(&error))?;
-        (self.cursor, self.snapshotting) = (None, true);
+        self.cursor = None;
+        self.snapshotting = true;
 
         Ok(())
     }
 
     /// Stores a response.
     pub(crate) async fn take(&mut self, page: &ExportPage) -> Result<(), ExportError> {
+        // After an error, the connection is not used again: its transaction may be open.
         let mut connection = self.open.take().expect("the connection is open");
         let stored = bounded(self.store(&mut connection, page))
             .await
@@ -168,7 +177,8 @@ impl PostgresTarget {
         }
 
         self.open = Some(connection);
-        (self.cursor, self.snapshotting) = (Some(page.cursor.clone()), page.snapshotting);
+        self.cursor = Some(page.cursor.clone());
+        self.snapshotting = page.snapshotting;
         Ok(())
     }
 
@@ -178,6 +188,8 @@ impl PostgresTarget {
         page: &ExportPage,
     ) -> Result<bool, sqlx::Error> {
         let mut transaction = connection.begin().await?;
+        // The cursor moves in the transaction of the rows, so that a crash loses and repeats
+        // nothing. It does not move if another export has moved it.
         let moved = unnamed(UPDATE_STATE)
             .bind(&self.scope)
             .bind(&page.cursor)

@@ -283,9 +283,8 @@ pub(crate) async fn discard(
                 .unwrap_or_default();
             let detail = format!(
                 "{instance} waits for this result; correct the cause and redrive it, or cancel the \
-                 instance. To discard \
-                 it, set force=true (`orlog dlq discard --force`): its step then fails and is \
-                 compensated, because it may have been executed"
+                 instance. To discard it, set force=true (`orlog dlq discard --force`): its step \
+                 then fails and is compensated, because it may have been executed"
             );
 
             return Err(Problem::new(Code::InvalidStatus, detail));

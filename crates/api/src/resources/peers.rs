@@ -356,8 +356,7 @@ pub(crate) async fn refresh(
     let stored = stored.ok_or_else(|| {
         let detail = format!(
             "{}: no valid key of the peer {name} signed the document; compare its fingerprint with \
-             the administrator of \
-             the peer, then add the key with `orlog peer key add`",
+             the administrator of the peer, then add the key with `orlog peer key add`",
             known.address
         );
         Problem::new(Code::InvalidNodeDocument, detail)

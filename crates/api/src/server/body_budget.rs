@@ -117,7 +117,7 @@ impl PartialBody {
                 .try_acquire_many_owned(more)
                 .map_err(|_| {
                     let detail = "too many request bodies are in flight; retry, or raise \
-                     http.max_bytes_in_flight";
+                                  http.max_bytes_in_flight";
                     Problem::new(Code::Unavailable, detail)
                 })?;
 

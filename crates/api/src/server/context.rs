@@ -188,7 +188,7 @@ impl ApiState {
             .try_acquire_owned()
             .map_err(|_| {
                 let detail = "half of the connections wait for results (http.max_connections); ask \
-                          again later";
+                              again later";
                 Problem::new(Code::Unavailable, detail)
             })?;
 

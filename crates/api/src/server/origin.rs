@@ -84,8 +84,7 @@ fn check_host(
         _ => {
             let detail = format!(
                 "this node does not accept requests for the host {:?}; if a proxy or a DNS name \
-                 leads here, add the \
-                 name to http.allowed_hosts",
+                 leads here, add the name to http.allowed_hosts",
                 shortened(text)
             );
             Err(Problem::new(Code::HostNotAllowed, detail))
@@ -173,8 +172,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
 fn cross_site(found: &str) -> Problem {
     let detail = format!(
         "a page of another site sent this request ({found}); if a proxy serves the web UI under \
-         this name, add the name \
-         to http.allowed_hosts"
+         this name, add the name to http.allowed_hosts"
     );
     Problem::new(Code::CrossSite, detail)
 }

@@ -53,10 +53,8 @@ pub(super) fn check(api: &ApiState, request: &Request) -> Result<(), String> {
         Some(authority) if is_unique(&authority, local, &api.hosts) => Ok(()),
         _ => Err(format!(
             "the signed address can be that of several nodes, and the connection arrived at \
-             {local}; \
-             sign the header {NODE_HEADER} with the name of this node ({own:?}), use its name in \
-             the \
-             DNS, or add the address to http.allowed_hosts"
+             {local}; sign the header {NODE_HEADER} with the name of this node ({own:?}), use its \
+             name in the DNS, or add the address to http.allowed_hosts"
         )),
     }
 }

@@ -249,8 +249,7 @@ pub(crate) async fn delete(
     }
     if !api.app.routing.has_all_shards_of(&tenant) {
         let detail = "the shards of the tenant are on other pods or moving, so that this pod \
-                      cannot look for its \
-                      instances; try again on a pod that owns all of them";
+                      cannot look for its instances; try again on a pod that owns all of them";
         return Err(Problem::new(Code::Unavailable, detail));
     }
 
@@ -261,8 +260,7 @@ pub(crate) async fn delete(
     {
         let detail = format!(
             "the context {tenant:?} has definitions, which would stay active for the tenant; \
-             retire them first: deploy no files \
-             to it (orlog deploy --context {tenant} --none)"
+             retire them first: deploy no files to it (orlog deploy --context {tenant} --none)"
         );
         return Err(Problem::new(Code::ContextNotEmpty, detail));
     }
@@ -285,9 +283,8 @@ fn check_signing(config: &Config) -> Result<(), Problem> {
     }
 
     let reason = "the nodes do not sign their own messages, so that facts and child sagas could \
-                  not be distinguished from \
-                  forged ones; set nats.signing.keys on all nodes, with nats.signing.required = \
-                  true";
+                  not be distinguished from forged ones; set nats.signing.keys on all nodes, with \
+                  nats.signing.required = true";
     Err(invalid_body("/require_signed_events", reason))
 }
 

@@ -128,8 +128,7 @@ impl ActorKeyBody {
             let id = public_key.key_id();
             let detail = format!(
                 "nothing proves that the actor {actor} holds the private key of {id}: {reason}; \
-                 its holder creates a proof with \
-                 `orlog key prove NAME --actor {actor}`"
+                 its holder creates a proof with `orlog key prove NAME --actor {actor}`"
             );
             let text = format!("{pointer}: {detail}");
 

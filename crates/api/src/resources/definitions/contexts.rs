@@ -72,8 +72,7 @@ pub(crate) async fn deploy(
     if !files.is_empty() && !api.app.access.directory().contexts.contains_key(&tenant) {
         let detail = format!(
             "the tenant {tenant:?} has no context, so it has no definitions of its own; create the \
-             context, or deploy shared \
-             definitions with POST /admin/deploy"
+             context, or deploy shared definitions with POST /admin/deploy"
         );
         return Err(Problem::new(Code::ContextNotFound, detail));
     }

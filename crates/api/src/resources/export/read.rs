@@ -68,6 +68,8 @@ pub(crate) fn read(
         .map(|(shard, reader)| (*shard, app.cancelling(reader)))
         .collect();
     let start = || {
+        // The heads are read before the snapshot: a change during the scan is in the feed behind
+        // them, so that none is lost.
         let feed_offsets = shards
             .iter()
             .map(|(shard, reader)| Ok((*shard, reader.feed_head()?)));
@@ -175,6 +177,8 @@ impl ExportReader<'_> {
     /// are more.
     fn follow(&mut self) -> Result<bool, Problem> {
         let shards = self.shards;
+        // An equal share for each shard, so that a busy one does not delay the changes of the
+        // others.
         let share = self.order.limit.div_ceil(shards.len());
         let mut more = false;
         for (index, (number, reader)) in shards.iter().enumerate() {
@@ -187,10 +191,8 @@ impl ExportReader<'_> {
 
                 let page =
                     reader.feed(&self.query(share - emitted), self.cursor.offsets[index].1)?;
-                (
-                    self.cursor.offsets[index].1,
-                    self.cursor.last_read_at[index],
-                ) = (page.next, page.as_of);
+                self.cursor.offsets[index].1 = page.next;
+                self.cursor.last_read_at[index] = page.as_of;
                 emitted += page.items.len();
                 self.emit(*number, &page.items);
 

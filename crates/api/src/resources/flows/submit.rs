@@ -69,6 +69,7 @@ pub(crate) async fn submit(
 ) -> Result<Response, Problem> {
     takes_work(&api)?;
     let wait = wait(query.wait.as_deref())?;
+    // With `wait`, a caller that may only submit would read the results of the jobs.
     if wait.is_some() && !caller.roles.allow(Right::Read) {
         let detail = "wait returns the results of the flow and requires the right to read; omit it";
         return Err(Problem::new(Code::Forbidden, detail));

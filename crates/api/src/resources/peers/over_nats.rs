@@ -101,6 +101,8 @@ impl Server {
     async fn receive(self: &Arc<Self>, requests: &mut Requests) {
         while let Some(request) = requests.next().await {
             let server = Arc::clone(self);
+            // Without a place, the request is rejected at once: unanswered, it would hold a place
+            // of its sender for the whole timeout.
             let place = Arc::clone(&self.places).try_acquire_owned().ok();
             tokio::spawn(async move { server.answer(request, place).await });
         }
@@ -121,6 +123,8 @@ impl Server {
         };
 
         let mut headers = vec![(STATUS_HEADER.into(), status.to_string().into())];
+        // Every subscriber and server between the nodes can answer; the sender trusts only a
+        // response that this node signed.
         if is_signed(&request.message)
             && let Ok(own) = self.peers.identity()
         {
@@ -183,6 +187,8 @@ fn http_request(node: &NodeName, message: &Message) -> Result<Request, Problem> 
     let mut request = Request::new(Body::from(message.payload.clone()));
     *request.method_mut() = method.parse().map_err(|_| unreachable())?;
     *request.uri_mut() = Uri::try_from(path).map_err(|_| unreachable())?;
+    // No other header: a grant of a pod or the identity of a gateway has no meaning over NATS,
+    // where any publisher could set it.
     for (name, value) in &message.headers {
         if let Some(name) = HTTP_HEADERS
             .iter()

@@ -191,8 +191,7 @@ pub(crate) async fn start(
     );
     let Ok(started) = started.await else {
         let detail = "the start is not durable within http.request_timeout; its outcome is \
-                      unknown: repeat the request \
-                      with the same Idempotency-Key or correlation id";
+                      unknown: repeat the request with the same Idempotency-Key or correlation id";
         return Err(Problem::new(Code::Unavailable, detail));
     };
 

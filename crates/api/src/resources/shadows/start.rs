@@ -244,8 +244,7 @@ fn check_file(file: &SourceFile) -> Result<(), Problem> {
         let size = file.bytes.len();
         let detail = format!(
             "the candidate has {size} bytes, and a shadow stores at most {MAX_SOURCE_BYTES}; \
-             compare it with recorded events \
-             instead: orlog simulate"
+             compare it with recorded events instead: orlog simulate"
         );
         return Err(invalid("file", detail));
     }
