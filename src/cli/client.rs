@@ -180,13 +180,10 @@ impl ApiClient {
 
     /// Sends this idempotency key with each change.
     pub(crate) fn with_idempotency_key(self, key: Option<&str>) -> Result<Self, CommandError> {
-        let invalid =
-            |_| CommandError::usage("--idempotency-key: a key is printable ASCII".to_owned());
         Ok(Self {
-            idempotency_key: key
-                .map(HeaderValue::try_from)
-                .transpose()
-                .map_err(invalid)?,
+            idempotency_key: key.map(HeaderValue::try_from).transpose().map_err(|_| {
+                CommandError::usage("--idempotency-key: a key is printable ASCII".to_owned())
+            })?,
             ..self
         })
     }
@@ -431,8 +428,10 @@ impl ApiClient {
         let response = self.execute(request).await?;
         self.note_missing_pods(response.headers());
         let status = response.status();
-        let no_response = |error: reqwest::Error| ClientError::NoResponse(innermost(&error));
-        let bytes = response.bytes().await.map_err(no_response)?;
+        let bytes = response
+            .bytes()
+            .await
+            .map_err(|error: reqwest::Error| ClientError::NoResponse(innermost(&error)))?;
         if status.is_success() {
             return Ok(bytes.into());
         }

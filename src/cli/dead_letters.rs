@@ -89,10 +89,9 @@ async fn list(args: PageArgs, console: &Console) -> Result<(), CommandError> {
     ];
 
     let head = fields.map(str::to_uppercase);
-    let row = |dead_letter: &Value| fields.map(|field| text(dead_letter, field)).to_vec();
     found.print(
         &head.each_ref().map(String::as_str),
-        row,
+        |dead_letter: &Value| fields.map(|field| text(dead_letter, field)).to_vec(),
         "no dead letters",
         console,
     )

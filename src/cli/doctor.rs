@@ -143,8 +143,10 @@ async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
         Err(failure) => return Err(failure),
     };
 
-    let read = |finding: &Value| serde_json::from_value::<CheckResult>(finding.clone()).ok();
-    let mut findings: Vec<_> = items(&response, "checks").iter().filter_map(read).collect();
+    let mut findings: Vec<_> = items(&response, "checks")
+        .iter()
+        .filter_map(|finding: &Value| serde_json::from_value::<CheckResult>(finding.clone()).ok())
+        .collect();
     findings.push(or_unavailable("stuck", stuck(&client).await)?);
     findings.push(or_unavailable("dead letters", dead_letters(&client).await)?);
     if let Err(incomplete) = client.check_complete() {

@@ -211,9 +211,9 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
 /// Reads a flow, and checks it before it is sent.
 pub(super) fn read(file: &PathBuf) -> Result<Value, CommandError> {
     let name = file.display().to_string();
-    let unreadable =
-        |error: std::io::Error| CommandError::usage(format!("cannot read {name}: {error}"));
-    let source = std::fs::read_to_string(file).map_err(unreadable)?;
+    let source = std::fs::read_to_string(file).map_err(|error: std::io::Error| {
+        CommandError::usage(format!("cannot read {name}: {error}"))
+    })?;
     flow::compile(&source, &name).map_err(|diagnostics| {
         let lines: Vec<_> = diagnostics.iter().map(ToString::to_string).collect();
         CommandError::usage(lines.join("\n"))

@@ -136,8 +136,10 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             public_keys,
             addresses,
         }) => {
-            let key = |added: &String| NewKeyArgs::default().body(&which.actor, added);
-            let keys = public_keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
+            let keys = public_keys
+                .iter()
+                .map(|added: &String| NewKeyArgs::default().body(&which.actor, added))
+                .collect::<Result<Vec<_>, _>>()?;
             let body = json!({ "id": which.actor, "keys": keys, "addresses": addresses });
             print(
                 &which.client()?.post("/v1/actors", Some(&body)).await?,

@@ -28,8 +28,8 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         shard,
         backup,
     } = args;
-    let work = move || rebuild(&data_dir, shard, backup.as_deref());
-    let done = tokio::task::spawn_blocking(work).await;
+    let done =
+        tokio::task::spawn_blocking(move || rebuild(&data_dir, shard, backup.as_deref())).await;
     let rebuilt = done
         .map_err(|error| CommandError::internal(error.to_string()))?
         .map_err(failed)?;

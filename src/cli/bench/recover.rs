@@ -23,8 +23,10 @@ const BEFORE_KILL: usize = 20_000;
 pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<BenchReport> {
     let accepted_file = config.data_dir.with_extension("accepted");
     let mut child = KillOnDrop(load(bench, &config.data_dir, &accepted_file)?);
-    let enough = || lines(&accepted_file).is_ok_and(|n| n >= BEFORE_KILL);
-    wait_until("the load has started", enough).await?;
+    wait_until("the load has started", || {
+        lines(&accepted_file).is_ok_and(|n| n >= BEFORE_KILL)
+    })
+    .await?;
     child.0.kill().context("cannot kill the load process")?;
     child.0.wait()?;
 

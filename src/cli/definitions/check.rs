@@ -349,8 +349,11 @@ fn to_json(report: &CheckReport) -> Value {
         details["code"] = Value::from(warning.code);
         details
     });
-    let schedule = |file: &ScheduleFile| json!({ "file": file.file, "schedule": file.name });
-    let schedules: Vec<_> = report.schedules.iter().map(schedule).collect();
+    let schedules: Vec<_> = report
+        .schedules
+        .iter()
+        .map(|file: &ScheduleFile| json!({ "file": file.file, "schedule": file.name }))
+        .collect();
 
     json!({
         "definitions": valid, "schedules": schedules, "warnings": warnings.collect::<Vec<_>>(),

@@ -45,9 +45,9 @@ impl Session {
     /// Writes the token to its file.
     pub(super) fn write(&self) -> Result<(), CommandError> {
         let text = format!("{}\n", self.token.expose());
-        let failed =
-            |error| CommandError::failed(format!("cannot write {}: {error}", self.file.display()));
-        private_file::replace(&self.file, text.as_bytes()).map_err(failed)?;
+        private_file::replace(&self.file, text.as_bytes()).map_err(|error| {
+            CommandError::failed(format!("cannot write {}: {error}", self.file.display()))
+        })?;
         self.written.get_or_init(|| ());
         Ok(())
     }

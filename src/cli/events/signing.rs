@@ -16,13 +16,13 @@ pub(super) fn sign(
     now: Timestamp,
     lifetime: Duration,
 ) -> Value {
-    let signed =
-        |event: &Value| signed(event, key, tenant, now, lifetime).unwrap_or_else(|_| event.clone());
     events
         .as_array()
         .into_iter()
         .flatten()
-        .map(signed)
+        .map(|event: &Value| {
+            signed(event, key, tenant, now, lifetime).unwrap_or_else(|_| event.clone())
+        })
         .collect()
 }
 

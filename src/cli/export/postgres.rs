@@ -275,10 +275,9 @@ struct ExportState {
 }
 
 async fn bounded<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
-    let late = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
     tokio::time::timeout(TIMEOUT, work)
         .await
-        .unwrap_or_else(late)
+        .unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }
 
 /// Converts lines to JSON that PostgreSQL accepts: without NUL and without the year 0.

@@ -163,11 +163,13 @@ fn kinds(text: &str) -> Result<Vec<FeedEntityKind>, Problem> {
         let found = FeedEntityKind::ALL
             .into_iter()
             .find(|kind| kind.as_str() == name);
-        let known = || FeedEntityKind::ALL.map(FeedEntityKind::as_str).join(", ");
         found.ok_or_else(|| {
             invalid_parameter(
                 "kinds",
-                format!("unknown kind {name:?}; kinds: {}", known()),
+                format!(
+                    "unknown kind {name:?}; kinds: {}",
+                    FeedEntityKind::ALL.map(FeedEntityKind::as_str).join(", ")
+                ),
             )
         })
     };

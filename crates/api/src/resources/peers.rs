@@ -207,10 +207,10 @@ pub(crate) async fn put(
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddressBody>>,
 ) -> Result<Json<PeerView>, Problem> {
     check_reachable(&api, &body.address)?;
-    let apply = |peer: &mut Peer, now| {
+    change(&api, &peer_name(&path.peer)?, |peer: &mut Peer, now| {
         Ok(peer.replace_address(body.address.clone(), now, caller.name.clone()))
-    };
-    change(&api, &peer_name(&path.peer)?, apply).await
+    })
+    .await
 }
 
 /// Remove a peer
@@ -297,8 +297,10 @@ pub(crate) async fn revoke_key(
     Path(path): Path<KeyPath>,
 ) -> Result<Json<PeerView>, Problem> {
     let name = peer_name(&path.peer)?;
-    let apply = |peer: &mut Peer, now| peer.revoke_key(&name, &path.key, now, caller.name.clone());
-    change(&api, &name, apply).await
+    change(&api, &name, |peer: &mut Peer, now| {
+        peer.revoke_key(&name, &path.key, now, caller.name.clone())
+    })
+    .await
 }
 
 /// Read the keys of a peer again
@@ -371,8 +373,11 @@ pub(crate) async fn refresh(
 async fn confirm(api: &ApiState, name: &NodeName, added: &[Key]) -> Result<(), Problem> {
     for key in added {
         let remove = async || {
-            let apply = |peer: &mut Peer, now| Ok(Some(peer.remove_key(&key.id, now)));
-            write(api, name, apply).await.map(drop)
+            write(api, name, |peer: &mut Peer, now| {
+                Ok(Some(peer.remove_key(&key.id, now)))
+            })
+            .await
+            .map(drop)
         };
         confirm_owner(api, key, Code::PeerConflict, remove).await?;
     }

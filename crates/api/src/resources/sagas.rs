@@ -111,9 +111,11 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D
         let found = Status::ALL
             .into_iter()
             .find(|status| status.as_str() == name);
-        let known = || Status::ALL.map(Status::as_str).join(", ");
         found.ok_or_else(|| {
-            D::Error::custom(format!("unknown status {name:?}; statuses: {}", known()))
+            D::Error::custom(format!(
+                "unknown status {name:?}; statuses: {}",
+                Status::ALL.map(Status::as_str).join(", ")
+            ))
         })
     };
 
@@ -223,8 +225,9 @@ pub(crate) async fn show(
     let limits = page_limits(page.history_limit, &api);
     let buffered_limit = api.app.config.http.max_page_size;
     api.read_json(move |app| {
-        let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
-        let reader = app.reader(&key).ok_or_else(missing)?;
+        let reader = app
+            .reader(&key)
+            .ok_or_else(|| Problem::new(Code::InstanceNotFound, format!("no instance {key}")))?;
         let Some(instance) = reader.instance(&key)? else {
             return Err(context::missing_instance(&reader, &key)?);
         };

@@ -68,9 +68,11 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TaskStatus
         let found = TaskStatus::ALL
             .into_iter()
             .find(|status| status.as_str() == name);
-        let known = || TaskStatus::ALL.map(TaskStatus::as_str).join(", ");
         found.ok_or_else(|| {
-            D::Error::custom(format!("unknown status {name:?}; statuses: {}", known()))
+            D::Error::custom(format!(
+                "unknown status {name:?}; statuses: {}",
+                TaskStatus::ALL.map(TaskStatus::as_str).join(", ")
+            ))
         })
     };
 

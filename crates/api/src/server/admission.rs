@@ -211,9 +211,12 @@ fn named_tenants(headers: &HeaderMap) -> Vec<TenantId> {
         named.push(&absent);
     }
 
-    let tenant =
-        |value: &&HeaderValue| TenantId::new(std::str::from_utf8(value.as_bytes()).ok()?).ok();
-    let mut tenants: Vec<_> = named.iter().filter_map(tenant).collect();
+    let mut tenants: Vec<_> = named
+        .iter()
+        .filter_map(|value: &&HeaderValue| {
+            TenantId::new(std::str::from_utf8(value.as_bytes()).ok()?).ok()
+        })
+        .collect();
     tenants.dedup();
     tenants
 }

@@ -142,9 +142,13 @@ async fn collect(api: &ApiState, body: Body, limit: u64) -> Result<RequestBody, 
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| {
-            let incomplete = || format!("the body ended after {} bytes: {error}", all.len());
             let digest = signed_request::digest_problem(api, &error);
-            digest.unwrap_or_else(|| Problem::new(Code::IncompleteBody, incomplete()))
+            digest.unwrap_or_else(|| {
+                Problem::new(
+                    Code::IncompleteBody,
+                    format!("the body ended after {} bytes: {error}", all.len()),
+                )
+            })
         })?;
         if (all.len() + chunk.len()) as u64 > limit {
             return Err(too_large("the body exceeds the limit", limit));

@@ -202,11 +202,13 @@ pub(crate) fn duration(name: &str, text: Option<&str>) -> Result<Option<Duration
         .parse::<SignedDuration>()
         .ok()
         .and_then(|duration| Duration::try_from(duration).ok());
-    let invalid = || format!("invalid duration {text:?}; expected for example \"20s\"");
 
-    parsed
-        .map(Some)
-        .ok_or_else(|| invalid_parameter(name, invalid()))
+    parsed.map(Some).ok_or_else(|| {
+        invalid_parameter(
+            name,
+            format!("invalid duration {text:?}; expected for example \"20s\""),
+        )
+    })
 }
 
 /// Parses an RFC 3339 time in a query.

@@ -61,15 +61,16 @@ pub(crate) async fn with_request_context(
         trace_id = trace.as_ref().map(TraceParent::trace_id),
     );
 
-    let handler = |request| respond(&api, &route, request, next);
     request.extensions_mut().insert(RequestScope {
         trace,
         ..RequestScope::default()
     });
     request.extensions_mut().insert(RequestId(id.clone()));
 
-    let guarded =
-        authorize::authorize(&api, &route, &id, request, handler).instrument(span.clone());
+    let guarded = authorize::authorize(&api, &route, &id, request, |request| {
+        respond(&api, &route, request, next)
+    })
+    .instrument(span.clone());
     let mut response = guarded.instrument(exported.span().clone()).await;
     let status = response.status();
     let took = started.elapsed();
@@ -164,13 +165,14 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
         let bytes = value.as_bytes();
         (1..=MAX_REQUEST_ID_BYTES).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
     };
-    let new = || HeaderValue::try_from(Uuid::now_v7().to_string()).expect("an id is ASCII");
 
     headers
         .get(REQUEST_ID)
         .filter(printable)
         .cloned()
-        .unwrap_or_else(new)
+        .unwrap_or_else(|| {
+            HeaderValue::try_from(Uuid::now_v7().to_string()).expect("an id is ASCII")
+        })
 }
 
 #[cfg(test)]

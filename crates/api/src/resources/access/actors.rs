@@ -181,10 +181,10 @@ pub(crate) async fn put(
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddressesBody>>,
 ) -> Result<Json<ActorView>, Problem> {
     check_addresses(&body.addresses)?;
-    let apply = |actor: &mut Actor, now| {
+    change(&api, &actor_id(&path.actor)?, |actor: &mut Actor, now| {
         Ok(actor.replace_addresses(body.addresses.clone(), now, caller.name.clone()))
-    };
-    change(&api, &actor_id(&path.actor)?, apply).await
+    })
+    .await
 }
 
 /// Add a key, or rotate one
@@ -243,8 +243,10 @@ pub(crate) async fn revoke_key(
     Path(path): Path<KeyPath>,
 ) -> Result<Json<ActorView>, Problem> {
     let id = actor_id(&path.actor)?;
-    let apply = |actor: &mut Actor, now| actor.revoke_key(&id, &path.key, now, caller.name.clone());
-    change(&api, &id, apply).await
+    change(&api, &id, |actor: &mut Actor, now| {
+        actor.revoke_key(&id, &path.key, now, caller.name.clone())
+    })
+    .await
 }
 
 /// Invite an actor
@@ -328,8 +330,11 @@ pub(crate) async fn enroll(
     };
 
     let enrolled = async |_| {
-        let apply = |actor: &mut Actor, now| actor.enroll(&token, key.clone(), now);
-        add(&api, &id, &key, apply).await.into_response()
+        add(&api, &id, &key, |actor: &mut Actor, now| {
+            actor.enroll(&token, key.clone(), now)
+        })
+        .await
+        .into_response()
     };
     Ok(authorize::audit(&api, ENROLL_ROUTE, &request_id, recorded, enrolled).await)
 }
@@ -373,8 +378,11 @@ async fn add(
 
 async fn confirm(api: &ApiState, id: &ActorId, key: &Key) -> Result<(), Problem> {
     let remove = async || {
-        let apply = |actor: &mut Actor, now| Ok(actor.withdraw_key(&key.id, now));
-        write(api, id, None, apply).await.map(drop)
+        write(api, id, None, |actor: &mut Actor, now| {
+            Ok(actor.withdraw_key(&key.id, now))
+        })
+        .await
+        .map(drop)
     };
     confirm_owner(api, key, Code::ActorExists, remove).await
 }

@@ -172,9 +172,8 @@ pub(crate) async fn create(
     )
     .await;
 
-    let is_other = |problem: &Problem| problem.code() == Code::InvalidStatus.as_str();
     drop(created.map_err(|problem| {
-        if is_other(&problem) {
+        if problem.code() == Code::InvalidStatus.as_str() {
             exists(&key)
         } else {
             problem

@@ -287,10 +287,10 @@ pub(super) fn board_for(
     let routed = fitting.min_by_key(|index| rank(boards[*index].2.upstream()));
     let now = api.app.clock.steady();
 
-    let has_jobs =
-        |index: &usize| Some(*index) != routed && boards[*index].0.has_available(now, request);
     let found = (0..boards.len())
-        .find(has_jobs)
+        .find(|index: &usize| {
+            Some(*index) != routed && boards[*index].0.has_available(now, request)
+        })
         .or(routed)
         .map(|index| &boards[index]);
 

@@ -178,9 +178,8 @@ async fn deliver(
         delivery: delivery.clone(),
     };
     let sent = control(api, &key, from, message::DELIVER, json!(received)).await;
-    let is_other = |problem: &Problem| problem.code() == Code::InvalidStatus.as_str();
     sent.map_err(|problem| {
-        if is_other(&problem) {
+        if problem.code() == Code::InvalidStatus.as_str() {
             exists(message)
         } else {
             problem
@@ -201,8 +200,10 @@ async fn deliver(
 /// the receiver, never a choice of the sender.
 fn mail_target(api: &ApiState, message: &Message) -> Option<MailTarget> {
     let effect = api.app.config.messages.mail_effect.clone()?;
-    let to = || api.app.access.mail_addresses(&message.to.context);
-    (message.kind == MessageType::Mail).then(|| MailTarget { effect, to: to() })
+    (message.kind == MessageType::Mail).then(|| MailTarget {
+        effect,
+        to: api.app.access.mail_addresses(&message.to.context),
+    })
 }
 
 fn exists(message: &Message) -> Problem {

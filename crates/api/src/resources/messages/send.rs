@@ -173,9 +173,8 @@ pub(crate) async fn send(
     )
     .await;
 
-    let is_other = |problem: &Problem| problem.code() == Code::InvalidStatus.as_str();
     drop(submitted.map_err(|problem| {
-        if is_other(&problem) {
+        if problem.code() == Code::InvalidStatus.as_str() {
             exists(&key)
         } else {
             problem

@@ -265,8 +265,8 @@ async fn validated(
     };
     let files = vec![file.clone()];
     let compiled = run_blocking(move || {
-        let invalid = |problems| Problem::from(DeployError::from(DefinitionErrors(problems)));
-        compile_source(&file).map_err(invalid)
+        compile_source(&file)
+            .map_err(|problems| Problem::from(DeployError::from(DefinitionErrors(problems))))
     });
 
     let candidate = compiled.await?.program;
