@@ -71,6 +71,7 @@ pub(crate) struct Translation {
 }
 
 /// State of the store that a translation reads.
+#[derive(Clone, Copy)]
 pub(crate) struct TranslationSource<'a> {
     pub(crate) tables: &'a MergedTables,
     pub(crate) keys: &'a KeyEncoder,
@@ -249,7 +250,7 @@ impl<'a> ChangeTranslator<'a> {
                 .delete(Table::History, &keys::history(&row, version))?;
         }
 
-        for id in commit.dedupe_key {
+        if let Some(id) = commit.dedupe_key {
             self.put_dedupe_key(&row, id)?;
         }
         for item in &commit.work {
@@ -260,7 +261,7 @@ impl<'a> ChangeTranslator<'a> {
         }
         self.timers(commit, &row)?;
         self.inputs(commit, &row)?;
-        for outbox_key in &commit.settles {
+        if let Some(outbox_key) = &commit.settles {
             self.complete(outbox_key)?;
         }
 

@@ -7,6 +7,7 @@
 use compact_str::{CompactString, ToCompactString as _};
 use orlog_model::{EventType, Failure, Timestamp, WorkOutcome};
 use serde_json::Value;
+use std::borrow::Cow;
 use uuid::Uuid;
 
 use super::result::{EffectResult, ResultRef, trace_of};
@@ -100,20 +101,23 @@ fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
     found.map(|(_, value)| value.as_str())
 }
 
-fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
-    let optional = |name| {
-        header(fact, name)
-            .map(|value| header_text(name, value))
-            .transpose()
-    };
-    let required = |name: &str| {
-        optional(name)?.ok_or_else(|| DecodeError::Missing {
-            attribute: name.to_owned(),
-            rule: "a fact with the attribute orlogeffect carries the result of that effect",
-        })
-    };
+/// Returns an attribute of a fact.
+fn optional<'a>(fact: &'a Message, name: &str) -> Result<Option<Cow<'a, str>>, DecodeError> {
+    header(fact, name)
+        .map(|value| header_text(name, value))
+        .transpose()
+}
 
-    let cause = required("ce-causationid")?;
+/// Returns an attribute that each fact with a result has.
+fn required<'a>(fact: &'a Message, name: &str) -> Result<Cow<'a, str>, DecodeError> {
+    optional(fact, name)?.ok_or_else(|| DecodeError::Missing {
+        attribute: name.to_owned(),
+        rule: "a fact with the attribute orlogeffect carries the result of that effect",
+    })
+}
+
+fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
+    let cause = required(fact, "ce-causationid")?;
     let command_id = cause
         .strip_prefix(CAUSE)
         .and_then(|id| id.parse::<Uuid>().ok());
@@ -126,11 +130,11 @@ fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
         )
     })?;
 
-    let time = required("ce-time")?;
+    let time = required(fact, "ce-time")?;
     let stored_at = Timestamp::parse(&time)
         .map_err(|_| DecodeError::invalid("ce-time", "it must be an RFC 3339 time", &time))?;
 
-    let event = optional(EVENT)?
+    let event = optional(fact, EVENT)?
         .map(|text| {
             EventType::new(text.as_ref())
                 .map_err(|e| DecodeError::invalid(EVENT, e.to_string(), &text))
@@ -145,14 +149,16 @@ fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
         }),
     };
     let failure = || {
-        let message = optional(ERROR_MESSAGE)?.unwrap_or_default().into_owned();
+        let message = optional(fact, ERROR_MESSAGE)?
+            .unwrap_or_default()
+            .into_owned();
         Ok::<_, DecodeError>(Failure {
-            code: required(ERROR_CODE)?.into_owned(),
+            code: required(fact, ERROR_CODE)?.into_owned(),
             message,
         })
     };
 
-    let result_type = required(RESULT)?;
+    let result_type = required(fact, RESULT)?;
     let outcome = match &*result_type {
         "Succeeded" => WorkOutcome::succeeded(event, data()?),
         "Failed" => WorkOutcome::Failed {
@@ -172,11 +178,11 @@ fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
         }
     };
 
-    let attempts = optional(ATTEMPTS)?.map(|text| {
+    let attempts = optional(fact, ATTEMPTS)?.map(|text| {
         text.parse()
             .map_err(|_| DecodeError::invalid(ATTEMPTS, "it must be a whole number", &text))
     });
-    let attempt_log = optional(ATTEMPT_LOG)?.map(|text| {
+    let attempt_log = optional(fact, ATTEMPT_LOG)?.map(|text| {
         serde_json::from_str(&text).map_err(|error| DecodeError::Json {
             part: ATTEMPT_LOG,
             reason: error.to_string(),

@@ -106,6 +106,7 @@ pub(super) fn header_map(headers: &Headers) -> HeaderMap {
     map
 }
 
+#[expect(clippy::iter_over_hash_type, reason = "the pairs are sorted")]
 pub(super) fn header_pairs(headers: &HeaderMap) -> Headers {
     let mut pairs = Headers::new();
     for (name, values) in headers.iter() {
