@@ -42,6 +42,8 @@ pub(crate) struct CallbackQuery {
 )]
 pub(crate) async fn login(api: ApiState) -> Result<Response, Problem> {
     let start = oidc(&api)?.start().await.map_err(|error| problem(&error))?;
+    // The cookie contains the state of the log-in, so that a client that starts many uses no memory
+    // of the node. It is lax: the provider sends the browser back from another site.
     let pending = set_cookie(LOGIN_COOKIE, &start.cookie, "Lax", LOGIN_SECONDS);
     Ok(redirect(&start.url, [pending]))
 }

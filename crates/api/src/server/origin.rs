@@ -41,6 +41,8 @@ pub(crate) fn check(
         return Ok(());
     }
 
+    // A page can point a DNS name that it controls to this node, and would then be of the same
+    // origin.
     let host = check_host(hosts, uri, headers)?;
     check_site(hosts, host.as_ref(), is_safe, headers)?;
     // A signature is the proof of a webhook, which can be a form.

@@ -62,6 +62,8 @@ pub(super) async fn repeat(
             orlog_node::url_path::path(&["v1", "contexts", context.as_str(), "definitions"])
         }
     };
+    // The other pods repeat a decision instead of making their own. Number and time let two
+    // deployments at the same moment converge in any order.
     let number = deployment.number;
     let at = deployment.at.as_millis();
     let path = format!("{path}?allow_downgrade=true&number={number}&at={at}");

@@ -361,6 +361,7 @@ async fn follow_board(api: WeakApiState, boards: Weak<TenantBoards>, name: Strin
                 RETRY_DELAY
             }
         };
+        // The pause keeps neither the node nor the boards of a tenant whose workers have left.
         drop(boards);
 
         tokio::time::sleep(delay).await;
