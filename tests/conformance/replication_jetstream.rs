@@ -90,7 +90,9 @@ impl NatsFixture {
         };
         self.runtime.block_on(replication::open(
             &self.connection,
-            (7, Some(epoch), watch::channel(false).1),
+            7,
+            Some(epoch),
+            watch::channel(false).1,
             dir.to_owned(),
             options,
             pace,

@@ -134,7 +134,9 @@ mod on_nats {
         let (store_dir, options) = (dir.path().to_owned(), StoreFixture::options());
         let opening = orlog::replication::open(
             &servers.connection,
-            (shard, None, tokio::sync::watch::channel(false).1),
+            shard,
+            None,
+            tokio::sync::watch::channel(false).1,
             store_dir,
             options,
             pace,

@@ -131,6 +131,7 @@ impl AuditTrail {
             .then(|| Arc::new(Summaries::new(options.node.clone())));
         trail.summaries.clone_from(&summaries);
 
+        // The thread shares only the counters with the requests; files belong to it alone.
         let denials = Arc::clone(&trail.denials);
         let failures = trail.failures.clone();
         let writer = AuditWriter::new(

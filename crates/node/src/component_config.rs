@@ -124,7 +124,7 @@ pub(crate) fn signing_keys(config: &Config) -> Result<Vec<Vec<u8>>, SecretUnavai
         .signing
         .keys
         .iter()
-        .map(|key: &SecretRef| key.resolve().map(|key| key.expose().as_bytes().to_vec()))
+        .map(|key| key.resolve().map(|key| key.expose().as_bytes().to_vec()))
         .collect()
 }
 

@@ -123,13 +123,10 @@ impl DefinitionSet {
             *version = reference.version.max(*version);
         }
 
-        let (active, mut older): (Vec<_>, Vec<_>) =
-            programs
-                .into_iter()
-                .partition(|program: &Arc<dyn Program>| {
-                    let DefinitionRef { saga, version, .. } = program.definition_ref();
-                    newest.get(saga) == Some(version)
-                });
+        let (active, mut older): (Vec<_>, Vec<_>) = programs.into_iter().partition(|program| {
+            let DefinitionRef { saga, version, .. } = program.definition_ref();
+            newest.get(saga) == Some(version)
+        });
 
         older.sort_by_key(|program| program.definition_ref().version);
         let older = older.into_iter().map(RetiredProgram::of).collect();
@@ -308,7 +305,7 @@ impl DefinitionSet {
         let others = active.iter().filter(|old| !new.contains(old.saga()));
 
         others
-            .filter_map(|other: &LoadedDefinition| {
+            .filter_map(|other| {
                 Some(SourceFile {
                     path: other.file.clone()?,
                     bytes: Arc::clone(other.source.as_ref()?),

@@ -73,7 +73,7 @@ impl FieldPath {
                 .iter()
                 .rev()
                 .zip(path.iter().rev())
-                .all(|(rule, name): (&String, &String)| rule == "*" || rule == name)
+                .all(|(rule, name)| rule == "*" || rule == name)
     }
 }
 

@@ -431,9 +431,7 @@ impl Replays {
     ) -> Result<(), ReplayError> {
         let others: BTreeSet<_> = replayed
             .iter()
-            .filter(|one: &&ReplayedInstance| {
-                matches!(one.result, ReplayResult::Created | ReplayResult::Replaced)
-            })
+            .filter(|one| matches!(one.result, ReplayResult::Created | ReplayResult::Replaced))
             .map(|one| &one.key)
             .collect();
         if others.is_empty() {

@@ -223,7 +223,7 @@ impl CommitLog for NatsCommitLog {
 
         Ok(snapshots
             .iter()
-            .filter_map(|object: &nats::Snapshot| {
+            .filter_map(|object| {
                 let (position, base) = read_notes(&object.metadata)?;
                 Some(Snapshot {
                     position,

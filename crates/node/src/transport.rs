@@ -185,22 +185,15 @@ impl Transport {
                 .read
                 .iter()
                 .zip(SOURCES)
-                .map(
-                    |((name, stream), (_, kind)): (
-                        &(&str, Arc<NatsStream>),
-                        (&str, SubjectKind),
-                    )| {
-                        EventSource {
-                            name: (*name).to_owned(),
-                            bus: Arc::clone(stream) as Arc<dyn Bus>,
-                            kinds: vec![kind],
-                            sharing: Some(StreamSharing {
-                                admission: Some(Arc::<AdmittedTenants>::clone(&nats.tenants)),
-                            }),
-                            authority: Some(Arc::clone(authority) as Arc<dyn EventAuthority>),
-                        }
-                    },
-                )
+                .map(|((name, stream), (_, kind))| EventSource {
+                    name: (*name).to_owned(),
+                    bus: Arc::clone(stream) as Arc<dyn Bus>,
+                    kinds: vec![kind],
+                    sharing: Some(StreamSharing {
+                        admission: Some(Arc::<AdmittedTenants>::clone(&nats.tenants)),
+                    }),
+                    authority: Some(Arc::clone(authority) as Arc<dyn EventAuthority>),
+                })
                 .collect(),
         }
     }

@@ -207,13 +207,13 @@ fn is_mail_address(text: &str) -> bool {
     };
 
     user.len() <= 64
-        && user.split('.').all(|part: &str| {
+        && user.split('.').all(|part| {
             !part.is_empty()
-                && part.bytes().all(|byte: u8| {
+                && part.bytes().all(|byte| {
                     byte.is_ascii_alphanumeric() || b"!#$&'*+-/=^_`{|}~".contains(&byte)
                 })
         })
-        && domain.split('.').all(|label: &str| {
+        && domain.split('.').all(|label| {
             let bytes = label.as_bytes();
             (1..=63).contains(&bytes.len())
                 && bytes

@@ -150,7 +150,7 @@ fn variable(tenant: &TenantId) -> String {
     tenant
         .as_str()
         .bytes()
-        .map(|byte: u8| {
+        .map(|byte| {
             if byte.is_ascii_alphanumeric() {
                 char::from(byte).to_string()
             } else {

@@ -103,9 +103,7 @@ impl Peer {
         let missing = self
             .keys
             .iter()
-            .filter(|key: &&Key| {
-                key.is_valid(at) && key.valid_until.is_none_or(|until| until > end)
-            })
+            .filter(|key| key.is_valid(at) && key.valid_until.is_none_or(|until| until > end))
             .filter(|key| !stated.contains(&key.public_key));
         let missing: Vec<_> = missing.map(|key| key.id.clone()).collect();
         for id in missing {

@@ -107,6 +107,7 @@ pub struct Services {
 impl Services {
     /// Builds the services in dependency order.
     pub(crate) fn build(parts: &Parts, own: ServiceParts) -> Self {
+        // Before the deployments, which start a collection when they retire definitions.
         let collector = Arc::new(Collector {
             runtime: Arc::clone(&parts.runtime),
             programs: Arc::clone(&parts.programs),

@@ -101,27 +101,18 @@ impl Denials {
         let rows = std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner));
 
         rows.iter()
-            .map(
-                |(
+            .map(|(denial, count)| {
+                let record = DenialRecord {
+                    id: uuid::Uuid::now_v7(),
+                    at: count.last.to_string(),
+                    since: count.first.to_string(),
+                    count: count.requests,
                     denial,
-                    Count {
-                        requests,
-                        first,
-                        last,
-                    },
-                ): (&Denial, &Count)| {
-                    let record = DenialRecord {
-                        id: uuid::Uuid::now_v7(),
-                        at: last.to_string(),
-                        since: first.to_string(),
-                        count: *requests,
-                        denial,
-                        outcome: AuditOutcome::Rejected,
-                        node: &self.node,
-                    };
-                    serde_json::to_string(&record).expect("a record serializes to JSON")
-                },
-            )
+                    outcome: AuditOutcome::Rejected,
+                    node: &self.node,
+                };
+                serde_json::to_string(&record).expect("a record serializes to JSON")
+            })
             .collect()
     }
 }

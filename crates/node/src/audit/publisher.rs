@@ -75,7 +75,7 @@ impl AuditPublisher {
                     batch
                         .lines
                         .into_iter()
-                        .map(|line: Vec<u8>| {
+                        .map(|line| {
                             Arc::new(Message {
                                 subject: self.subject.clone(),
                                 id: Some(super::line_id(&line)),

@@ -229,9 +229,10 @@ impl Caller {
             return Ok(self.task_roles.iter().cloned().collect());
         }
 
-        match stated.iter().find(|role: &&String| {
-            !self.roles.allow(Right::Admin) && !self.task_roles.contains(*role)
-        }) {
+        match stated
+            .iter()
+            .find(|role| !self.roles.allow(Right::Admin) && !self.task_roles.contains(*role))
+        {
             Some(role) => Err(ImpersonationError(format!(
                 "roles: {name} does not have the role {role:?}"
             ))),

@@ -126,7 +126,7 @@ impl KeySet {
             .iter()
             .chain(&found.from_file)
             .chain(&found.from_url)
-            .filter(|key: &&VerificationKey| {
+            .filter(|key| {
                 key.algorithm == algorithm
                     && (id.is_none() || key.id.is_none() || key.id.as_deref() == id)
             })

@@ -229,7 +229,7 @@ impl Oidc {
         let response = request
             .send()
             .await
-            .map_err(|error: reqwest::Error| LoginError::Unavailable(error.without_url().into()))?;
+            .map_err(|error| LoginError::Unavailable(error.without_url().into()))?;
         let status = response.status();
         let body = bounded_body(response, MAX_BYTES)
             .await

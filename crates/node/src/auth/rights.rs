@@ -168,7 +168,7 @@ impl Roles {
     pub(super) fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         names
             .into_iter()
-            .filter_map(|name: &str| Role::all().find(|role| role.as_str() == name))
+            .filter_map(|name| Role::all().find(|role| role.as_str() == name))
             .collect()
     }
 

@@ -278,7 +278,7 @@ impl ShardController {
             || self
                 .owned
                 .keys()
-                .any(|shard: &u16| assigned.get(shard).is_some_and(|pod| *pod != self.me.name));
+                .any(|shard| assigned.get(shard).is_some_and(|pod| *pod != self.me.name));
 
         // A failure concerns this pod only while the shard is assigned to it.
         self.start_failures

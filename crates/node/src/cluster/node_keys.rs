@@ -13,7 +13,7 @@ pub(super) fn different<'a>(
     own: &'a [String],
     view: &'a ClusterView,
 ) -> impl Iterator<Item = &'a Pod> {
-    view.pods.values().filter(|pod: &&Pod| {
+    view.pods.values().filter(|pod| {
         let has_keys = !own.is_empty() && !pod.node_keys.is_empty();
         has_keys && !pod.node_keys.iter().any(|key| own.contains(key))
     })

@@ -157,7 +157,7 @@ impl TrustedGatewayConfig {
     pub fn networks(&self) -> Result<Vec<IpNet>, String> {
         self.sources
             .iter()
-            .map(|text: &String| {
+            .map(|text| {
                 let network = text
                     .parse()
                     .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));

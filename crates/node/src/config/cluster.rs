@@ -135,6 +135,8 @@ impl ClusterConfig {
         }
 
         let url = self.url(listen, https);
+
+        // The URL leads to the listener of this pod, which has either TLS or none.
         let scheme = if https { "https://" } else { "http://" };
         if !url.starts_with(scheme) {
             let state = if https { "is set" } else { "is not set" };

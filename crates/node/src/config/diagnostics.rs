@@ -94,7 +94,7 @@ pub(super) fn read(table: Table) -> Result<Config, KeyError> {
             path: error
                 .path()
                 .iter()
-                .filter_map(|segment: &Segment| match segment {
+                .filter_map(|segment| match segment {
                     Segment::Map { key } => Some(key.clone()),
                     Segment::Seq { .. } | Segment::Enum { .. } | Segment::Unknown => None,
                 })

@@ -201,7 +201,7 @@ impl TryFrom<String> for HostPattern {
         let name = text.strip_prefix("*.").unwrap_or(&text);
 
         if text == "*"
-            || name.split('.').all(|label: &str| {
+            || name.split('.').all(|label| {
                 !label.is_empty()
                     && label
                         .bytes()

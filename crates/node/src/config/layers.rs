@@ -128,11 +128,9 @@ impl Layers {
         mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Self {
-        let variables = variables
-            .into_iter()
-            .filter_map(|(name, value): (OsString, OsString)| {
-                Some((name.into_string().ok()?, value.into_string().ok()?))
-            });
+        let variables = variables.into_iter().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
         self.settings
             .extend(variables.filter_map(|(name, value)| Setting::variable(&name, &value)));
 
@@ -181,8 +179,8 @@ impl Layers {
         let mut found = Vec::new();
         if let Some((file, text)) = &self.file {
             match parse(file, text) {
-                Ok(table) => found.extend(leaves(&table).into_iter().filter_map(
-                    |(path, value): (Vec<String>, Value)| {
+                Ok(table) => {
+                    found.extend(leaves(&table).into_iter().filter_map(|(path, value)| {
                         let key = path.join(".");
                         let origin = file.display();
                         let error = Setting {
@@ -204,8 +202,8 @@ impl Layers {
                             location,
                             message: error.message,
                         })
-                    },
-                )),
+                    }))
+                }
                 Err(error) => found.push(error),
             }
         }
@@ -242,7 +240,7 @@ impl Layers {
         let below = self
             .settings
             .iter()
-            .find(|setting: &&Setting| setting.path.starts_with(&error.path));
+            .find(|setting| setting.path.starts_with(&error.path));
         below.map_or_else(
             || "the configuration".to_owned(),
             |setting| setting.origin.clone(),

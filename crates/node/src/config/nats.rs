@@ -122,7 +122,7 @@ impl NatsConfig {
     /// `nats`.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        self.servers.iter().all(|server: &String| {
+        self.servers.iter().all(|server| {
             let url = if server.contains("://") {
                 server.clone()
             } else {

@@ -114,7 +114,7 @@ fn is_header_name(name: &str) -> bool {
     !name.is_empty()
         && name
             .bytes()
-            .all(|byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 fn default_replay_window() -> Duration {
@@ -271,7 +271,7 @@ impl WebhookConfig {
         let key = format!("webhooks.{name}");
 
         let is_name = (1..=MAX_NAME_BYTES).contains(&name.len())
-            && name.bytes().all(|byte: u8| {
+            && name.bytes().all(|byte| {
                 byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte)
             });
         let message = format_args!(

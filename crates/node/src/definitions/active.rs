@@ -88,6 +88,7 @@ impl ActiveDefinitions {
             owners.push((None, &self.shared));
         }
 
+        // One owner may have retired what is still active for another one.
         owners.retain(|(_, owned)| !Self::is_active(owned, hash));
         owners
             .into_iter()

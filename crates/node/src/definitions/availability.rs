@@ -59,6 +59,7 @@ pub(super) fn missing_providers(
     definition: &LoadedDefinition,
     providers: &Providers<'_>,
 ) -> Vec<Diagnostic> {
+    // Only YAML has steps with lines, to which a diagnostic can point.
     let Some(compiled) = &definition.compiled else {
         return missing_work(definition, providers);
     };

@@ -258,7 +258,7 @@ fn check_native<'r>(
                 continue;
             }
 
-            let changed = definitions.native().find(|program: &&Arc<dyn Program>| {
+            let changed = definitions.native().find(|program| {
                 let reference = program.definition_ref();
                 (&reference.saga, reference.version) == (&stored.saga, stored.version)
             });

@@ -88,7 +88,7 @@ impl ScheduleChange {
 
         schedules
             .iter()
-            .map(|new: &DeployedSchedule| Self {
+            .map(|new| Self {
                 change: change(new),
                 name: new.name.clone(),
                 tenant: new.tenant.to_string(),
@@ -318,7 +318,7 @@ pub(super) fn record(
     is_stored: impl Fn(&[u8; 16]) -> bool,
 ) -> Deployment {
     let mut definitions: Vec<_> = deployable(new)
-        .map(|(program, file): (&DefinitionRef, String)| {
+        .map(|(program, file)| {
             let before = current
                 .into_iter()
                 .flat_map(Deployment::active)

@@ -48,6 +48,9 @@ pub fn contradictions(
     let group = group(definitions);
     let is_new =
         |definition: &&LoadedDefinition| !is_active(&definition.program.definition_ref().hash);
+
+    // A deployment must not be rejected because of a contradiction between definitions that it does
+    // not change.
     let concerned = definitions.iter().filter(|definition| {
         let sagas = &definition.program.manifest().sagas;
         let mut children = definitions

@@ -215,7 +215,7 @@ fn unknown_outcomes(definition: &LoadedDefinition, providers: &Providers<'_>) ->
     });
 
     let effects: BTreeSet<_> = effects
-        .filter(|effect: &&EffectName| {
+        .filter(|effect| {
             if availability::has_stand_in(effect, providers.catalog) {
                 return false;
             }

@@ -222,7 +222,7 @@ fn locked_inodes() -> BTreeSet<u64> {
 
     locks
         .lines()
-        .filter_map(|line: &str| {
+        .filter_map(|line| {
             line.split_whitespace()
                 .nth(5)?
                 .rsplit(':')

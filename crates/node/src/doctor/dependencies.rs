@@ -184,7 +184,7 @@ pub(super) async fn check_hosts(config: &Config) -> Vec<CheckResult> {
     };
 
     // At the same time: hosts that do not respond would each take the whole timeout.
-    futures::future::join_all(urls.into_iter().map(|url: String| {
+    futures::future::join_all(urls.into_iter().map(|url| {
         let client = client.clone();
         async move {
             match client.head(&url).send().await {

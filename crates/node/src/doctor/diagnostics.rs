@@ -143,7 +143,7 @@ impl NodeParts<'_> {
         self.obstacles
             .shards
             .iter()
-            .map(|(shard, reason): (&u16, &String)| {
+            .map(|(shard, reason)| {
                 let found = format!("the shard does not run: {reason}");
                 let remedy =
                     "remove the cause; the node retries (docs/runbooks/shard-without-owner.md)";
@@ -183,7 +183,7 @@ impl NodeParts<'_> {
         self.runtime
             .lost_streams()
             .into_iter()
-            .map(|(stream, reason): (String, String)| {
+            .map(|(stream, reason)| {
                 let found = format!("OR0061: stream {stream} is not read: {reason}");
                 let remedy = "restore the stream, or restart the node with --accept-data-loss";
                 CheckResult::error("streams", found, remedy)
@@ -221,7 +221,7 @@ impl NodeParts<'_> {
         }
 
         open.iter()
-            .map(|condition: &&orlog_effect::UpstreamStatus| {
+            .map(|condition| {
                 let state = condition.breaker.map_or("", breaker::BreakerState::as_str);
                 let mut found = format!(
                     "circuit breaker of {} is {state}: too many failures",

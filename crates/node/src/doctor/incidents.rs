@@ -54,24 +54,19 @@ fn failing_versions(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<Chec
     });
 
     failing
-        .map(
-            |((saga, version), totals): (
-                &(orlog_model::SagaName, u32),
-                &orlog_actors::DefinitionTotals,
-            )| {
-                let found = format!(
-                    "{} of {} instances of {} that ended within {} failed",
-                    totals.failed,
-                    totals.ended(),
-                    definitions.describe_version(saga, *version),
-                    seconds(trend.elapsed)
-                );
+        .map(|((saga, version), totals)| {
+            let found = format!(
+                "{} of {} instances of {} that ended within {} failed",
+                totals.failed,
+                totals.ended(),
+                definitions.describe_version(saga, *version),
+                seconds(trend.elapsed)
+            );
 
-                let remedy = "if the version is new, deploy the previous one with `orlog deploy \
+            let remedy = "if the version is new, deploy the previous one with `orlog deploy \
                     --allow-downgrade` (docs/runbooks/bad-deploy.md)";
-                CheckResult::error("definitions", found, remedy)
-            },
-        )
+            CheckResult::error("definitions", found, remedy)
+        })
         .collect()
 }
 
@@ -81,17 +76,20 @@ fn runaway_sagas(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<CheckRe
             > u128::from(OWN_INPUTS_PER_SECOND) * trend.elapsed.as_millis().max(1000)
     });
 
-    running.map(|(saga, inputs): (&orlog_model::SagaName, &u64)| {
-        let saga = definitions.describe_saga(saga);
-        let found = format!(
-            "instances of {saga} sent {inputs} start events or facts to {saga} itself within {}",
-            seconds(trend.elapsed)
-        );
-        let remedy = "deploy a definition that does not start itself, then cancel the remaining \
-            instances (docs/runbooks/runaway-definition.md)";
+    running
+        .map(|(saga, inputs)| {
+            let saga = definitions.describe_saga(saga);
+            let found = format!(
+                "instances of {saga} sent {inputs} start events or facts to {saga} itself \
+                 within {}",
+                seconds(trend.elapsed)
+            );
+            let remedy = "deploy a definition that does not start itself, then cancel the \
+                remaining instances (docs/runbooks/runaway-definition.md)";
 
-        CheckResult::error("definitions", found, remedy)
-    }).collect()
+            CheckResult::error("definitions", found, remedy)
+        })
+        .collect()
 }
 
 fn hot_tenant(trend: &Trend) -> Option<CheckResult> {
@@ -106,6 +104,7 @@ fn hot_tenant(trend: &Trend) -> Option<CheckResult> {
         .iter()
         .max_by_key(|(_, transitions)| **transitions)?;
 
+    // With one active tenant, its share says nothing.
     (active > 1 && transitions * 100 > all * TENANT_PERCENT).then(|| {
         let found = format!(
             "tenant {tenant:?} causes {} % of the transitions while work waits",

@@ -190,7 +190,7 @@ fn changes<K: Ord, V: Default>(
     subtract: impl Fn(&V, &V) -> V,
 ) -> BTreeMap<K, V> {
     now.into_iter()
-        .map(|(key, value): (K, V)| {
+        .map(|(key, value)| {
             let change = subtract(&value, then.get(&key).unwrap_or(&V::default()));
             (key, change)
         })

@@ -121,7 +121,7 @@ impl SignerKeys for Peers {
         // of this node.
 
         own.or_else(|| {
-            self.access.find(key_id).filter(|found: &SignerKey| {
+            self.access.find(key_id).filter(|found| {
                 identity.is_none_or(|own| found.signer != Signer::Peer(own.name.clone()))
             })
         })

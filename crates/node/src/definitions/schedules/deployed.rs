@@ -84,7 +84,7 @@ impl DeployedSchedules {
     /// Returns the schedules of all deployments. A schedule of a context replaces a shared one of
     /// the same name for its tenant.
     fn deployed(&self) -> Vec<DeployedSchedule> {
-        let mut schedules = BTreeMap::new();
+        let mut schedules: BTreeMap<_, DeployedSchedule> = BTreeMap::new();
         for (context, owned) in self.definitions.owners() {
             for schedule in owned
                 .deployment
@@ -92,9 +92,7 @@ impl DeployedSchedules {
                 .flat_map(|deployment| &deployment.schedules)
             {
                 let at = (schedule.tenant.clone(), schedule.name.clone());
-                let shared = schedules
-                    .get(&at)
-                    .filter(|shared: &&DeployedSchedule| !shared.removed);
+                let shared = schedules.get(&at).filter(|shared| !shared.removed);
                 // A removed schedule of a context makes the shared one active.
                 if context.is_none() || !schedule.removed || shared.is_none() {
                     schedules.insert(at, schedule.clone());
