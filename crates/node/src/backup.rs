@@ -110,10 +110,10 @@ fn copy_data(
     let (copies, moment) = copy_consistently(&stores, || source.bus.map(Embedded::end_position))?;
     let bus = match source.bus.zip(moment) {
         Some((bus, moment)) => {
-            let copied = bus.copy_to(&to.join("bus"), moment)?;
+            let stream = bus.copy_to(&to.join("bus"), moment)?;
             BusBackup::Embedded {
                 stream: bus.stream_id().to_string(),
-                last_sequence: copied.last_sequence,
+                last_sequence: stream.last_sequence,
             }
         }
         None => BusBackup::Nats,

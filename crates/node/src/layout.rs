@@ -185,7 +185,7 @@ impl DurablePositions {
             Ok(()) => {
                 *layout = next;
                 self.retries().succeeded(|failures| {
-                    tracing::info!(failures, "durable positions are stored again")
+                    tracing::info!(failures, "durable positions are stored again");
                 });
             }
             Err(error) => self.retries().failed(|failures| {

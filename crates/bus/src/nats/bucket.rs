@@ -231,7 +231,7 @@ impl<V: BucketView> BucketWatcher<V> {
                     tracing::warn!(
                         bucket, %error, failures = count,
                         "bucket read failed; retrying"
-                    )
+                    );
                 });
                 // Until it is read again, the view may lack changes; owners must not rely on it.
             }

@@ -178,7 +178,7 @@ fn parsed<T: DeserializeOwned>(
     let value = serde_json::from_str(&record.value)
         .inspect_err(|error| {
             tracing::error!(key, %error, "a record of the registry cannot be \
-            read; it has no members")
+            read; it has no members");
         })
         .ok();
     Arc::new(Stored {

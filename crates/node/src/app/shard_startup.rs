@@ -85,7 +85,8 @@ impl ShardHost for ShardStarter {
             })
             .await?;
 
-        drop(alone);
+        // Until here: a deployment must find the shard among the running ones, or not at all.
+        drop(activations);
         self.scans.add(shard, Duration::ZERO);
         Ok(())
     }

@@ -42,7 +42,7 @@ impl AuditPublisher {
         let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
         let Err(error) = published else {
             retries.succeeded(|failures| {
-                tracing::info!(failures, "audit records are published again")
+                tracing::info!(failures, "audit records are published again");
             });
             return INTERVAL;
         };

@@ -202,7 +202,7 @@ impl Layers {
                             location,
                             message: error.message,
                         })
-                    }))
+                    }));
                 }
                 Err(error) => found.push(error),
             }

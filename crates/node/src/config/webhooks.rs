@@ -289,7 +289,7 @@ impl WebhookConfig {
         let signature = format!("{key}.signature");
         match (&self.signature, self.scheme.is_preset()) {
             (Some(_), true) => {
-                found.report(&signature, "the scheme determines the signature; remove it")
+                found.report(&signature, "the scheme determines the signature; remove it");
             }
             (None, false) => found.report(
                 &signature,
