@@ -122,6 +122,13 @@ pub struct App {
     background: Arc<BackgroundTasks>,
 }
 
+/// Returns the tenants that the streams of the node use, so that a reload changes one list.
+fn admitted_tenants(transport: &Transport, config: &Config) -> Arc<AdmittedTenants> {
+    transport
+        .admitted_tenants()
+        .unwrap_or_else(|| Arc::new(AdmittedTenants::new(config.tenants.clone())))
+}
+
 /// State that the API reads.
 struct ApiParts {
     registry: MetricsRegistry,
@@ -237,9 +244,7 @@ impl App {
         } = InitialMetrics::of(&runtime, &attempt_metrics, &overrides.telemetry);
 
         let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
-        let tenants = transport
-            .admitted_tenants()
-            .unwrap_or_else(|| Arc::new(AdmittedTenants::new(config.tenants.clone())));
+        let tenants = admitted_tenants(&transport, &config);
         let parts = Parts {
             config,
             clock,

@@ -67,7 +67,7 @@ pub struct ShardObstacles {
 
 impl ShardObstacles {
     /// Returns the obstacles as one sentence; `None` if there are none.
-    #[must_use] 
+    #[must_use]
     pub fn summary(&self) -> Option<String> {
         if let Some(reason) = &self.lease {
             return Some(format!("this pod has no lease and runs no shard: {reason}"));

@@ -167,7 +167,7 @@ impl Transport {
     }
 
     /// Returns the NATS connection; `None` for the embedded log.
-    #[must_use] 
+    #[must_use]
     pub fn connection(&self) -> Option<&Connection> {
         match self {
             Transport::Embedded(_) => None,
@@ -200,7 +200,7 @@ impl Transport {
     }
 
     /// Returns the state of the transport.
-    #[must_use] 
+    #[must_use]
     pub fn info(&self) -> BusInfo {
         match self {
             Transport::Embedded(bus) => BusInfo {
@@ -226,7 +226,7 @@ impl Transport {
     }
 
     /// Returns why a stream is not read further, with its position; `None` if all are read.
-    #[must_use] 
+    #[must_use]
     pub fn read_failure(&self) -> Option<String> {
         match self {
             Transport::Embedded(bus) => bus.read_failure(),
