@@ -115,7 +115,7 @@ impl FromStr for Host {
         if name.is_empty()
             || !name
                 .bytes()
-                .all(|b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':'))
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':'))
             || (name.contains(':') && name.parse::<Ipv6Addr>().is_err())
         {
             return Err(format!(

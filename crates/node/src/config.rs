@@ -279,6 +279,24 @@ mod tests {
     }
 
     #[test]
+    fn zero_disables_the_limits_that_document_it() {
+        let text = "[store]\nstart_check_timeout = \"0s\"\n\
+                    [http.per_caller]\nmax_query_time_per_minute = \"0s\"\n";
+        let config = with_defaults(text);
+        assert!(config.store.start_check_timeout.is_zero());
+        assert!(config.http.per_caller.max_query_time_per_minute.is_zero());
+        assert_eq!(
+            table(&with_defaults(&toml::to_string(&config).unwrap())),
+            table(&config)
+        );
+
+        let mut rejected = defaults::TABLE.clone();
+        let other = "[store]\nmemtable_max_age = \"0s\"\n";
+        layers::merge(&mut rejected, other.parse().unwrap());
+        assert!(rejected.try_into::<Config>().is_err());
+    }
+
+    #[test]
     fn validation_reports_existing_keys() {
         let invalid = [
             "listen = \"0.0.0.0:1\"\n[http]\nmax_page_size = 0\n[auth]\npublic_routes = \

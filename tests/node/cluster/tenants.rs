@@ -130,9 +130,9 @@ async fn rolling_change_of_the_allowed_tenants_applies_every_accepted_event_once
             (keys.len() == orders.len()).then_some(keys)
         })
         .await;
-        let charged: BTreeSet<_> = charges.keys().map(|(_, order)| order.clone()).collect();
-        let placed: BTreeSet<_> = orders.into_iter().map(|(_, order)| order).collect();
-        assert_eq!(charged, placed);
+        let executed: BTreeSet<_> = charges.keys().map(|(_, order)| order.clone()).collect();
+        let accepted: BTreeSet<_> = orders.into_iter().map(|(_, order)| order).collect();
+        assert_eq!(executed, accepted);
         assert!(
             charges.values().all(|keys| keys.len() == 1),
             "an order started twice: {charges:?}"

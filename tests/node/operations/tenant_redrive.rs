@@ -173,8 +173,7 @@ async fn reload_that_admits_a_tenant_redrives_its_dead_letters_also_if_the_bus_i
     let configure = |allowed: &str| {
         let text = format!(
             "[tenants]\nmode = \"allowlist\"\nallowed = [{allowed}]\n[bus]\nkind = \"nats\"\n\
-             [nats]\nservers = [{:?}]\nmanage_aggregate_stream = true\n",
-            url
+             [nats]\nservers = [{url:?}]\nmanage_aggregate_stream = true\n"
         );
         std::fs::write(path("orlog.toml"), text).unwrap();
     };

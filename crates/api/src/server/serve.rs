@@ -19,6 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use orlog_bus::RetryLog;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -291,15 +292,18 @@ async fn next(
     listener: &TcpListener,
     connections: &Arc<Connections>,
 ) -> (TcpStream, SocketAddr, Place) {
+    let mut retries = RetryLog::default();
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "accept failed");
+                retries
+                    .failed(|failures| tracing::warn!(%error, failures, "accept failed; retrying"));
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
+        retries.succeeded(|failures| tracing::info!(failures, "connections are accepted again"));
         let Some(place) = connections.admit(peer.ip()).await else {
             continue;
         };

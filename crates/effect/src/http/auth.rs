@@ -135,9 +135,11 @@ impl HttpAuth {
         let mut token = self.token.lock().await;
 
         // Another attempt may have fetched a new token meanwhile. That one is kept.
-        if token.as_ref().is_some_and(|token: &Token| {
-            value.expose().strip_prefix("Bearer ") == Some(token.secret.expose())
-        }) {
+        let rejected = value.expose().strip_prefix("Bearer ");
+        let is_current = token
+            .as_ref()
+            .is_some_and(|token| rejected == Some(token.secret.expose()));
+        if is_current {
             *token = None;
         }
         true

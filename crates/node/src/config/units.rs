@@ -217,30 +217,7 @@ pub(super) mod optional {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::read_size;
-    use crate::config::Config;
-
-    #[test]
-    fn zero_disables_the_limits_that_document_it() {
-        let text = "[store]\nstart_check_timeout = \"0s\"\n\
-                    [http.per_caller]\nmax_query_time_per_minute = \"0s\"\n";
-        let config: Config = toml::from_str(text).unwrap();
-        assert_eq!(config.store.start_check_timeout, Duration::ZERO);
-        assert_eq!(
-            config.http.per_caller.max_query_time_per_minute,
-            Duration::ZERO
-        );
-        let written = toml::to_string(&config).unwrap();
-        assert!(
-            written.contains("start_check_timeout = \"0s\""),
-            "{written}"
-        );
-
-        let text = "[store]\nmemtable_max_age = \"0s\"\n";
-        assert!(toml::from_str::<Config>(text).is_err());
-    }
 
     #[test]
     fn parses_decimal_and_binary_sizes() {

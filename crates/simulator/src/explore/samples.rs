@@ -324,7 +324,7 @@ pub(crate) fn paths(chain: &str, aliases: &BTreeMap<String, Vec<String>>) -> Vec
         .get(name)
         .into_iter()
         .flatten()
-        .map(|path: &String| {
+        .map(|path| {
             if more.is_empty() {
                 path.clone()
             } else {

@@ -156,7 +156,7 @@ impl WorkLedger {
         let order: Vec<_> = self
             .completed
             .iter()
-            .filter(|tag: &&String| !self.requested.contains(*tag) && !self.pivoted.contains(*tag))
+            .filter(|tag| !self.requested.contains(*tag) && !self.pivoted.contains(*tag))
             .collect();
         let completed: BTreeSet<_> = self.completed.iter().collect();
 

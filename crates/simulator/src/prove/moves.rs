@@ -213,7 +213,7 @@ impl Moves<'_> {
             .iter()
             .filter(|on| on.then != AfterHandler::Continue)
             .flat_map(|on| &on.event)
-            .filter(|kind: &&EventType| {
+            .filter(|kind| {
                 let mut waits = instance
                     .waits
                     .iter()

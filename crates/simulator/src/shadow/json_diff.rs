@@ -25,7 +25,7 @@ pub(super) fn diff(left: &Value, right: &Value) -> Vec<JsonDifference> {
 /// Returns a path as it is displayed: `.items[].price`.
 pub(super) fn display(path: &[String]) -> String {
     path.iter()
-        .map(|name: &String| {
+        .map(|name| {
             if name == ITEM {
                 name.clone()
             } else {

@@ -53,9 +53,7 @@ impl TestResult {
         let mut lines: Vec<_> = self
             .mismatches
             .iter()
-            .map(|mismatch: &Mismatch| {
-                format!("{}:{}: {}", self.file, mismatch.line, mismatch.message)
-            })
+            .map(|mismatch| format!("{}:{}: {}", self.file, mismatch.line, mismatch.message))
             .collect();
         lines.push("history:".to_owned());
         lines.extend(self.history.iter().map(|line| format!("    {line}")));

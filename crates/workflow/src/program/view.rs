@@ -69,7 +69,7 @@ fn step_view(program: &WorkflowProgram, state: &NodeState, step: &Step) -> Json 
         .workflow
         .branches
         .iter()
-        .find(|branch: &&Branch| *program.definition.step_name(branch.at) == *step.name);
+        .find(|branch| *program.definition.step_name(branch.at) == *step.name);
     let is_compensating =
         compensating(program, state).is_some_and(|path| name_of(&path) == step.name);
 

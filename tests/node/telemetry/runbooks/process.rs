@@ -137,13 +137,6 @@ impl NodeProcess {
         self.process.take().expect("it runs").end(Signal::TERM);
     }
 
-    /// Waits until the process has ended by itself.
-    pub(super) async fn until_ended(&mut self) {
-        let label = format!("{} ends", self.name);
-        until(&label, async || self.has_ended().then_some(())).await;
-        self.process = None;
-    }
-
     pub(super) fn kill(&mut self) {
         self.process = None;
     }

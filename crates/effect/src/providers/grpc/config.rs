@@ -273,11 +273,12 @@ impl MessageConfig<'_> {
                 .map_or(Ok(()), |path| check_path(&described.input(), path))?;
         }
 
-        if let Some(name) = self.metadata.keys().find(|name: &&String| {
+        let reserved = self.metadata.keys().find(|name| {
             name.starts_with("grpc-")
                 || name.ends_with("-bin")
                 || ["te", "user-agent"].contains(&name.as_str())
-        }) {
+        });
+        if let Some(name) = reserved {
             return Err(format!("metadata {name:?} is reserved for gRPC or binary"));
         }
 

@@ -46,6 +46,7 @@ fn is_full_name(text: &str) -> bool {
                 .all(|b| b.is_ascii_alphanumeric() || b == b'_')
     })
 }
+
 impl fmt::Display for MethodName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.service, self.method)

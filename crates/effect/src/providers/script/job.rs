@@ -166,9 +166,7 @@ fn payload_env(payload: &Value) -> Result<Vec<(String, String)>, String> {
 pub(crate) fn is_variable(name: &str) -> Result<(), String> {
     if name.is_empty()
         || name.starts_with(|c: char| c.is_ascii_digit())
-        || !name
-            .chars()
-            .all(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     {
         return Err(format!("{name:?} is not a valid variable name"));
     }

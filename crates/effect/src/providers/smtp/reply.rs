@@ -97,7 +97,7 @@ fn enhanced(text: &str) -> Option<&str> {
     let code = text.split_whitespace().next()?;
     let mut parts = code.split('.');
     let fits = parts.clone().count() == 3
-        && parts.all(|part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
+        && parts.all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     fits.then_some(code)
 }
 

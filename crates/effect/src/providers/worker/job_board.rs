@@ -25,7 +25,7 @@ use orlog_model::{Clock, JobClaimUpdate, SteadyTime, TenantId, Timestamp, WorkIt
 use tokio::sync::{Notify, oneshot, watch};
 use uuid::Uuid;
 
-use super::board_job::{BoardJob, PostOptions};
+use super::board_job::PostOptions;
 use super::board_state::BoardState;
 use super::claim::{
     AvailableJob, ClaimOptions, ClaimRejection, ClaimRequest, ClaimedJob, JobClaimRequest,
@@ -367,7 +367,7 @@ impl JobBoard {
         let jobs = state.of_tenant(tenant).into_iter();
         jobs.skip_while(|job| after.is_some_and(|after| job.position <= after))
             .take(limit)
-            .map(|job: &BoardJob| JobView {
+            .map(|job| JobView {
                 item: Arc::clone(&job.item),
                 claim: job
                     .claim

@@ -24,8 +24,9 @@ impl WaitingJobs {
     pub fn is_for(&self, request: &ClaimRequest) -> bool {
         request.effects.contains(&self.effect)
             && (request.probes || !self.requires_probe)
-            && self.runner.as_ref().is_none_or(|runner: &RunnerSelector| {
-                runner.admits(&request.worker, &request.labels)
-            })
+            && self
+                .runner
+                .as_ref()
+                .is_none_or(|runner| runner.admits(&request.worker, &request.labels))
     }
 }
