@@ -158,7 +158,7 @@ impl PeerClient {
         self.send(&address, request, MAX_RESPONSE).await
     }
 
-    /// Sends a request as [`Self::post`], and parses the response.
+    /// Sends a request as `post`, and parses the response.
     ///
     /// # Errors
     /// [`PeerError`]; [`PeerError::Invalid`] if the response has another form.

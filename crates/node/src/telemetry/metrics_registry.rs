@@ -1,4 +1,4 @@
-//! Registry of the metrics at `/metrics`, under the names of [`spec`].
+//! Registry of the metrics at `/metrics`, under the names of `metric_specs.rs`.
 
 use std::fmt;
 
