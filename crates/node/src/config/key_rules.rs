@@ -166,7 +166,8 @@ pub const KEY_RULES: &[KeyRule] = &[
         Converging,
         Reload,
         "the pod that receives a request, and the owner of the shard, apply their own value; an \
-         event that the owner does not admit becomes a dead letter",
+         event that the owner does not admit becomes a dead letter, which a node redrives when it \
+         admits the tenant",
         &["tenants.mode", "tenants.allowed", "auth.actors", "peers"],
     ),
     rule(
