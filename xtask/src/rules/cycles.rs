@@ -85,7 +85,10 @@ fn check_crate(dir: &str, files: &[&Source]) -> Vec<Violation> {
         violations.push(Violation::new(&RULE, &files[start].path, line, path));
         reported.extend(cycle);
     }
-    violations.extend(directory_cycles(dir, files, &arrows));
+    // A cycle of files is one of their directories too, and is reported once.
+    if violations.is_empty() {
+        violations.extend(directory_cycles(dir, files, &arrows));
+    }
     violations
 }
 
