@@ -18,6 +18,7 @@ use orlog_testkit::provider_suite::{START, item};
 use orlog_testkit::servers;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 /// Probe of an attempt in doubt.
 pub(crate) const PROBE: Probe = Probe {
@@ -351,6 +352,25 @@ async fn reads_skip_the_marker_and_are_bounded() {
             "too_many_rows",
         );
         assert!(message.contains("more than 50 rows"), "{message}");
+    }
+}
+
+/// PostgreSQL reports a table that another transaction creates at the same moment with three
+/// different states, although the statement says IF NOT EXISTS.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_create_the_marker_table_at_once_all_succeed() {
+    for _ in 0..40 {
+        let database = postgres().await;
+        let effects = json!({ "x.look": { "statement": "SELECT 1 AS n", "answer": "row" } });
+        let mut attempts = JoinSet::new();
+        for number in 0..6_u128 {
+            let node = database.upstream(&effects);
+            attempts.spawn(async move { perform(&node, "x.look", number, json!({})).await });
+        }
+
+        for done in attempts.join_all().await {
+            assert_eq!(done.unwrap().payload, json!({ "n": 1 }));
+        }
     }
 }
 

@@ -195,8 +195,7 @@ impl SqlProvider {
         let mut session = opened.database.start_transaction(true, timeout).await?;
         match session.run(&create, &[], 0).await {
             Ok(_) => session.end(TransactionEnd::Commit).await,
-            // Another node created it concurrently.
-            Err(error) if error::is_duplicate(&error) => {
+            Err(error) if error::is_concurrent_creation(&error) => {
                 session.end(TransactionEnd::Rollback).await
             }
             Err(error) => Err(error),

@@ -69,6 +69,18 @@ pub(crate) fn is_duplicate(error: &sqlx::Error) -> bool {
         .is_some_and(DatabaseError::is_unique_violation)
 }
 
+/// Returns whether the error of `CREATE TABLE IF NOT EXISTS` means that another transaction created
+/// the table at the same moment. PostgreSQL looks for the table before it locks the name, and then
+/// fails at the first of its catalogs: a table (42P07), its row type (42710) or a unique index of a
+/// catalog (23505).
+pub(crate) fn is_concurrent_creation(error: &sqlx::Error) -> bool {
+    is_duplicate(error)
+        || error
+            .as_database_error()
+            .and_then(DatabaseError::code)
+            .is_some_and(|state| state == "42P07" || state == "42710")
+}
+
 /// Classified error.
 #[derive(Debug, PartialEq, Eq)]
 struct Class {
