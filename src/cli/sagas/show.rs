@@ -129,6 +129,7 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
             joined("timers", &|timer| until("name", "due", timer)),
         ),
         ("outbox", outbox.collect::<Vec<_>>().join(", ")),
+        ("pending work", late_work(instance)),
         (
             "buffered inputs",
             Some(text(instance, "buffered_inputs"))
@@ -145,6 +146,21 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
         console.field(&format!("  {name}"), 17, &value)?;
     }
     Ok(())
+}
+
+/// Returns the tags of the work that an ended instance still waits for, which keeps it from a restart.
+/// The steps of an instance that has not ended show their work themselves.
+fn late_work(instance: &Value) -> String {
+    let status = text(instance, "status");
+    if !matches!(status.as_str(), "completed" | "failed" | "cancelled") {
+        return String::new();
+    }
+
+    let tags: Vec<_> = items(instance, "pending_work")
+        .iter()
+        .map(|work| text(work, "tag"))
+        .collect();
+    tags.join(", ")
 }
 
 /// Returns a business reference: the name, or the parts as `customer=c-7, order=o-1`.

@@ -518,6 +518,12 @@ async fn runbook_clock_jump() {
     exercise.until_it_resolves().await;
     exercise.finds_nothing("clock").await;
     node.switches.charges.store(true, Ordering::SeqCst);
+    let order = [("<saga>", "order"), ("<id>", "early-1")];
+    until("the charge of the failed order ends", async || {
+        let shown = exercise.follow("orlog saga show <saga> <id>", &order).await;
+        (!shown.contains("pending work")).then_some(())
+    })
+    .await;
     let data = r#"'{"orderId": "early-1", "total": 5}'"#;
     let values = [("<saga>", "order"), ("<id>", "early-1"), ("<data>", data)];
     let again = "orlog saga start <saga> --id <id> --data <data> --on-existing restart";
