@@ -135,6 +135,9 @@ fn run_postgres(dir: PathBuf, ready: &'static str) -> TestServer {
         "-F",
         "-c",
         "unix_socket_directories=",
+        // A checkpoint during a base backup must not remove what the backup still streams.
+        "-c",
+        "wal_keep_size=512MB",
     ];
     let supervisor_stdin = supervise(&dir, "INT", &postgres, &flags, ready);
     TestServer {
