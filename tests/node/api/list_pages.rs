@@ -1,6 +1,7 @@
 //! Pages of lists end by their size. The lists are those of the API description: a new one without an entry here fails the test.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request};
@@ -189,6 +190,8 @@ async fn submit(node: &Node, id: &str, jobs: &[Value]) {
 async fn start() -> Node {
     let mut builder = NodeBuilder::new().config(|config| {
         config.http.max_page_bytes = PAGE_BYTES as u64;
+        // The mailboxes are those of live instances.
+        config.limits.idle_timeout = Duration::from_secs(3600);
         "one".clone_into(&mut config.node_name);
     });
     for number in 0..ENTRIES {
