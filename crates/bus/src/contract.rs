@@ -207,7 +207,8 @@ pub trait Consumer: Send {
     /// redeliveries. Cancel safe: dropping the future loses no message.
     ///
     /// # Errors
-    /// If the bus is closed, or if the stream was recreated or truncated or is not readable for some time.
+    /// If the bus is closed, or if the stream was recreated or truncated or is not readable for
+    /// some time.
     async fn next(&mut self, max: usize) -> Result<Vec<Delivery>, Error>;
 
     /// Returns the start position of the subscription and any stream anomaly.

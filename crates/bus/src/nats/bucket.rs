@@ -215,10 +215,13 @@ struct BucketWatcher<V> {
     incomplete_loads: u32,
 }
 
-/// Records that were read one by one, and the sequence of the last one.
+/// Records that were read one by one.
 struct LoadedRecords<V> {
     view: V,
-    last: u64,
+    /// Sequence up to which they were read.
+    end: u64,
+    /// Whether the client cannot parse one of them.
+    has_defect: bool,
 }
 
 impl<V: BucketView> BucketWatcher<V> {
@@ -233,9 +236,9 @@ impl<V: BucketView> BucketWatcher<V> {
                         "bucket read failed; retrying"
                     );
                 });
-                // Until it is read again, the view may lack changes; owners must not rely on it.
             }
 
+            // Until it is read again, the view may lack changes; owners must not rely on it.
             self.sender.send_if_modified(|view| {
                 let was_current = view.is_current();
                 if was_current {
@@ -252,16 +255,29 @@ impl<V: BucketView> BucketWatcher<V> {
     /// cannot parse, so that a consumer never gets past it. The bucket has one message of each key.
     async fn load_singly(&self, filter: &[String]) -> Result<LoadedRecords<V>, Error> {
         let info = self.stream.get_info().await.map_err(unavailable)?;
-        let mut view = V::begin(info.state.last_sequence);
+        let end = info.state.last_sequence;
 
+        let mut loaded = LoadedRecords {
+            view: V::begin(end),
+            end,
+            has_defect: false,
+        };
         let mut last = 0;
-        while let Some(stored) = self.raw.first_from(last + 1, filter).await? {
+        while last < end {
+            let Some(stored) = self.raw.first_from(last + 1, filter).await? else {
+                break;
+            };
             last = stored.sequence;
+            // The consumer delivers it: records that are written meanwhile do not prolong the load.
+            if last > end {
+                break;
+            }
+            loaded.has_defect |= stored.defect.is_some();
             if let Some(key) = stored.message.subject.strip_prefix(&self.prefix) {
-                view.note(key, last, &stored.message.payload);
+                loaded.view.note(key, last, &stored.message.payload);
             }
         }
-        Ok(LoadedRecords { view, last })
+        Ok(loaded)
     }
 
     /// Reads until the current consumer ends. Starts with all records, so that records that expired
@@ -275,7 +291,7 @@ impl<V: BucketView> BucketWatcher<V> {
         };
         let policy = match &loaded {
             None => DeliverPolicy::LastPerSubject,
-            Some(loaded) => after(loaded.last),
+            Some(loaded) => after(loaded.end),
         };
 
         // A lagging server lacks the last records.
@@ -290,6 +306,7 @@ impl<V: BucketView> BucketWatcher<V> {
         let pull = consumer.stream().heartbeat(HEARTBEAT).expires(EXPIRES);
         let mut messages = UnacknowledgedMessages::receive(&self.raw.client(), pull).await?;
 
+        let has_defect = loaded.as_ref().is_some_and(|loaded| loaded.has_defect);
         let mut view = match loaded {
             None => V::begin(info.state.last_sequence),
             Some(loaded) => loaded.view,
@@ -306,6 +323,10 @@ impl<V: BucketView> BucketWatcher<V> {
                     ));
                 }
                 is_complete = true;
+                // A consumer would end at a record with a defect again.
+                if !has_defect {
+                    self.incomplete_loads = 0;
+                }
                 retries.succeeded(|failures| {
                     let bucket = &self.prefix;
                     tracing::info!(bucket, failures, "bucket is read again");

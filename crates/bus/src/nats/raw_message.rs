@@ -124,7 +124,8 @@ impl RawMessages {
     }
 }
 
-/// Converts a message as the client does. If the client cannot, the message has a defect, and the headers that are readable.
+/// Converts a message as the client does. If the client cannot, the message has a defect, and the
+/// headers that are readable.
 fn stored_message(raw: &RawMessage) -> Result<StoredMessage, Error> {
     let parsed = StreamMessage::try_from(raw.clone());
     convert(raw, parsed.map_err(|error| chain(&*error)))

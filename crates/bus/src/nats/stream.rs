@@ -28,7 +28,7 @@ use super::read_failures::ReadFailures;
 use super::scan::NatsScan;
 use super::shared_reader::SharedReader;
 use super::source::NatsSource;
-use super::stream_reader::ReaderConfig;
+use super::stream_reader::{MAX_OUTAGE, ReaderConfig};
 use super::temporary_consumer::{since, temporary};
 use crate::checkpoint::{AckPosition, StartPosition, StreamInfo, resolve_start};
 use crate::consumer::{AckHandle, SourceConsumer};
@@ -188,6 +188,7 @@ impl NatsStream {
             name: format!("{}-{kind}", self.reader),
             filters,
             after,
+            max_outage: Some(MAX_OUTAGE),
         }
     }
 

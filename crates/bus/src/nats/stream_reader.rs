@@ -1,10 +1,11 @@
 //! Reader of a stream with its own consumer on the servers. The consumer is recreated whenever its
 //! state is uncertain.
 //!
-//! The consumer is ephemeral, acknowledges nothing and exists in the memory of one server. The reader
-//! makes it safe: the consumer starts after the last message that was read, and the reader detects gaps
-//! in its numbers. The reader checks the stream and its last message before each start, so that it detects a recreated or
-//! truncated stream. It ends if it cannot read the stream for 30 seconds. Only a consumer on the leader of the stream shows that the reader has caught up.
+//! The consumer is ephemeral, acknowledges nothing and exists in the memory of one server. The
+//! reader makes it safe: the consumer starts after the last message that was read, and the reader
+//! detects gaps in its numbers. The reader checks the stream and its last message before each start,
+//! so that it detects a recreated or truncated stream. It ends if it cannot read the stream for
+//! `max_outage`. Only a consumer on the leader of the stream shows that the reader has caught up.
 //!
 //! The client closes its connection at a message whose headers it cannot parse. After repeated ends
 //! at one position, the reader requests the next message alone and emits it with a defect
@@ -48,9 +49,9 @@ const EXPIRES: Duration = Duration::from_secs(5);
 const INACTIVE: Duration = Duration::from_secs(30);
 /// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time of failures after which the reader ends: its subscriber must not wait for a stream that may be deleted without a
-/// report.
-const MAX_OUTAGE: Duration = Duration::from_secs(30);
+/// Time of failures after which a reader ends whose subscriber can start again at its position: it
+/// must not wait without a report for a stream that may be deleted.
+pub(super) const MAX_OUTAGE: Duration = Duration::from_secs(30);
 /// Time without a message after which the reader checks whether the consumer has pending messages.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -92,6 +93,9 @@ pub(super) struct ReaderConfig {
     pub(super) filters: Vec<String>,
     /// Position before the first message.
     pub(super) after: AckPosition,
+    /// Time of failures after which the reader ends; `None`: it waits, because its receiver could
+    /// only start again at the end of the stream.
+    pub(super) max_outage: Option<Duration>,
 }
 
 impl StreamReader {
@@ -108,6 +112,7 @@ impl StreamReader {
                 rounds: 0,
                 retries: RetryLog::default(),
                 failing_since: None,
+                singles: RetryLog::default(),
             }
             .run(),
         );
@@ -134,6 +139,8 @@ struct ReaderTask {
     failure: ReadFailure,
     /// First of the failures since the last success.
     failing_since: Option<Instant>,
+    /// Messages without a defect that were requested alone since the last batch.
+    singles: RetryLog,
 }
 
 /// Reason for the end of a round.
@@ -216,12 +223,17 @@ impl ReaderTask {
             Ok(Some(reason)) => return RoundEnd::Broken(reason),
             Err(error) => return self.failed(&error),
         }
+        self.read(consumer, info).await
+    }
+
+    /// Ends a series of failures: the reader has advanced, or nothing is left to read.
+    fn works(&mut self) {
+        self.failure.clear();
         self.failing_since = None;
         self.retries.succeeded(|failures| {
             let stream = &self.reader_config.stream_name;
             tracing::info!(stream, failures, "stream reader works again");
         });
-        self.read(consumer, info).await
     }
 
     fn failed(&mut self, error: &Error) -> RoundEnd {
@@ -231,7 +243,8 @@ impl ReaderTask {
         });
 
         let since = *self.failing_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < MAX_OUTAGE {
+        let has_time = |limit| since.elapsed() < limit;
+        if self.reader_config.max_outage.is_none_or(has_time) {
             return RoundEnd::Failed;
         }
         let stream = &self.reader_config.stream_name;
@@ -264,38 +277,61 @@ impl ReaderTask {
             return RoundEnd::Uncertain;
         }
 
-        match self.next_alone().await {
-            Ok(None) => {
-                self.failure.clear();
-                RoundEnd::Uncertain
-            }
-            Ok(Some(stored)) => {
-                let stream = &self.reader_config.stream_name;
-                if let Some(defect) = &stored.defect {
-                    let sequence = stored.sequence;
-                    tracing::error!(
-                        stream, sequence, %defect,
-                        "message cannot be read completely and is not applied"
-                    );
+        // What made one message unreadable usually makes the next one unreadable too. Each end of
+        // the connection concerns all readers of this process.
+        loop {
+            let stored = match self.next_alone().await {
+                Ok(Some(stored)) => stored,
+                Ok(None) => {
+                    self.failure.clear();
+                    return RoundEnd::Uncertain;
                 }
+                Err(error) => {
+                    self.cannot_pass(after, &error);
+                    return RoundEnd::Uncertain;
+                }
+            };
 
-                let end = self.emit(vec![stored], UNKNOWN).await;
-                end.unwrap_or(RoundEnd::Uncertain)
+            let has_defect = stored.defect.is_some();
+            self.report_single(&stored);
+            if let Some(end) = self.emit(vec![stored], UNKNOWN).await {
+                return end;
             }
-            Err(error) => {
-                let stream = &self.reader_config.stream_name;
-                let reason = format!(
-                    "stream {stream} is not read after sequence {after}: the connection ends \
-                     repeatedly, and the next message cannot be requested alone: {error}"
-                );
-                if self.failure.set(reason) {
-                    tracing::warn!(
-                        stream, after, %error,
-                        "stream reader does not advance; retrying"
-                    );
-                }
-                RoundEnd::Uncertain
+            if !has_defect {
+                return RoundEnd::Uncertain;
             }
+        }
+    }
+
+    fn report_single(&mut self, stored: &StoredMessage) {
+        let stream = &self.reader_config.stream_name;
+        let sequence = stored.sequence;
+        if let Some(defect) = &stored.defect {
+            tracing::error!(
+                stream, sequence, %defect,
+                "message cannot be read completely and is not applied"
+            );
+            return;
+        }
+
+        self.singles.failed(|messages| {
+            tracing::warn!(
+                stream,
+                sequence,
+                messages,
+                "connection ends before a message is read; requesting messages one by one"
+            );
+        });
+    }
+
+    fn cannot_pass(&mut self, after: u64, error: &Error) {
+        let stream = &self.reader_config.stream_name;
+        let reason = format!(
+            "stream {stream} is not read after sequence {after}: the connection ends repeatedly, \
+             and the next message cannot be requested alone: {error}"
+        );
+        if self.failure.set(reason) {
+            tracing::warn!(stream, after, %error, "stream reader does not advance; retrying");
         }
     }
 
@@ -323,8 +359,9 @@ impl ReaderTask {
             .heartbeat(HEARTBEAT)
             .expires(EXPIRES);
         let client = self.reader_config.raw.client();
-        let Ok(messages) = UnacknowledgedMessages::receive(&client, pull).await else {
-            return RoundEnd::Uncertain;
+        let messages = match UnacknowledgedMessages::receive(&client, pull).await {
+            Ok(messages) => messages,
+            Err(error) => return self.failed(&error),
         };
 
         let mut chunks = std::pin::pin!(messages.ready_chunks(CHUNK));
@@ -368,17 +405,23 @@ impl ReaderTask {
                 stored.push(message);
             }
         }
+        if !stored.is_empty() {
+            self.singles.succeeded(|messages| {
+                let stream = &self.reader_config.stream_name;
+                tracing::info!(stream, messages, "messages are read in batches again");
+            });
+        }
         self.emit(stored, pending).await.or(uncertain)
     }
 
     /// Emits the next messages, if there are any.
     async fn emit(&mut self, messages: Vec<StoredMessage>, pending: u64) -> Option<RoundEnd> {
         let last = messages.last()?;
-        self.failure.clear();
         self.last = AckPosition {
             sequence: last.sequence,
             at: Some(last.published_at),
         };
+        self.works();
 
         let event = ReaderEvent::Messages { messages, pending };
         let sent = self.sender.send(event).await;
@@ -447,7 +490,7 @@ impl ReaderTask {
             };
         }
 
-        self.failure.clear();
+        self.works();
         self.sender
             .send(ReaderEvent::CaughtUp(self.last))
             .await

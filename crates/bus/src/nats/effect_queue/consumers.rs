@@ -343,7 +343,8 @@ mod tests {
         TenantId::new(name).unwrap()
     }
 
-    /// Returns the subscription of a node for one of its tenants; without tenants, of a node for all of them.
+    /// Returns the subscription of a node for one of its tenants; without tenants, of a node for
+    /// all of them.
     fn subscription(served: &[&str]) -> JobSubscription {
         let tenants: BTreeSet<TenantId> = served.iter().map(|name| tenant(name)).collect();
         JobSubscription {

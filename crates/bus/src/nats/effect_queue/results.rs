@@ -92,6 +92,8 @@ async fn start(stream: &StreamHandle<()>, raw: &RawMessages) -> Result<StreamRea
             sequence: info.state.last_sequence,
             at: None,
         },
+        // Results of an outage must not be skipped.
+        max_outage: None,
     }))
 }
 
