@@ -52,6 +52,8 @@ const LOG_LABEL: &str = "events forwarded to instances";
 const BATCH: usize = 512;
 /// Delay before a failed subscription is renewed.
 const BUS_RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Time after which a subscription that ends counts as one that has worked.
+const MIN_STABLE_TIME: Duration = Duration::from_secs(10);
 
 /// Ingester actor.
 pub(crate) struct Ingester;
@@ -82,18 +84,27 @@ pub(crate) struct Arguments {
 pub(crate) async fn ingest(arguments: Arguments) -> Result<(), String> {
     let mut retries = RetryLog::default();
     loop {
+        let started = Instant::now();
         let error = match read_subscription(&arguments, &mut retries).await {
             Ok(error) => error,
             Err(error) => return Err(error.to_string()),
         };
 
-        // A bus that only this process uses fails with its shard: the restart opens both again.
+        // A bus that only this process uses fails with its shard: its restart subscribes again,
+        // within the limit of restarts.
         let SubscriptionArguments { source, name, .. } = &arguments.subscription;
         if source.sharing.is_none() {
             return Err(error.to_string());
         }
+        // A quiet subscription that lasted has worked: its end is another failure.
+        if started.elapsed() >= MIN_STABLE_TIME {
+            retries = RetryLog::default();
+        }
         retries.failed(|failures| {
-            tracing::warn!(stream = source.name, shard = name, %error, failures, "subscription ended; subscribing again");
+            tracing::warn!(
+                stream = source.name, shard = name, %error, failures,
+                "subscription ended; subscribing again"
+            );
         });
         tokio::time::sleep(BUS_RETRY_DELAY).await;
     }

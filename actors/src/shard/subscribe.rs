@@ -156,7 +156,7 @@ async fn subscribe(
                 failing.get_or_insert_with(|| GaugeGuard::add(&metrics.subscriptions_failing, 1));
                 tokio::time::sleep(BUS_RETRY_DELAY).await;
             }
-            other => {
+            Ok(subscribed) => {
                 retries.succeeded(|failures| {
                     tracing::info!(
                         stream = source.name,
@@ -165,8 +165,9 @@ async fn subscribe(
                         "subscription succeeded after failures"
                     );
                 });
-                return other;
+                return Ok(subscribed);
             }
+            Err(error) => return Err(error),
         }
     }
 }

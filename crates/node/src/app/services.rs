@@ -224,6 +224,7 @@ fn tenant_redrive(parts: &Parts) -> TenantRedrive {
         locks: Arc::clone(&parts.locks),
         audit: Arc::clone(&parts.audit),
         requests: Arc::clone(&parts.scans),
+        page: tokio::sync::Mutex::default(),
     }
 }
 

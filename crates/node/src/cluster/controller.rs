@@ -281,8 +281,9 @@ impl ShardController {
                 .any(|shard| assigned.get(shard).is_some_and(|pod| *pod != self.me.name));
 
         // A failure concerns this pod only while the shard is assigned to it.
-        self.start_failures
-            .retain(|shard, _| assigned.get(shard) == Some(&self.me.name));
+        let is_mine = |shard: &u16| assigned.get(shard) == Some(&self.me.name);
+        self.start_failures.retain(|shard, _| is_mine(shard));
+        self.start_retries.retain(|shard, _| is_mine(shard));
         self.publish_status(order, claimable);
     }
 
@@ -463,7 +464,8 @@ impl ShardController {
                         tracing::info!(shard, failures, "shard start succeeded after failures");
                     });
                 }
-                // The lease of the pod ended during the start, and with it the log of the shard: it starts again.
+                // The lease of the pod ended during the start, and with it the log of the shard: it
+                // starts again.
                 if self.stops.get(&shard).is_some_and(|stop| *stop.borrow()) {
                     self.stop(shard, Duration::ZERO, Some(lease));
                 }
@@ -498,6 +500,10 @@ impl ShardController {
             // Without a lease, a start in progress was stopped.
             Obstacle::Failure(_) if self.lease_end.is_none() => {}
             Obstacle::Failure(error) => {
+                // The first failure is logged, also if the shard had another obstacle before.
+                if !self.start_failures.contains_key(&shard) {
+                    *retries = RetryLog::default();
+                }
                 retries.failed(|failures| {
                     tracing::error!(shard, error, failures, "shard start failed; retrying");
                 });

@@ -1,15 +1,21 @@
 //! Redrive of the dead letters of tenants that a node admits now.
 //!
-//! While nodes have different lists of tenants, a node accepts an event that the owner of its shard does not admit; the
-//! owner stores it as a dead letter `tenant_not_allowed`. When a node starts a shard, and when a reload changes its list, it
-//! scans these dead letters and redrives those of tenants that it admits, oldest first for each tenant.
+//! While nodes have different lists of tenants, a node accepts an event that the owner of its shard
+//! does not admit; the owner stores it as a dead letter `tenant_not_allowed`. When a node starts a
+//! shard, and when a reload changes its list, it scans these dead letters and redrives those of
+//! tenants that it admits, oldest first for each tenant.
 //!
-//! - The scan reads one bounded page at a time. The pause between two pages is at least as long as the page took.
-//! - It stops when the node drains or no longer owns the shard. The next owner scans the shard when it starts it.
-//! - A dead letter is removed after the bus has stored its message. After a crash in between it is redriven again, and its
-//!   instances recognize the duplicate within the dedupe window of the store.
+//! - A scan reads bounded pages; of all scans, one reads a page at a time. The pause between two
+//!   pages is at least as long as the page took. A shard whose page fails is repeated, and delays
+//!   no other shard.
+//! - It stops when the node drains or no longer owns the shard. The next owner scans the shard when
+//!   it starts it.
+//! - A dead letter is removed after the bus has stored its message. After a crash in between it is
+//!   redriven again, and its instances recognize the duplicate within the dedupe window of the
+//!   store.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +24,7 @@ use orlog_bus::RetryLog;
 use orlog_model::{DeadLetterReason, TenantId};
 use orlog_store::{Reader, SweepCursor, SweepPage};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -36,9 +43,12 @@ const PAUSE: Duration = Duration::from_millis(2);
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Maximum delay before a failed page is repeated. Each repetition can publish a message again.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// Delay of the second scan after a change of the list. A shard that applied the previous list to a message stores its dead
-/// letter within this time.
+/// Delay of the second scan after a change of the list. A shard that applied the previous list to a
+/// message stores its dead letter within this time.
 const SETTLE_DELAY: Duration = Duration::from_secs(10);
+/// Time until a redrive is durable, after which the page is repeated. Deployments wait for the
+/// page.
+const REDRIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Route of the audit records.
 const AUDIT_ROUTE: &str = "redrive of an admitted tenant";
 
@@ -64,7 +74,8 @@ impl ScanRequests {
         self.changed.notify_one();
     }
 
-    /// Waits for the next request that is due. One scan serves all requests for its shard that are due.
+    /// Waits for the next request that is due. One scan serves all requests for its shard that are
+    /// due.
     async fn next(&self) -> u16 {
         loop {
             let changed = self.changed.notified();
@@ -106,6 +117,8 @@ pub(crate) struct TenantRedrive {
     pub(crate) locks: Arc<DefinitionLocks>,
     pub(crate) audit: Arc<AuditTrail>,
     pub(crate) requests: Arc<ScanRequests>,
+    /// Held while a page is redriven.
+    pub(crate) page: tokio::sync::Mutex<()>,
 }
 
 /// Reason why a page was not completed.
@@ -124,10 +137,22 @@ impl TenantRedrive {
         }
         self.request_all(Duration::ZERO);
         background.repeat(self, Duration::ZERO, |redrive| async move {
-            let shard = redrive.requests.next().await;
-            redrive.scan(shard).await;
-            PAUSE
+            match redrive.serve().await {}
         });
+    }
+
+    /// Serves the requests, each with a task of its own: a shard whose scan fails must not delay
+    /// the others.
+    async fn serve(self: Arc<Self>) -> Infallible {
+        let mut scans = JoinSet::new();
+        loop {
+            tokio::select! {
+                shard = self.requests.next() => {
+                    scans.spawn(Arc::clone(&self).scan(shard));
+                }
+                Some(_) = scans.join_next() => {}
+            }
+        }
     }
 
     /// Scans all shards, because the node admits other tenants than before.
@@ -142,15 +167,21 @@ impl TenantRedrive {
         }
     }
 
-    /// Scans a shard once and reports how many dead letters of each tenant were redriven.
-    async fn scan(&self, shard: u16) {
-        let mut redriven = BTreeMap::new();
+    /// Scans a shard once.
+    async fn scan(self: Arc<Self>, shard: u16) {
         let mut next = Some(SweepCursor::default());
         let mut retries = RetryLog::default();
         let mut retry_delay = MIN_RETRY_DELAY;
         while let Some(from) = next.take() {
             let started = Instant::now();
-            match self.redrive_page(shard, &from, &mut redriven).await {
+            let mut redriven = BTreeMap::new();
+            let page = self.redrive_page(shard, &from, &mut redriven).await;
+            // Also those of a page that failed later: a repetition does not find them again.
+            for (tenant, count) in redriven {
+                self.report(&tenant, count);
+            }
+
+            match page {
                 Ok(following) => {
                     retries.succeeded(|failures| {
                         tracing::info!(
@@ -163,7 +194,7 @@ impl TenantRedrive {
                     next = following;
                     tokio::time::sleep(started.elapsed().max(PAUSE)).await;
                 }
-                Err(Interruption::Ended) => break,
+                Err(Interruption::Ended) => return,
                 Err(Interruption::Failed(error)) => {
                     retries.failed(|failures| {
                         tracing::warn!(
@@ -179,10 +210,6 @@ impl TenantRedrive {
                 }
             }
         }
-
-        for (tenant, count) in redriven {
-            self.report(&tenant, count);
-        }
     }
 
     /// Redrives the dead letters of a page, and returns the start of the next one.
@@ -192,6 +219,7 @@ impl TenantRedrive {
         from: &SweepCursor,
         redriven: &mut BTreeMap<TenantId, u64>,
     ) -> Result<Option<SweepCursor>, Interruption> {
+        let _turn = self.page.lock().await;
         let reader = self.reader(shard)?;
         let page = self.read_page(shard, &reader, from).await?;
         if page.found.is_empty() {
@@ -239,7 +267,8 @@ impl TenantRedrive {
         read(shard, scan).await
     }
 
-    /// Redrives a dead letter. Returns `false` if it is no longer stored, or if the bus rejects it permanently; then it stays.
+    /// Redrives a dead letter. Returns `false` if it is no longer stored, or if the bus rejects it
+    /// permanently; then it stays.
     async fn redrive(
         &self,
         shard: u16,
@@ -255,20 +284,33 @@ impl TenantRedrive {
         let Some(dead_letter) = found else {
             return Ok(false);
         };
-        if !self.runtime.health().has_capacity {
-            // The message would be published, and its dead letter not removed.
-            let error = "the store has no free space".to_owned();
+
+        // Otherwise the message would be published, and its dead letter not removed.
+        let health = self.runtime.health();
+        if !health.is_running || !health.has_capacity {
+            let error = "a shard does not run, or its store has no free space".to_owned();
+            return Err(Interruption::Failed(error));
+        }
+        if let Some(error) = self.runtime.metrics().commit_failure() {
             return Err(Interruption::Failed(error));
         }
 
-        match self.runtime.redrive(dead_letter).await {
+        let redrive = self.runtime.redrive(dead_letter);
+        let Ok(redriven) = tokio::time::timeout(REDRIVE_TIMEOUT, redrive).await else {
+            let error = format!("not durable within {REDRIVE_TIMEOUT:?}");
+            return Err(Interruption::Failed(error));
+        };
+        match redriven {
             Ok(_) => Ok(true),
             Err(ControlError::Unavailable) => {
                 let error = "the bus or a shard is unavailable".to_owned();
                 Err(Interruption::Failed(error))
             }
             Err(error @ (ControlError::DeadLettered(_) | ControlError::Rejected(_))) => {
-                tracing::warn!(%tenant, %id, %error, "dead letter of an admitted tenant not redriven; it stays stored");
+                tracing::warn!(
+                    %tenant, %id, %error,
+                    "dead letter of an admitted tenant not redriven; it stays stored"
+                );
                 Ok(false)
             }
         }
@@ -286,7 +328,8 @@ impl TenantRedrive {
     }
 }
 
-/// Reads from the store of a shard, off the threads of the runtime. Damage does not pass, so it ends the scan.
+/// Reads from the store of a shard, off the threads of the runtime. Damage does not pass, so it
+/// ends the scan.
 async fn read<T: Send + 'static>(
     shard: u16,
     read: impl FnOnce() -> Result<T, orlog_store::Error> + Send + 'static,
@@ -296,7 +339,10 @@ async fn read<T: Send + 'static>(
         .map_err(|_| Interruption::Ended)?;
     result.map_err(|error| {
         if error.is_damage() {
-            tracing::error!(shard, %error, "redrive of admitted tenants ended; redrive the remaining dead letters after a repair");
+            tracing::error!(
+                shard, %error,
+                "redrive of admitted tenants ended; redrive the remaining dead letters after a repair"
+            );
             Interruption::Ended
         } else {
             Interruption::Failed(error.to_string())

@@ -14,6 +14,7 @@ use orlog_model::{
     Clock, ControlAction, ControlRequest, DeployedSchedule, EventId, EventType, InstanceKey,
 };
 use orlog_program::schedule::{self, PutSchedule, ScheduleState};
+use orlog_store::Error as StoreError;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -59,12 +60,18 @@ impl DeployedSchedules {
 
             // The comparison reads the store.
             let change = tokio::task::spawn_blocking(move || this.change(&at, &wanted)).await;
-            let Ok(Some((kind, data))) = change else {
-                continue;
+            let (kind, data) = match change {
+                Ok(Ok(Some(change))) => change,
+                Ok(Err(error)) => {
+                    last_failure = Some((key, error.to_string()));
+                    continue;
+                }
+                // A panic is reported by the runtime.
+                Ok(Ok(None)) | Err(_) => continue,
             };
 
             if let Err(error) = self.runtime.control(&key, self.signal(kind, data)).await {
-                last_failure = Some((key, error));
+                last_failure = Some((key, error.to_string()));
             } else {
                 tracing::info!(schedule = %key, signal = kind, "deployed schedule applied");
             }
@@ -73,7 +80,7 @@ impl DeployedSchedules {
         let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
         match last_failure {
             Some((key, error)) => retries.failed(|failures| {
-                tracing::warn!(%error, schedule = %key, failures, "deployed schedule not applied; retrying");
+                tracing::warn!(error, schedule = %key, failures, "deployed schedule not applied; retrying");
             }),
             None => retries.succeeded(
                 |failures| tracing::info!(failures, "deployed schedules are applied again"),
@@ -105,18 +112,18 @@ impl DeployedSchedules {
 
     /// Returns the signal that makes a schedule equal to its file; `None` if it is equal, or if
     /// another process owns its shard.
+    ///
+    /// # Errors
+    /// If the stored schedule cannot be read.
     fn change(
         &self,
         key: &InstanceKey,
         wanted: &DeployedSchedule,
-    ) -> Option<(&'static str, Value)> {
-        let reader = self.runtime.reader(key)?;
-        let instance = reader
-            .instance(key)
-            .inspect_err(
-                |error| tracing::warn!(%error, schedule = %key, "deployed schedule cannot be read"),
-            )
-            .ok()?;
+    ) -> Result<Option<(&'static str, Value)>, StoreError> {
+        let Some(reader) = self.runtime.reader(key) else {
+            return Ok(None);
+        };
+        let instance = reader.instance(key)?;
         let state = instance.and_then(|instance| ScheduleState::decode(&instance.state).ok());
         let current = state.filter(|state| !state.deleted);
 
@@ -124,13 +131,16 @@ impl DeployedSchedules {
             // A user may have replaced the schedule of the file.
             let is_own =
                 current.is_some_and(|state| state.file.as_deref() == Some(wanted.file.as_str()));
-            return is_own.then_some((schedule::DELETE, Value::Null));
+            return Ok(is_own.then_some((schedule::DELETE, Value::Null)));
         }
 
-        let spec = ScheduleFile::parse(&wanted.source, &wanted.file).ok()?.spec;
+        let Ok(parsed) = ScheduleFile::parse(&wanted.source, &wanted.file) else {
+            return Ok(None);
+        };
+        let spec = parsed.spec;
         let file = Some(wanted.file.clone());
         let is_equal = current.is_some_and(|state| state.spec == spec && state.file == file);
-        (!is_equal).then(|| (schedule::PUT, json!(PutSchedule { spec, file })))
+        Ok((!is_equal).then(|| (schedule::PUT, json!(PutSchedule { spec, file }))))
     }
 
     fn signal(&self, kind: &str, data: Value) -> ControlRequest {
