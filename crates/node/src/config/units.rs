@@ -1,8 +1,9 @@
 //! Values that the configuration writes as text: durations (`30s`), sizes in bytes (`64MiB`),
 //! paths, references to secrets, names of effects, and names and addresses of nodes.
 //!
-//! `#[serde(with = "units::text")]` reads one value, `#[serde(with = "units::optional")]` an optional one:
-//! the empty text is `None`. `#[serde(with = "units::duration_or_zero")]` reads a duration that can be `0s`.
+//! `#[serde(with = "units::text")]` reads one value, `#[serde(with = "units::optional")]` an
+//! optional one: the empty text is `None`. `#[serde(with = "units::duration_or_zero")]` reads a
+//! duration that can be `0s`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -166,14 +167,14 @@ pub(super) mod text {
 
 /// Duration for which `0s` is valid: it disables what the duration limits.
 pub(super) mod duration_or_zero {
-    use super::{Deserialize, Deserializer, Duration, Serializer, TextValue};
+    use super::{Deserialize, Deserializer, Duration, Serializer, TextValue, parse_duration};
     use serde::de::Error as _;
 
     pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Duration, D::Error> {
         let text = String::deserialize(deserializer)?;
-        if text == "0s" {
+        if parse_duration(&text).is_ok_and(|duration| duration.is_zero()) {
             return Ok(Duration::ZERO);
         }
         Duration::read(&text).map_err(D::Error::custom)
