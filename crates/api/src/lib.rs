@@ -4,8 +4,8 @@
 //! `resources` validates the input of its routes, calls a service of the node and builds the
 //! response; `routes` lists them.
 
-pub mod resources;
+mod resources;
 mod routes;
-pub mod server;
+mod server;
 
 pub use routes::{openapi, router, serve};

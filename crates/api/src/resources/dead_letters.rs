@@ -1,5 +1,6 @@
-//! `/v1/dead-letters`: lists, redrives and discards dead letters. The node lists and discards also those of tenants that it does
-//! not accept, so that an operator can discard them before the node accepts the tenant and redrives them.
+//! `/v1/dead-letters`: lists, redrives and discards dead letters. The node lists and discards also
+//! those of tenants that it does not accept, so that an operator can discard them before the node
+//! accepts the tenant and redrives them.
 
 pub(crate) mod causes;
 pub(crate) mod redrive;
