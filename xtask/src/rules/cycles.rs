@@ -1,12 +1,12 @@
-//! The files of a crate form no cycle: of two files, at least one can be read without the other. Nor do
-//! its directories: a module of the crate root is one directory, with all files below it.
+//! The files of a crate form no cycle: of two files, at least one can be read without the other.
+//! Nor do its directories: a module of the crate root is one directory, with all files below it.
 //!
 //! A dependency goes from a file to the file that defines a name it uses. Names are resolved from
-//! `crate::`, `super::`, `self::` and the declared modules, through re-exports, to their definition.
-//! A call of a method is a dependency on the file that defines the method, where the type of the
-//! receiver is written: `self`, `Self`, a parameter, or a path. Declaring and re-exporting a child is no
-//! dependency, and tests have none. The shortest cycle through each file is reported as a path. Files of
-//! a reported cycle are not reported again.
+//! `crate::`, `super::`, `self::` and the declared modules, through re-exports, to their
+//! definition. A call of a method is a dependency on the file that defines the method, where the
+//! type of the receiver is written: `self`, `Self`, a parameter, or a path. Declaring and
+//! re-exporting a child is no dependency, and tests have none. The shortest cycle through each file
+//! is reported as a path. Files of a reported cycle are not reported again.
 
 mod methods;
 mod modules;
@@ -49,8 +49,8 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Violation> {
         .collect()
 }
 
-/// Returns the `…src/` directory of a file and its path below it; `None` for files outside of a library
-/// or program.
+/// Returns the `…src/` directory of a file and its path below it; `None` for files outside of a
+/// library or program.
 fn crate_of(path: &str) -> Option<(&str, &str)> {
     let start = if path.starts_with("src/") {
         0
@@ -92,7 +92,8 @@ fn check_crate(dir: &str, files: &[&Source]) -> Vec<Violation> {
     violations
 }
 
-/// Returns the cycles of the modules of the crate root. A cycle contains the first file that closes it.
+/// Returns the cycles of the modules of the crate root. A cycle contains the first file that closes
+/// it.
 fn directory_cycles(dir: &str, files: &[&Source], arrows: &Dependencies) -> Vec<Violation> {
     let directory_of =
         |file: usize| directory(files[file].path.strip_prefix(dir).unwrap_or_default());

@@ -1,4 +1,5 @@
-//! Relative links in Markdown have an existing target.
+//! Relative links in Markdown have an existing target, and so has a path of a source file in inline
+//! code. Decision records and the changelog name the files of their time.
 
 use crate::tree::Tree;
 use crate::violation::{LintRule, Violation};
@@ -8,6 +9,9 @@ const RULE: LintRule = LintRule {
     reason: "a dead link misleads the reader and shows that the page is not maintained",
     remedy: "correct the path, or delete the link",
 };
+
+/// Directories of source files.
+const SOURCE_DIRS: [&str; 5] = ["actors/", "benches/", "crates/", "src/", "tests/"];
 
 /// Checks every relative link of every page.
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
@@ -24,6 +28,13 @@ fn check_page(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
         if content.trim_start().starts_with("```") {
             fenced = !fenced;
         } else if !fenced {
+            // The page of an example names files of its own directory.
+            let exists = |named: &str| tree.contains(named) || leads_somewhere(tree, path, named);
+            let stale = source_paths(path, content).filter(|named| !exists(named));
+            violations.extend(stale.map(|named| {
+                Violation::new(&RULE, path, line, format!("`{named}` does not exist"))
+            }));
+
             let dead = targets(&without_code(content))
                 .into_iter()
                 .filter(|target| !leads_somewhere(tree, path, target));
@@ -33,6 +44,18 @@ fn check_page(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// Returns the paths of Rust files, from the root of the checkout, in the inline code of a line.
+fn source_paths<'a>(page: &str, line: &'a str) -> impl Iterator<Item = &'a str> {
+    let is_history = page.starts_with("docs/adr/") || page == "CHANGELOG.md";
+    let code = line.split('`').skip(1).step_by(2);
+    code.filter(move |text| {
+        !is_history
+            && SOURCE_DIRS.iter().any(|dir| text.starts_with(dir))
+            && text.ends_with(".rs")
+            && !text.contains(['*', '<', ' '])
+    })
 }
 
 /// Returns the line without its `inline code`.
@@ -115,6 +138,20 @@ mod tests {
             "[out](../../../x.md)",
             &["1: `../../../x.md` does not exist"],
         );
+    }
+
+    #[test]
+    fn paths_of_source_files_in_inline_code_must_exist() {
+        let text = "`src/a.rs`, `src/gone.rs`, `src/*.rs`, `gone.rs`\n";
+        let page = |path| {
+            let tree = Tree::of(&[("src/a.rs", ""), (path, text)]);
+            let violations = super::check(&tree).into_iter();
+            violations
+                .map(|violation| violation.message)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(page("README.md"), ["`src/gone.rs` does not exist"]);
+        assert!(page("docs/adr/0001-a.md").is_empty());
     }
 
     #[test]
