@@ -179,7 +179,7 @@ impl ProviderRegistry {
             .unwrap_or_else(PoisonError::into_inner)
             .get(&executor.id())
             .cloned();
-        // During a reload, the provider of the new catalog may not have started yet.
+        // A reload may have retired the executor after it was looked up.
         return_all(match mailbox {
             Some(mailbox) => mailbox.push(dispatches),
             None => Err(dispatches),

@@ -149,7 +149,8 @@ impl WindowPlace {
         let is_waiting = *self.is_waiting.get_mut();
         self.origin.epoch.item_ended();
 
-        // An explicit end, not `Drop`: an end decides whether the item is dispatched again, and wakes the relay.
+        // An explicit end, not `Drop`: an end decides whether the item is dispatched again, and
+        // wakes the relay.
         self.free(if is_waiting {
             &self.window.waiting
         } else {

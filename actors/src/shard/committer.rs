@@ -311,7 +311,7 @@ impl CommitterThread {
             }
         }
 
-        // Recorded only now: the sequences belong to the changes that are durable.
+        // Recorded only now: the sequences belong to the changes that are committed.
         self.sequences
             .extend_from_slice(self.state.writer.work_sequences());
 
@@ -386,7 +386,8 @@ impl CommitterThread {
             self.arguments.dead_letters_added.notify_one();
         }
 
-        // Nothing leaves the process before this: the changes are durable.
+        // No message is acknowledged and no work handed over before this: the changes are
+        // committed, and as durable as the store is configured.
         for (done, mailbox) in completions.drain(..) {
             done.complete();
             if let Some(mailbox) = mailbox {

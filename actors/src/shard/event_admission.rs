@@ -72,7 +72,8 @@ impl EventAdmission {
             return None;
         }
         let reason = format!(
-            "this node does not accept the tenant {:?} (OR0007); add it to tenants.allowed and reload the node, which then redrives the message",
+            "this node does not accept the tenant {:?} (OR0007); add it to tenants.allowed and \
+             reload the node, which then redrives the message",
             tenant.as_str()
         );
 

@@ -534,8 +534,8 @@ impl EffectExecutor {
         );
         execution.last = Some(failure);
 
-        // The attempt could not find out whether an earlier one was executed. Another one would not
-        // either, so the policy decides now.
+        // The attempt executed nothing and could not determine whether an earlier one was executed:
+        // the policy decides, without a probe.
         if trouble == TransientCause::Undetermined
             && let Doubt::Ended(end) =
                 in_doubt::unknown(&self.upstream, item, execution, None).await

@@ -87,7 +87,8 @@ pub(crate) fn decide_retry(
         .deadline
         .map_or(Duration::MAX, |deadline| deadline.duration_since(now));
 
-    // At most half of the remaining time, so that a long delay leaves time for a last attempt.
+    // At most half of the remaining time, or the first backoff if that is longer: a long delay
+    // leaves time for a last attempt.
     let own = draw_delay(backoff, tried.delay, rng).min((remaining / 2).max(first(backoff)));
     let requested = tried
         .retry_after

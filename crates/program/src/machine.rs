@@ -21,13 +21,13 @@
 //! | running | the last step finishes, nothing compensates | completed; the `completed` fact |
 //! | running, `keep_active` | the last step finishes | running, until a handler ends it |
 //! | running, compensating | the same, open children ([`handler`]) | the same, until they end |
-//! | running | one of several events of a step ([`collect`]) | running; the event is kept |
+//! | running | an event of a step that waits for several ([`collect`]) | running; the event is kept |
 //! | running | a step fails, times out, has an invalid result; the saga times out | compensating |
 //! | running, past the pivot | a step fails, times out, has an invalid result | stuck |
 //! | running | cancel; a handler cancels or fails | compensating, towards cancelled or failed |
 //! | running, past the pivot | cancel; a handler cancels or fails; the saga times out | the same |
 //! | running | a handler completes | completed when discarded branches are compensated |
-//! | running, in a flow | a step fails | running; failed when no other step can start |
+//! | running, in a flow | a step fails | running; failed when no step is in progress or can start |
 //! | running or ended, in a flow | rerun ([`rerun`]) | running; the steps start again |
 //! | running, compensating | a compensation is confirmed | the same; the next compensation |
 //! | compensating | no other compensation | failed, the `failed` fact once; or cancelled, no fact |
@@ -338,18 +338,15 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         return Ok(());
     }
 
-    // A flow has no compensations: it ends when nothing else can start (ADR 0080).
+    // A flow has no compensations: it ends when nothing is in progress and
+    // nothing else can start (ADR 0080).
     if run.saga.isolates_failures && is_blocked_by_failures(run) {
         return finish_compensated(run);
     }
 
     let is_active = has_children || (run.saga.keep_active && !flags.has(Flags::ENDED));
-    let is_finished = run
-        .state
-        .steps
-        .iter()
-        .all(|entry| entry.state.is_finished());
-    if !is_active && is_finished {
+    let mut steps = run.state.steps.iter();
+    if !is_active && steps.all(|entry| entry.state.is_finished()) {
         return complete_saga(run);
     }
 
@@ -372,7 +369,7 @@ fn compensate_for(mut run: Execution<'_>, failure: Failure) -> Result<ProgramOut
         ));
     }
 
-    // Nothing is compensated past the pivot: the event becomes a dead letter instead.
+    // Past the pivot, completed steps are final: the event becomes a dead letter instead.
     if run.state.flags.has(Flags::PIVOTED) {
         return Err(ProgramError::SchemaMismatch(failure.message));
     }

@@ -189,7 +189,7 @@ impl Writer {
         })?;
 
         let record = Bytes::copy_from_slice(self.record.finish(&store_state));
-        // Durable first: readers see only what a restart finds again.
+        // Written first: with `sync`, readers see only what a restart finds again.
         let at = match &mut self.home {
             Some(home) => {
                 shared.record_failure(home.write(shared, store_state.position, &record))?

@@ -195,7 +195,8 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
     }
 }
 
-/// Returns the tenant that the handler resolves. The handler rejects a request whose tenant is invalid.
+/// Returns the tenant that the handler resolves. The handler rejects a request whose tenant is
+/// invalid.
 fn tenant(api: &ApiState, route: &str, request: &Request) -> Option<String> {
     let tenant: Option<TenantId> = if route.starts_with(STORED_TENANT_ROUTES) {
         extract::stored_tenant(request.headers()).ok()

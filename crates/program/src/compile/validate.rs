@@ -356,7 +356,7 @@ fn keep_active(definition: &Definition, findings: &mut RawDiagnostics) {
         .iter()
         .any(|step| matches!(step.action, Action::Restart(_)));
 
-    // Past the pivot, nothing is compensated any more.
+    // Past a pivot, only a handler that completes the saga ends it.
     let is_ended_by_handler = definition.on.iter().any(|handler| match handler.then {
         AfterHandler::Continue => false,
         AfterHandler::Complete => true,

@@ -96,7 +96,8 @@ fn may_fail_after(context: &LintContext<'_>, step: usize, other: usize) -> bool 
     let order = &context.order;
     let later = order.precedes(step, other) || order.overlap(step, other);
 
-    // The change is final once a pivot between the two steps has completed.
+    // The change is final once the step, if it is a pivot, or a pivot between the two has
+    // completed.
     let is_final = context.steps().any(|(pivot, candidate)| {
         candidate.pivot
             && (pivot == step || order.precedes(step, pivot))

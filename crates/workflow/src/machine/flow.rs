@@ -49,9 +49,9 @@ impl Machine<'_> {
             }
         }
 
+        // A step that failed can leave other branches in the queue. They start nothing any more.
         self.queue.clear();
 
-        // A step that failed can leave other branches in the queue. They start nothing any more.
         if self.state.phase == Phase::Draining && self.state.branches.is_empty() {
             self.start_compensation();
         }

@@ -42,7 +42,7 @@ impl WorkflowProgram {
             ProgramInput::WorkResult { tag, outcome } => return self.result(machine, tag, outcome),
             ProgramInput::Timer { .. } if machine.tick() => {}
             ProgramInput::Timer { .. } => return ignored("nothing is due"),
-            // A node cannot withdraw an effect that was requested.
+            // Started tasks are not withdrawn: they end before the compensation starts.
             ProgramInput::Cancel { .. } if phase == Phase::Running => {
                 machine.cancel_after_started();
             }
