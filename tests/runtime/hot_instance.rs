@@ -202,7 +202,15 @@ async fn paused_instance_keeps_the_order_of_its_spilled_inputs() {
     publish(&runtime, &key(0), 0..1).await;
     until_all(&runtime, 1).await;
     let closed = scene.gate.close();
-    publish(&runtime, &key(0), 1..50).await;
+    let arrived = scene.gate.arrived();
+    publish(&runtime, &key(0), 1..2).await;
+    // An instance that finds more inputs before its transition spills some of them.
+    runtime
+        .wait_until("the first one is in its transition", |_| {
+            scene.gate.arrived() > arrived
+        })
+        .await;
+    publish(&runtime, &key(0), 2..50).await;
     // The request waits behind the inputs in memory. They are spilled before it is processed.
     let pause = control(&runtime, "pause", ControlAction::Pause);
     let open = async {
