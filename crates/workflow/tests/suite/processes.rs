@@ -233,7 +233,8 @@ async fn kill_worker_processes(kind: BackendKind, kills: u64) {
     let mut workers = vec![spawn(), spawn()];
     let mut started = 0;
     for _ in 0..kills {
-        let target = task.size() + random.u64(1..60);
+        // At least three instances are new in a round. Each has three calls of at least six bytes.
+        let target = task.size() + random.u64(1..=54);
         for _ in 0..random.u64(3..6) {
             client
                 .start(&workflow, &format!("p-{started}"), started)
