@@ -6,7 +6,7 @@
 # table before it locks the name. Six sessions, 300 tables: of 1,800 statements 65 failed with 23505
 # (unique_violation, in an index of pg_type or pg_class) and 3 with 42710 (duplicate_object: the row
 # type of the table). heap.c has a third way out, 42P07 (duplicate_table). A program that takes only
-# 23505 for "somebody else created it" fails now and then.
+# 23505 for "another session created it" fails now and then.
 #
 # Fails if no session is rejected in 300 rounds, or if one is rejected with another state.
 set -eu
@@ -28,8 +28,8 @@ as=''
 chmod 755 "$dir"
 mkdir "$dir/data"
 if [ "$(id -u)" = 0 ]; then
-    chown nobody "$dir/data"
-    as='setpriv --reuid=nobody --clear-groups'
+    chown 65534 "$dir/data"
+    as='setpriv --reuid=65534 --clear-groups'
 fi
 $as "$bin/initdb" -D "$dir/data" -U tester -A trust -N >/dev/null
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')

@@ -22,4 +22,5 @@ mod versions;
 mod webhook;
 mod withdrawn;
 mod work_stream;
+mod worker_away;
 mod workers;
