@@ -71,8 +71,9 @@ pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<
 
         let mut bytes = match std::fs::read(set.path(dir, number)) {
             Ok(bytes) => bytes,
-            // The file was deleted as the oldest one in the meantime.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
+            // It was deleted after the list of files was read. If older ones exist, the broken link
+            // to the next record shows it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error.into()),
         };
         if let Some((_, end)) = below.filter(|(file, _)| *file == number) {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
+use orlog_bus::RetryLog;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -56,6 +57,7 @@ struct FetchedKeys {
     /// Time of the last complete fetch.
     read: Option<Instant>,
     last_error: Option<String>,
+    retries: RetryLog,
 }
 
 impl KeySet {
@@ -199,9 +201,14 @@ impl KeySet {
                 .flatten()
                 .next();
             let failure = failure.map(|error| format!("{error:#}"));
-            if let Some(failure) = &failure {
-                tracing::warn!(trouble = failure, "JWKS refresh failed; using cached keys");
+            if let Some(error) = &failure {
+                found.retries.failed(|failures| {
+                    tracing::warn!(error, failures, "JWKS refresh failed; using cached keys");
+                });
             } else {
+                found.retries.succeeded(|failures| {
+                    tracing::info!(failures, "JWKS refresh works again");
+                });
                 found.read = Some(Instant::now());
             }
 
