@@ -85,6 +85,7 @@ impl Indexes {
         let wanted: Vec<_> = declared
             .map(|(saga, name)| Index::Variable(saga.clone(), name.clone()))
             .collect();
+
         let mut next = self.clone();
         for (index, progress) in &mut next.0 {
             let is_wanted = *index == Index::Instances || wanted.contains(index);
@@ -96,11 +97,13 @@ impl Indexes {
                 _ => {}
             }
         }
+
         for index in wanted {
             if !next.0.iter().any(|(known, _)| *known == index) {
                 next.0.push((index, Progress::Building(ByteBuf::new())));
             }
         }
+
         (next != *self).then_some(next)
     }
 
@@ -124,9 +127,11 @@ impl Indexes {
                     .iter()
                     .try_for_each(|(index, _)| add_keys(index, &key, value, variables, keys))
             };
+
             let stored = tables.row(Table::Instance, row, |value| add(value, &mut old));
             readable(stored.and_then(Option::transpose))?;
             readable(value.map_or(Ok(()), |value| add(value, &mut new)))?;
+
             changes.extend(
                 old.iter()
                     .filter(|key| !new.contains(key))
@@ -138,6 +143,7 @@ impl Indexes {
                     .map(|key| (key.clone(), true)),
             );
         }
+
         changes.sort_unstable();
         Ok(changes)
     }
@@ -157,6 +163,7 @@ impl Indexes {
         else {
             return Ok(None);
         };
+
         let (index, progress) = &mut next.0[at];
         let mut changes = Vec::new();
         match progress {
@@ -169,6 +176,7 @@ impl Indexes {
             _ if remove(tables, index, &mut changes)? => {}
             _ => drop(next.0.remove(at)),
         }
+
         Ok(Some((next, changes)))
     }
 }
@@ -188,6 +196,7 @@ fn build(
     } else {
         successor_key(after)
     };
+
     let visit: &mut RowVisitor<'_> = &mut |row, value| {
         readable(add_keys(
             index,
@@ -196,6 +205,7 @@ fn build(
             variables,
             &mut keys,
         ))?;
+
         remaining -= 1;
         if remaining > 0 {
             return Ok(ControlFlow::Continue(()));
@@ -203,6 +213,7 @@ fn build(
         last = Some(row.to_vec());
         Ok(ControlFlow::Break(()))
     };
+
     let _flow = tables.scan((Table::Instance, RowAccess::Values), &from, None, visit)?;
     changes.extend(keys.into_iter().map(|key| (key, true)));
     changes.sort_unstable();
@@ -214,6 +225,7 @@ fn remove(tables: &dyn Tables, index: &Index, changes: &mut IndexChanges) -> Res
     let Index::Variable(saga, name) = index else {
         return Ok(false);
     };
+
     let range = KeyRange::of_prefix(index_keys::of_variable(saga, name).finish());
     let flow = tables.scan(
         (Table::Index, RowAccess::Keys),

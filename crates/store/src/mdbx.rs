@@ -98,6 +98,7 @@ impl Mdbx {
     ) -> libmdbx::Result<()> {
         let mut cursor = txn.cursor(self.handle(table))?;
         let mut sealed = Vec::new();
+
         for (key, row) in memtable.table(table) {
             count(Operation::TableWrite);
             match row {
@@ -122,6 +123,7 @@ impl Mdbx {
     ) -> libmdbx::Result<()> {
         let mut cursor = txn.cursor(self.handle(Table::Index))?;
         let mut sealed = Vec::new();
+
         for (key, is_put) in changes {
             count(Operation::TableWrite);
             if *is_put {
@@ -332,6 +334,7 @@ impl TableSnapshot for MdbxSnapshot<'_> {
             path: path.to_owned(),
             source: source(),
         })?;
+
         copy(&self.txn, &name).map_err(|error| translated("copy to", path, error))
     }
 }
@@ -381,6 +384,7 @@ fn prefer_full_pages(db: &Database<NoWriteMap>) -> libmdbx::Result<()> {
             0,
         )
     };
+
     if code == mdbx_sys::MDBX_SUCCESS {
         Ok(())
     } else {
@@ -395,6 +399,7 @@ fn copy(txn: &Transaction<'_, RO, NoWriteMap>, name: &CStr) -> libmdbx::Result<(
     let code = unsafe {
         mdbx_sys::mdbx_txn_copy2pathname(txn.txn().0, name.as_ptr(), mdbx_sys::MDBX_CP_COMPACT)
     };
+
     if code == mdbx_sys::MDBX_SUCCESS {
         Ok(())
     } else {
@@ -440,6 +445,7 @@ fn translated(action: &'static str, path: &Path, error: MdbxError) -> Error {
         location: path.display().to_string(),
         reason: error.to_string(),
     };
+
     match error {
         MdbxError::MapFull => full(
             "the tables have reached the maximum size; raise it (`store.max_size`) and restart the \

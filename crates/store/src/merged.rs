@@ -202,6 +202,7 @@ impl MergedTables {
             .as_ref()
             .map(|frozen| frozen.range(table, from, end));
         let lower = frozen.into_iter().flatten().peekable();
+
         MemtableMerge {
             upper: self.active.range(table, from, end).peekable(),
             lower,
@@ -217,6 +218,7 @@ impl MergedTables {
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
         let mut merged = self.memtable_rows(table, from, end).peekable();
+
         let flow = self
             .disk
             .tables()
@@ -229,6 +231,7 @@ impl MergedTables {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
+
                 match merged.next_if(|(above, _)| *above == key) {
                     Some((_, Some(row))) => visit(key, row),
                     Some((_, None)) => Ok(ControlFlow::Continue(())),
@@ -273,6 +276,7 @@ where
             (None, Some(_)) => Ordering::Greater,
             (_, None) => Ordering::Less,
         };
+
         if order == Ordering::Equal {
             self.lower.next();
         }

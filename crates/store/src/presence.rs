@@ -21,6 +21,7 @@ pub(crate) fn check_tables(dir: &Path, expected: Option<DurablePosition>) -> Res
     if dir.join("tables/mdbx.dat").exists() {
         return Ok(());
     }
+
     let reason = match (orlog_journal::has_segments(&dir.join("journal"))?, expected) {
         (true, _) => "the journal exists, but the tables are missing".to_owned(),
         (false, Some(expected)) => format!(
@@ -29,6 +30,7 @@ pub(crate) fn check_tables(dir: &Path, expected: Option<DurablePosition>) -> Res
         ),
         (false, None) => return Ok(()),
     };
+
     Err(Error::Lost {
         path: dir.to_owned(),
         reason,
@@ -44,6 +46,7 @@ pub(crate) fn check_journal(
     flushed: u64,
 ) -> Result<(), Error> {
     check_identity(dir, expected, identity)?;
+
     let expected = expected_last(expected, identity, flushed);
     if last < expected {
         return Err(JournalError::LostEnd {
@@ -118,10 +121,12 @@ pub(crate) fn open_journal(
         options.expected.filter(|_| !options.accept_data_loss),
         identity,
     )?;
+
     let path = dir.join("journal");
     let mut open = orlog_journal::Options::new(identity);
     open.segment_bytes = options.journal_segment_bytes;
     open.expected_last = expected_last(options.expected, identity, flushed);
+
     match Journal::open_on(&path, open.clone(), Arc::clone(&device)) {
         Err(JournalError::LostEnd { last, expected, .. }) if options.accept_data_loss => {
             tracing::error!(path = %path.display(), last, expected, "loss of commits accepted");

@@ -73,17 +73,21 @@ pub fn rebuild_tables<E: From<Error>>(
         accept_data_loss: false,
         ..options.clone()
     };
+
     // Locks the store until the end.
     let journal = open_journal(dir, expected, &options)?;
+
     let work = dir.join(presence::REBUILD_DIR);
     remove(&work)?;
     let built =
         base(&work).and_then(|base| Ok(build(&work, base, expected.identity, &journal, &options)?));
     let rows = built.inspect_err(|_| drop(fs::remove_dir_all(&work)))?;
+
     let mut aside = None;
     for step in SwapStep::ALL {
         aside = step.run(dir)?.or(aside);
     }
+
     Ok(RebuiltTables {
         position: journal.next_sequence() - 1,
         rows,
@@ -102,6 +106,7 @@ fn open_journal(
             reason: "the journal is missing".to_owned(),
         });
     }
+
     presence::open_journal(dir, options, (expected.identity, 0), Arc::new(LocalDisk))
 }
 
@@ -127,8 +132,10 @@ fn build(
         }
         RebuildBase::Copy => open_copy(work, identity, options)?,
     };
+
     let mut tables = MergedTables::replay(&disk)?;
     check_continues(journal, tables.state().position)?;
+
     let log = journal.reader();
     check_history(&tables, &log)?;
     log.for_each(tables.state().position + 1, |position, record| {
@@ -138,8 +145,10 @@ fn build(
         )?;
         tables.flush_if_full(options.memtable_bytes)
     })?;
+
     tables.flush()?;
     tables.count_if_needed()?;
+
     let StoreState {
         by_kind,
         outbox_depth,
@@ -152,6 +161,7 @@ fn build(
             "the outbox has another depth",
         ));
     }
+
     sync_dir(&work.join("tables"))?;
     sync_dir(work)?;
     check_rows(work)
@@ -166,6 +176,7 @@ fn open_copy(work: &Path, identity: [u8; 16], options: &Options) -> Result<Arc<S
         },
         Arc::new(LocalDisk),
     )?;
+
     if copy.identity() != identity {
         let reason = format!(
             "it is a copy of store {}, not of store {}; use a backup of this store",
@@ -198,6 +209,7 @@ fn check_continues(journal: &Journal, position: u64) -> Result<(), Error> {
     } else {
         return Ok(());
     };
+
     Err(Error::Mismatch {
         path: journal.path().to_owned(),
         reason,
@@ -216,9 +228,11 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
         );
         overlap.apply(at, &bytes, Instant::now())?;
     }
+
     if overlap.created_at().is_none() {
         return Ok(());
     }
+
     let path = Path::new("the backup");
     // No record contains the counters by kind.
     if (StoreState {
@@ -228,18 +242,21 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
     {
         return Err(other_history(path, "its last commit differs"));
     }
+
     for table in Table::ALL {
         for (key, row) in overlap.table(table) {
             // An opening may have counted the instances of the copy again.
             if table == Table::Count || key == COUNTED {
                 continue;
             }
+
             let equal = copy
                 .get(table, key, |found| row == Some(found))
                 .map_err(|error| match error {
                     Error::Damaged { .. } => damaged_copy(table.name(), &error.to_string()),
                     error => error,
                 })?;
+
             if !equal.unwrap_or(row.is_none()) {
                 let key = hex::encode(key);
                 return Err(other_history(
@@ -303,6 +320,7 @@ impl SwapStep {
     pub(crate) fn run(self, dir: &Path) -> Result<Option<PathBuf>, Error> {
         let (work, tables) = (dir.join(presence::REBUILD_DIR), dir.join("tables"));
         let mut aside = None;
+
         match self {
             Self::MoveOldAside => aside = orlog_journal::move_aside(&tables)?,
             Self::MoveNewIntoPlace => {
@@ -311,6 +329,7 @@ impl SwapStep {
             }
             Self::RemoveWorkDir => remove(&work)?,
         }
+
         sync_dir(dir)?;
         Ok(aside)
     }

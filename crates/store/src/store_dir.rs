@@ -112,6 +112,7 @@ impl StoreDir {
             epoch: 0,
             writer: 0,
         };
+
         let (tables, about) = open_tables(dir, options, (identity(), Some(start)))?;
         if about.location.is_none() {
             let reason =
@@ -121,6 +122,7 @@ impl StoreDir {
                 reason: reason.to_owned(),
             });
         }
+
         Self::new(tables, None, about, options)
     }
 
@@ -169,6 +171,7 @@ impl StoreDir {
         let Some(local) = &self.journal else {
             return Ok(());
         };
+
         if local.log.last_written() == position {
             Ok(())
         } else {
@@ -303,6 +306,7 @@ impl StoreDir {
             .meta(LOG_POSITION_KEY)?
             .map(|row| value::decode(Table::Meta, &row))
             .transpose()?;
+
         snapshot.copy(file)?;
         Ok((store_state.position, location))
     }
@@ -333,6 +337,7 @@ impl StoreDir {
         let Some(local) = &self.journal else {
             return Ok(());
         };
+
         Ok(local.journal().truncate_before(position + 1)?)
     }
 
@@ -376,6 +381,7 @@ fn open_tables(
         found = check_format(row, &dir)?;
         Ok(())
     })?;
+
     let about = match found {
         None => StoreMetadata::make(&tables, options, new)?,
         Some(format) => StoreMetadata::read(&tables, options, format)?,
@@ -391,10 +397,12 @@ fn made(dir: &Path) -> Result<PathBuf, Error> {
 /// Returns the format that the row states; `None` for a store that is not created yet.
 pub(crate) fn check_format(row: Option<&[u8]>, path: &Path) -> Result<Option<u32>, Error> {
     let Some(row) = row else { return Ok(None) };
+
     let bytes = row.first_chunk::<4>().ok_or_else(|| Error::Corrupt {
         location: path.display().to_string(),
         reason: "its format row is shorter than four bytes".to_owned(),
     })?;
+
     match u32::from_be_bytes(*bytes) {
         found if found > FORMAT => Err(Error::NewerFormat {
             path: path.to_owned(),
@@ -440,6 +448,7 @@ impl StoreMetadata {
             location: start,
             indexes: Indexes::new_store(),
         };
+
         let mut rows = vec![
             (FORMAT_KEY, FORMAT.to_be_bytes().to_vec()),
             (IDENTITY_KEY, encoded(&about.identity)),
@@ -452,6 +461,7 @@ impl StoreMetadata {
             .iter()
             .map(|(key, row)| (*key, row.as_slice()))
             .collect();
+
         tables.write(None, &Vec::new(), &rows)?;
         Ok(about)
     }

@@ -105,6 +105,7 @@ pub(crate) fn translate(
         work,
         counts,
     } = output;
+
     let mut store_state = *tables.state();
     store_state.position += 1;
     store_state.latest = store_state.latest.max(now);
@@ -307,6 +308,7 @@ impl<'a> ChangeTranslator<'a> {
             history,
             ..
         } = replacement;
+
         let row = self.keys.instance(key);
         let stored = match purge::stored(self.tables, &row) {
             // Repairs the instance. Its timers are unknown; they are stale, or armed again below.
@@ -515,10 +517,12 @@ impl<'a> ChangeTranslator<'a> {
                 let is_expired = at.is_none_or(|at| {
                     write::is_expired(&offset, at, (before, retained_commits, last))
                 });
+
                 // Without a feed, all of it is deleted.
                 if remaining == 0 || is_feed_enabled && !is_expired {
                     return Ok(ControlFlow::Break(()));
                 }
+
                 remaining -= 1;
                 *trimmed = Some(offset);
                 record.delete(Table::Feed, key)?;

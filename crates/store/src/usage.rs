@@ -158,6 +158,7 @@ impl Usages {
         let mut marker = Vec::new();
         encode(&mut marker, &position);
         let mut rows = vec![(COUNTED_KEY.to_vec(), marker)];
+
         for (tenant, usage) in &self.0 {
             let mut value = Vec::new();
             encode(&mut value, usage);

@@ -152,9 +152,11 @@ pub(crate) fn variable_range(
     let bound = |bound: &IndexedValue| KeyRange::of_prefix(value(&mut of_tenant(), bound).finish());
     let of_type =
         |bound: &IndexedValue| KeyRange::of_prefix(of_tenant().u8(type_number(bound)).finish());
+
     let start = lower.map(bound).or_else(|| upper.map(of_type));
     let end = upper.map(bound).or_else(|| lower.map(of_type));
     let all = KeyRange::of_prefix(of_tenant().finish());
+
     KeyRange {
         start: start.map_or(all.start, |range| range.start),
         end: end.map_or(all.end, |range| range.end),
@@ -182,6 +184,7 @@ fn value<'a>(key: &'a mut KeyWriter, value: &IndexedValue) -> &'a mut KeyWriter 
 fn ordered_bits(number: f64) -> u64 {
     // Zero has two signs.
     let bits = if number == 0.0 { 0 } else { number.to_bits() };
+
     if bits >> 63 == 1 {
         !bits
     } else {
@@ -215,6 +218,7 @@ pub(crate) fn read(row: &[u8]) -> Result<InstanceKey, Error> {
         }
         other => return Err(fields.corrupt(format!("{other} is not an index"))),
     };
+
     let correlation = fields.text()?;
     let invalid = |error: orlog_model::IdError| fields.corrupt(error.to_string());
     Ok(InstanceKey {
@@ -236,6 +240,7 @@ pub(crate) fn after_saga(range: KeyRange, tenant: &TenantId, saga: &SagaName) ->
         .text(tenant.as_str())
         .text(saga.as_str())
         .finish();
+
     match KeyRange::of_prefix(of_saga).end {
         Some(end) if end > range.start => KeyRange {
             start: end,

@@ -114,6 +114,7 @@ impl TryFrom<String> for FeedScanCursor {
         let table = Table::from_number(*table)
             .filter(|table| FEED_TABLES.contains(table))
             .ok_or("invalid scan cursor")?;
+
         Ok(Self {
             table,
             key: key.to_vec(),
@@ -189,6 +190,7 @@ impl Reader {
                     more = true;
                     break;
                 }
+
                 for touched in row
                     .touched
                     .into_iter()
@@ -201,17 +203,21 @@ impl Reader {
                         bytes += found.last().map_or(0, size);
                     }
                 }
+
                 next = row.offset;
             }
+
             Ok((
                 tables.state().position,
                 if more { self.head(tables)? } else { next },
             ))
         });
+
         let (position, as_of) = read.map_err(expired_if_damaged)?;
         let items = feed_items(position, found)
             .collect::<Result<_, _>>()
             .map_err(expired_if_damaged)?;
+
         Ok(FeedPage {
             items,
             next,
@@ -229,25 +235,30 @@ impl Reader {
     ) -> Result<FeedPage<Option<FeedScanCursor>>, Error> {
         let (mut items, mut next) = (Vec::new(), None);
         let mut bytes = 0;
+
         let start_index = after.map_or(0, |cursor| {
             FEED_TABLES
                 .iter()
                 .position(|table| *table == cursor.table)
                 .unwrap_or(0)
         });
+
         let tables = query
             .tables()
             .filter(|table| FEED_TABLES[start_index..].contains(table));
+
         'all: for (table, range) in tables.flat_map(|table| self.feed_ranges(query, table)) {
             let mut rest = match after {
                 Some(cursor) if cursor.table == table => range.after(&cursor.key),
                 _ => range,
             };
+
             while !rest.is_empty() {
                 let (position, rows) = self.stretch(table, &rest, query, (items.len(), bytes))?;
                 let Some((_, last, _)) = rows.last() else {
                     break;
                 };
+
                 let cursor = FeedScanCursor {
                     table,
                     key: last.clone(),
@@ -257,12 +268,14 @@ impl Reader {
                 for item in feed_items(position, rows) {
                     items.extend(readable(item)?);
                 }
+
                 if items.len() >= query.limit || bytes >= query.bytes {
                     next = Some(cursor);
                     break 'all;
                 }
             }
         }
+
         let more = next.is_some();
         Ok(FeedPage {
             items,
@@ -335,6 +348,7 @@ impl Reader {
     fn head(&self, tables: &MergedTables) -> Result<FeedOffset, Error> {
         let start = self.feed_beginning(tables)?;
         let (last, mut back) = (tables.state().position, 1);
+
         // Scans are only forward: search from increasing distances back until a row is found.
         while last.saturating_sub(back) > start.position {
             if let Some(offset) = last_behind(tables, last - back)? {
@@ -342,6 +356,7 @@ impl Reader {
             }
             back *= 2;
         }
+
         Ok(last_behind(tables, start.position)?.unwrap_or(start))
     }
 
@@ -349,6 +364,7 @@ impl Reader {
         if !self.is_feed_enabled() {
             return Err(Error::FeedDisabled);
         }
+
         // Before the first commit no change can be missing.
         let here = || FeedOffset {
             position: tables.state().position,
@@ -364,14 +380,17 @@ impl Reader {
         if *after == start {
             return Ok(());
         }
+
         let expired = |reason: &str| {
             Err(Error::FeedOffsetExpired {
                 reason: reason.to_owned(),
             })
         };
+
         if (after.position, after.part) < (start.position, start.part) {
             return expired("the changes since the cursor have been deleted");
         }
+
         let key = keys::feed(after.position, after.part);
         let mut found = None;
         // Only the header is required, so a damaged row is sufficient.
@@ -381,6 +400,7 @@ impl Reader {
             }
             Ok(ControlFlow::Break(()))
         })?;
+
         match found {
             Some(offset) if offset.writer_id == after.writer_id => Ok(()),
             _ => expired(

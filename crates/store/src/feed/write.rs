@@ -96,6 +96,7 @@ impl FeedWriter {
                 Ok(())
             };
         };
+
         let mut rows = Vec::new();
         for (part, touched) in (0..).zip(touched(record)?.chunks(KEYS)) {
             rows.push((
@@ -108,9 +109,11 @@ impl FeedWriter {
                 buffer.extend_from_slice(&row);
             })?;
         }
+
         if self.is_meta_current && trimmed.is_none() {
             return Ok(());
         }
+
         let start = match (feed_start(tables)?, trimmed) {
             (None, _) => FeedOffset {
                 position: store_state.position - 1,
@@ -120,6 +123,7 @@ impl FeedWriter {
             (Some(start), Some(trimmed)) if trimmed.is_behind(&start) => trimmed,
             (Some(_), _) => return Ok(()),
         };
+
         record.put(KeyPresence::Unknown, Table::Meta, keys::FEED, |buffer| {
             value::encode(buffer, &start);
         })
@@ -130,6 +134,7 @@ impl FeedWriter {
 fn touched(record: &RecordWriter) -> Result<Vec<(Table, Vec<u8>)>, Error> {
     let (_, mut ops) = record::read(0, record.bytes())?;
     let (mut seen, mut touched) = (BTreeSet::new(), Vec::new());
+
     while let Some(op) = ops.next()? {
         let (RowOp::Insert(table, key, _) | RowOp::Put(table, key, _) | RowOp::Delete(table, key)) =
             op;
@@ -163,6 +168,7 @@ fn written(writer_id: u64, at: Timestamp, touched: &[(Table, Vec<u8>)]) -> Vec<u
     let mut row = value::EMPTY.to_vec();
     row.extend_from_slice(&writer_id.to_be_bytes());
     row.extend_from_slice(&at.as_millis().to_be_bytes());
+
     let mut last: &[u8] = &[];
     for (table, key) in touched {
         let shared = last.iter().zip(key).take_while(|(a, b)| a == b).count();
@@ -185,6 +191,7 @@ pub(crate) fn read_header(key: &[u8], bytes: &[u8]) -> Result<(FeedOffset, Times
     if [format] != *value::EMPTY {
         return Err(fields.corrupt(format!("unsupported format {format}")));
     }
+
     let (writer_id, at) = (fields.u64()?, i64::from_be_bytes(fields.fixed()?));
     Ok((
         FeedOffset {
@@ -223,16 +230,19 @@ pub(crate) fn read(key: &[u8], bytes: &[u8]) -> Result<FeedRow, Error> {
     let mut rest = bytes.get(17..).unwrap_or_default();
     let corrupt = || KeyReader::of(bytes).corrupt("a row of the feed is truncated");
     let mut touched: Vec<(Table, Vec<u8>)> = Vec::new();
+
     while let Some(([table, s1, s2, l1, l2], behind)) = rest.split_first_chunk() {
         let shared = usize::from(u16::from_be_bytes([*s1, *s2]));
         let (own, behind) = behind
             .split_at_checked(usize::from(u16::from_be_bytes([*l1, *l2])))
             .ok_or_else(corrupt)?;
+
         let before = touched.last().map_or(&[][..], |(_, key)| key.as_slice());
         let key = [before.get(..shared).ok_or_else(corrupt)?, own].concat();
         touched.push((Table::from_number(*table).ok_or_else(corrupt)?, key));
         rest = behind;
     }
+
     if rest.is_empty() {
         Ok(FeedRow {
             offset,

@@ -133,6 +133,7 @@ fn walk_table(
     for row in cursor.iter_start::<Cow<'_, [u8]>, Cow<'_, [u8]>>() {
         let (key, value) = row?;
         rows += 1;
+
         let in_order = last.as_ref().is_none_or(|last: &Vec<u8>| **last < *key);
         let damaged = verified(path, table, &key, &value).err();
         let is_continued = match damaged {
@@ -143,11 +144,13 @@ fn walk_table(
             Some(error) => problem(error.to_string(), !table.is_required()),
             None => true,
         };
+
         if !is_continued {
             return Ok(rows);
         }
         last = Some(key.into_owned());
     }
+
     if rows != expected {
         problem(
             format!("{rows} rows are readable, {expected} are expected"),

@@ -57,6 +57,7 @@ impl InstanceCounts {
         for (group, count) in other.groups {
             *self.groups.entry(group).or_default() += count;
         }
+
         self.stuck.extend(other.stuck);
         self.unapplied.extend(other.unapplied);
         self.longest_unchanged.extend(other.longest_unchanged);
@@ -145,6 +146,7 @@ impl Reader {
             complete: self.has_counts()?,
             ..InstanceCounts::default()
         };
+
         let mut active = BTreeSet::new();
         for (_, group, count) in self.counts(Some(tenant))? {
             counts.total += count;
@@ -153,6 +155,7 @@ impl Reader {
             }
             counts.groups.insert(group, count);
         }
+
         for saga in &active {
             let longest = |class| {
                 let found = self.longest_unchanged(tenant, saga, class, NAMED)?;
@@ -161,6 +164,7 @@ impl Reader {
             counts.stuck.extend(longest(StatusClass::Stuck)?);
             counts.longest_unchanged.extend(longest(StatusClass::Live)?);
         }
+
         counts.unapplied = self.unapplied_results(tenant)?;
         counts.truncate(NAMED);
         Ok(counts)
@@ -172,6 +176,7 @@ impl Reader {
             complete: self.has_counts()?,
             ..PinCounts::default()
         };
+
         for (_, group, count) in self.counts(tenant)? {
             let pinned = pins.by_hash.entry(group.hash).or_default();
             *(if group.status.is_final() {

@@ -31,9 +31,11 @@ impl Reader {
             let row = self.keys().instance(key);
             let in_bucket =
                 |bucket| tables.contains(Table::Dedupe, &keys::dedupe(bucket, &row, id));
+
             if in_bucket(bucket)? || in_bucket(bucket.saturating_sub(1))? {
                 return Ok(true);
             }
+
             for bucket in self.retained_buckets(tables, (now, bucket))? {
                 if in_bucket(bucket)? {
                     return Ok(true);
@@ -80,6 +82,7 @@ impl Reader {
         if self.shared.is_purging() {
             return Ok(false);
         }
+
         Ok(self
             .first(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| {
                 Ok(())
@@ -110,12 +113,14 @@ impl Reader {
 /// Returns the nonempty buckets before this one, with one lookup each.
 pub(crate) fn buckets_before(tables: &MergedTables, bucket: i64) -> Result<Vec<i64>, Error> {
     let (mut found, mut from, end) = (Vec::new(), Key::new(), keys::dedupe_bucket_start(bucket));
+
     loop {
         let mut next = None;
         tables.scan(Table::Dedupe, &from, Some(&end), &mut |key, _| {
             next = Some(keys::read_bucket(key)?);
             Ok(ControlFlow::Break(()))
         })?;
+
         let Some(bucket) = next else { return Ok(found) };
         found.push(bucket);
         from = keys::dedupe_bucket_start(bucket.saturating_add(1));

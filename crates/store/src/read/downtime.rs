@@ -65,6 +65,7 @@ impl DowntimeTracker {
         if self.clear_bucket.load(Ordering::Relaxed) >= bucket {
             return Ok(Vec::new());
         }
+
         let mut waking = lock(&self.waking);
         let waking = match &mut *waking {
             Some(waking) if !waking.slept_until(now, bucket) => waking,
@@ -78,6 +79,7 @@ impl DowntimeTracker {
                 })
             }
         };
+
         waking.seen = waking.seen.max((now, bucket));
         if waking.since.saturating_add(window) <= now {
             waking.retained.clear();
@@ -85,6 +87,7 @@ impl DowntimeTracker {
         if waking.retained.is_empty() {
             self.clear_bucket.store(bucket, Ordering::Relaxed);
         }
+
         Ok(waking.retained.clone())
     }
 }

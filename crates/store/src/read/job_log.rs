@@ -54,6 +54,7 @@ impl Reader {
             KeyRange::of_prefix(self.keys().instance(key)),
         );
         from = from.after(&self.keys().history(key, 0));
+
         loop {
             let chunks = self.scan_rows(Table::JobLog, &from, CHUNKS_PER_SCAN, |key, value| {
                 Ok((key.to_vec(), decode::<ChunkSize>(Table::JobLog, value)?))
@@ -61,6 +62,7 @@ impl Reader {
             let Some((last, _)) = chunks.last() else {
                 return Ok(counts);
             };
+
             from = from.after(last);
             for (_, ChunkSize { job, lines }) in chunks {
                 *counts.entry(job).or_default() += lines.len() as u64;
@@ -80,6 +82,7 @@ impl Reader {
         let range = KeyRange::of_prefix(self.keys().instance(key))
             .after(&self.keys().history(key, earlier));
         let (mut lines, mut from) = (Vec::new(), range);
+
         while lines.len() < limit {
             let mut count = lines.len();
             let limits = ScanLimits::rows(CHUNKS_PER_SCAN, CHUNKS_PER_SCAN);
@@ -93,6 +96,7 @@ impl Reader {
                     if count >= limit {
                         return Ok(None);
                     }
+
                     let first = keys::read_numbered(key)?.1;
                     let JobLogChunk { job, lines } = decode::<JobLogChunk>(Table::JobLog, value)?;
                     let numbered = (first..).zip(lines).filter(|(number, _)| *number > after);
@@ -106,9 +110,11 @@ impl Reader {
                     Ok(Some((key.to_vec(), of_chunk)))
                 },
             )?;
+
             let Some((last, _)) = chunks.items.last() else {
                 break;
             };
+
             from = from.after(last);
             lines.extend(chunks.items.into_iter().flat_map(|(_, of_chunk)| of_chunk));
         }

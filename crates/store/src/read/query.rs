@@ -99,6 +99,7 @@ impl InstanceQuery {
         let within = |at: Timestamp, from: Option<Timestamp>, until: Option<Timestamp>| {
             from.is_none_or(|from| from <= at) && until.is_none_or(|until| at < until)
         };
+
         (self.statuses.is_empty() || self.statuses.contains(&instance.status))
             && self
                 .prefix
@@ -114,9 +115,11 @@ impl InstanceQuery {
         let Some(cursor) = &self.cursor else {
             return Ok(None);
         };
+
         let invalid = || invalid_cursor(cursor);
         let (kind, row) = cursor.split_at_checked(1).ok_or_else(invalid)?;
         let row = hex::decode(row).map_err(|_| invalid())?;
+
         let (last, tenant) = match kind {
             "i" => (
                 LastRow::Index(row.clone()),
@@ -131,6 +134,7 @@ impl InstanceQuery {
             }
             _ => return Err(invalid()),
         };
+
         if tenant.is_ok_and(|tenant| tenant == self.tenant) {
             Ok(Some(last))
         } else {
@@ -176,6 +180,7 @@ impl Reader {
         let rows = self
             .keys()
             .instances(&query.tenant, query.saga.as_ref(), prefix);
+
         let (index, after) = match after {
             Some(LastRow::Instance(row)) => (None, Some(row)),
             // Without its index, for example during a rebuild, the position of the row is unknown.
@@ -185,6 +190,7 @@ impl Reader {
             },
             None => (self.index_of(query)?, None),
         };
+
         match index {
             Some(IndexScan { ranges, row_of }) => self.indexed(
                 query,
@@ -210,6 +216,7 @@ impl Reader {
                 position: row_cursor("r", row),
             }))
         })?;
+
         let next = page.last.map(|row| row_cursor("r", &row));
         Ok(Page {
             items: page.items,
@@ -231,6 +238,7 @@ impl Reader {
             next: None,
             scanned: 0,
         };
+
         for range in ranges {
             let mut rest = range.clone();
             loop {
@@ -239,8 +247,10 @@ impl Reader {
                     scanned: limits.scanned - page.scanned,
                     bytes: limits.bytes - bytes,
                 };
+
                 let candidates = self.candidates(&rest, rows, remaining, row_of)?;
                 page.scanned = limits.scanned.min(page.scanned + candidates.scanned);
+
                 for (row, key, instance) in candidates.found {
                     if query.matches(&key, &instance) {
                         bytes = limits.bytes.min(bytes + instance.state.len());
@@ -251,6 +261,7 @@ impl Reader {
                         });
                     }
                 }
+
                 let is_full = page.items.len() == limits.found
                     || page.scanned == limits.scanned
                     || bytes == limits.bytes;
@@ -258,6 +269,7 @@ impl Reader {
                     page.next = Some(row_cursor("i", last));
                     return Ok(page);
                 }
+
                 match candidates.last {
                     Some(last) if !candidates.is_end => rest = rest.after(&last),
                     _ => break,
@@ -275,6 +287,7 @@ impl Reader {
             statuses,
             ..
         } = query;
+
         if let (Some(saga), Some(condition)) = (saga, &query.variable)
             && self.is_indexed(saga, &condition.name)?
         {
@@ -287,15 +300,18 @@ impl Reader {
                 row_of,
             }));
         }
+
         if statuses.is_empty() || !self.is_ready(&Index::Instances)? {
             return Ok(None);
         }
+
         let prefix = query.prefix.as_deref().unwrap_or_default();
         let range_of =
             |status: Status| index_keys::status_range(tenant, status, saga.as_ref(), prefix);
         let mut ranges: Vec<_> = statuses.iter().map(|status| range_of(*status)).collect();
         ranges.sort_by(|a, b| a.start.cmp(&b.start));
         ranges.dedup_by(|a, b| a.start == b.start);
+
         Ok(Some(IndexScan {
             ranges,
             row_of: Box::new(by_status()),
@@ -314,11 +330,13 @@ impl Reader {
             .map(start)
             .transpose()?
             .unwrap_or_default();
+
         let mut page = Page {
             items: Vec::new(),
             next: None,
             scanned: 0,
         };
+
         self.scan(
             Table::Timer,
             &KeyRange {
@@ -330,6 +348,7 @@ impl Reader {
                     page.next = Some(hex::encode(&keys::timer_cursor(&query.tenant, row)?));
                     return Ok(ControlFlow::Break(()));
                 }
+
                 let (key, timer) = keys::read_timer(row)?;
                 page.scanned += 1;
                 if key.tenant == query.tenant {

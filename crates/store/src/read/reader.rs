@@ -203,6 +203,7 @@ impl Reader {
             let Some(behind) = successor(&self.keys().instance(&key)) else {
                 break;
             };
+
             rest.start = behind;
             found.push(key);
         }
@@ -241,6 +242,7 @@ impl Reader {
         if let Some(after) = after {
             range = range.after(&keys::dead_letter(tenant, after));
         }
+
         self.scan_rows(Table::DeadLetter, &range, limit, |_, value| {
             decode(Table::DeadLetter, value)
         })
@@ -350,6 +352,7 @@ impl Reader {
         if limit == 0 {
             return Ok(Vec::new());
         }
+
         let read = |key: &[u8], value: &[u8]| read(key, value).map(Some);
         Ok(self
             .scan_page(
@@ -410,11 +413,13 @@ impl Reader {
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
         self.shared.scans[table as usize].fetch_add(1, Ordering::Relaxed);
+
         let mut next = (!range.is_empty()).then(|| range.start.clone());
         while let Some(from) = next.take() {
             if self.cancellation.is_cancelled() {
                 return Err(Error::Cancelled);
             }
+
             let mut remaining = ROWS_PER_LOCK;
             self.shared.read(|tables| {
                 tables.scan(table, &from, range.end.as_deref(), &mut |key, value| {

@@ -56,6 +56,7 @@ impl Reader {
             let closed = matches!(row.status, TaskStatus::Completed | TaskStatus::Closed);
             Ok(closed.then_some((row.instance, row.task.id, row.updated_at)))
         })?;
+
         // Not within the scan, which holds the lock of the tables.
         let mut found = Vec::new();
         for (key, id, updated_at) in closed.found {
@@ -63,10 +64,12 @@ impl Reader {
             let Some(instance) = readable(self.instance(&key))? else {
                 continue;
             };
+
             if instance.is_none_or(|instance| updated_at < instance.created_at) {
                 found.push((key, id));
             }
         }
+
         Ok(SweepPage {
             found,
             next: closed.next,
@@ -98,6 +101,7 @@ impl Reader {
             Some(key) => KeyRange::all().after(key),
             None => KeyRange::all(),
         };
+
         let page = self.scan_page(table, &[range], ScanLimits::rows(found, scanned), read)?;
         Ok(SweepPage {
             found: page.items,

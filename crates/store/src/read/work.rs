@@ -43,6 +43,7 @@ impl Reader {
             let Some(behind) = successor(&keys::outbox_destination(&key.destination).start) else {
                 break;
             };
+
             rest.start = behind;
             destinations.push(key.destination);
         }
@@ -127,6 +128,7 @@ impl Reader {
                 .entry(destination.kind)
                 .and_modify(|first: &mut Timestamp| *first = at.min(*first))
                 .or_insert(at);
+
             let Some(behind) = successor(&keys::outbox_destination(&destination).start) else {
                 break;
             };

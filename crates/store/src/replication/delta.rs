@@ -36,6 +36,7 @@ pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapsh
     let mut snapshots = log.snapshots()?;
     snapshots
         .sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
+
     let mut earlier: BTreeMap<[u8; 16], bool> = BTreeMap::from([(identity, true)]);
     for Snapshot { position, .. } in &snapshots {
         // Newest first: the entries of older ones may be purged.
@@ -43,6 +44,7 @@ pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapsh
             entry.insert(contains(log, position)?);
         }
     }
+
     snapshots.retain(|snapshot| earlier.get(&snapshot.position.log) == Some(&true));
     Ok(snapshots)
 }
@@ -53,14 +55,17 @@ pub(crate) fn contains(log: &dyn CommitLog, position: &LogPosition) -> Result<bo
     let Some(before) = position.number.checked_sub(1) else {
         return Ok(false);
     };
+
     let mut found = None;
     log.read(before, &mut |entry| {
         found = Some(entry);
         ControlFlow::Break(())
     })?;
+
     let header = found
         .filter(|entry| entry.number == position.number)
         .and_then(|entry| frame::read(&entry.bytes).ok());
+
     let owner = position.last_entry().owner;
     Ok(header
         .is_some_and(|(header, _)| header.owner == owner && header.position == position.position))
@@ -78,11 +83,13 @@ fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>
             .clone()
             .find(|same| same.base.is_none())
             .or_else(|| of_position.next())?;
+
         next = snapshot
             .base
             .filter(|base| base.position < position.position);
         chain.push(*snapshot);
     }
+
     chain.reverse();
     Some(chain)
 }
@@ -102,11 +109,13 @@ pub(crate) fn is_worthwhile(chain: &[Snapshot], next_bytes: u64) -> bool {
     let Some((full, deltas)) = chain.split_first() else {
         return false;
     };
+
     let bytes = deltas
         .iter()
         .map(|delta| delta.bytes)
         .sum::<u64>()
         .saturating_add(next_bytes);
+
     deltas.len() < MAX_DELTAS && bytes < full.bytes / 2
 }
 
@@ -181,6 +190,7 @@ pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Res
     let io_error = || Error::io("read", path);
     let mut file = BufReader::new(File::open(path).map_err(io_error())?);
     let mut tables = MergedTables::new(Arc::clone(disk));
+
     while let Some([position, number, epoch, writer, length]) =
         read_header(&mut file).map_err(io_error())?
     {
@@ -190,6 +200,7 @@ pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Res
             .take(length)
             .read_to_end(&mut record)
             .map_err(io_error())?;
+
         if read as u64 != length {
             let location = format!("the delta of commit {position}");
             return Err(Error::Corrupt {
@@ -197,6 +208,7 @@ pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Res
                 reason: format!("{read} bytes instead of {length}"),
             });
         }
+
         let last_entry = EntryId {
             number,
             owner: LogOwner { epoch, writer },
@@ -219,6 +231,7 @@ fn read_header(file: &mut BufReader<File>) -> io::Result<Option<[u64; 5]>> {
     if file.by_ref().take(1).read(&mut bytes)? == 0 {
         return Ok(None);
     }
+
     file.read_exact(&mut bytes[1..])?;
     let (fields, _) = bytes.as_chunks::<8>();
     let mut header = [0; 5];

@@ -30,6 +30,7 @@ impl LogMetrics {
             Err(Error::Unavailable { reason }) => Some(reason.clone()),
             _ => None,
         };
+
         if let Ok(Some((bytes, duration))) = appended {
             stats.append.record(duration);
             stats.record(bytes);

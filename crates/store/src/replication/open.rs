@@ -90,6 +90,7 @@ impl ReplicationOptions {
                 }
             }
         }
+
         Err(Error::Corrupt {
             location: "the log of the shard".to_owned(),
             reason: last_reason,
@@ -110,10 +111,12 @@ impl ReplicationOptions {
             {
                 return Ok((disk, CopyOrigin::Directory));
             }
+
             self.reject_empty_log(dir, disk.flushed_state().position)?;
             drop(disk);
             discard(dir, CopyOrigin::Directory, "it follows another log")?;
         }
+
         let ours = delta::list(&*self.log, log)?;
         if !ours.is_empty() {
             self.load_newest(dir, options, ours)?;
@@ -122,6 +125,7 @@ impl ReplicationOptions {
                 CopyOrigin::Log,
             ));
         }
+
         if let Some(foreign) = self
             .log
             .snapshots()?
@@ -131,6 +135,7 @@ impl ReplicationOptions {
         {
             self.reject_empty_log(dir, foreign)?;
         }
+
         let dedupe_window = self.first_window()?.unwrap_or(options.dedupe_window);
         let options = Options {
             dedupe_window,
@@ -148,6 +153,7 @@ impl ReplicationOptions {
         if position == 0 || self.log.last()?.is_some() {
             return Ok(());
         }
+
         let reason = format!(
             "the log of this shard is empty, but {position} commits of an earlier log exist: \
              restore the stream, or move this directory and the snapshots of the shard away to \
@@ -166,6 +172,7 @@ impl ReplicationOptions {
             first = Some(entry.bytes);
             ControlFlow::Break(())
         })?;
+
         let read = first.and_then(|entry| frame::read(&entry).ok());
         Ok(read
             .filter(|(header, _)| header.kind == EntryKind::Claim)
@@ -185,10 +192,12 @@ impl ReplicationOptions {
             let Err(Error::Corrupt { .. }) = result else {
                 break;
             };
+
             let current = delta::list(&*self.log, self.log.identity()?)?;
             if current == ours {
                 break;
             }
+
             ours = current;
             result = self.load_one_of(dir, options, &ours);
         }
@@ -219,6 +228,7 @@ impl ReplicationOptions {
                 Err(LoadError::Failed(error)) => return Err(error),
             }
         }
+
         let (location, reason) = damage.unwrap_or_else(|| {
             (
                 "the snapshots of the shard".to_owned(),
@@ -238,12 +248,14 @@ impl ReplicationOptions {
         let [full, deltas @ ..] = chain else {
             return Err(LoadError::Damaged("it is empty".to_owned()));
         };
+
         remove(target)?;
         fs::create_dir_all(tables(target)).map_err(Error::io("create the directory", target))?;
         self.log.load(full, &tables(target).join("mdbx.dat"))?;
         if deltas.is_empty() {
             return Ok(());
         }
+
         let disk = StoreDir::open_replicated(target, options, full.position.log)?;
         for delta in deltas {
             let file = target.join("delta");
@@ -264,11 +276,13 @@ impl ReplicationOptions {
         let start = disk.log_position().copied().ok_or(Error::Closed)?;
         let mut tables = MergedTables::new(Arc::clone(disk));
         let mut follower = LogFollower::from(&start);
+
         if !options.accept_data_loss
             && let Some(claim) = self.log.recorded_claim().map_err(Error::from)?
         {
             follower.require_claim(claim.last_entry());
         }
+
         let follow = || {
             self.follow(&mut follower, &mut |at, record| {
                 tables.apply(at, &Bytes::copy_from_slice(record))?;
@@ -283,6 +297,7 @@ impl ReplicationOptions {
             })
         };
         let claim = log_writer::claim(&*self.log, self.epoch, disk.dedupe_window(), follow)?;
+
         let owner = claim.entry.owner;
         let claimed = start.at(RecordPosition {
             position: follower.position,
@@ -290,6 +305,7 @@ impl ReplicationOptions {
         });
         self.log.record_claim(&claimed).map_err(Error::from)?;
         meter.set_epoch(owner.epoch);
+
         Ok((
             tables,
             LogWriter::new(Arc::clone(&self.log), owner, claim.last, Arc::clone(meter)),
@@ -318,8 +334,10 @@ impl ReplicationOptions {
                 ControlFlow::Break(())
             }
         });
+
         outcome?;
         read.map_err(Error::from)?;
+
         let missing = if follower.awaits_start_entry() {
             Some(follower.number + 1)
         } else {
@@ -328,6 +346,7 @@ impl ReplicationOptions {
         let Some(acknowledged) = missing else {
             return Ok(());
         };
+
         let last = self.log.last().map_err(Error::from)?;
         let found = last.map_or(0, |last| last.number);
         Err(Error::LogLost {
@@ -392,11 +411,13 @@ fn discard(dir: &Path, origin: CopyOrigin, reason: &str) -> Result<(), Error> {
     if origin == CopyOrigin::Log {
         return remove(&tables);
     }
+
     let target_dir = |number: u32| dir.join(format!("aside-{number}"));
     let free = (1..=999)
         .map(target_dir)
         .find(|path| !path.exists())
         .unwrap_or_else(|| target_dir(0));
+
     fs::rename(&tables, &free).map_err(Error::io("move aside", &tables))?;
     tracing::warn!(
         reason,
@@ -410,6 +431,7 @@ fn discard(dir: &Path, origin: CopyOrigin, reason: &str) -> Result<(), Error> {
 /// Deletes the temporary snapshot files of earlier runs.
 fn drop_copies(dir: &Path) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(Error::io("create the directory", dir))?;
+
     for entry in fs::read_dir(dir).map_err(Error::io("read", dir))? {
         let entry = entry.map_err(Error::io("read", dir))?;
         if entry.file_name().to_string_lossy().starts_with(COPY_PREFIX) {

@@ -35,11 +35,13 @@ impl Reader {
         let tables = dir.join("tables");
         fs::create_dir_all(&tables).map_err(Error::io("create the directory", &tables))?;
         let copied = copy(&self.shared, &tables.join("mdbx.dat"))?;
+
         if copied.log_position.is_none() {
             let mut options = orlog_journal::Options::new(copied.identity);
             (options.first_sequence, options.segment_bytes) = (copied.position + 1, 4096);
             Journal::open(dir.join("journal"), options)?;
         }
+
         Ok(copied.position)
     }
 }
@@ -79,12 +81,14 @@ pub(crate) fn run(
         let pause = not_before.map_or(Duration::MAX, |at| {
             at.saturating_duration_since(Instant::now())
         });
+
         if wake.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
         if not_before.is_some_and(|at| at > Instant::now()) {
             continue;
         }
+
         let failed = replication.is_snapshot_due(meter) && !save(shared, meter, replication, dir);
         not_before = failed.then(|| Instant::now() + RETRY_DELAY);
     }
@@ -101,6 +105,7 @@ fn save(
     let saved = make_and_save(shared, replication, behind.1, &file);
     // The next opening removes leftover files.
     fs::remove_file(&file).ok();
+
     let saved = match saved {
         Ok(position) => Ok(position),
         // The store is closing.
@@ -110,6 +115,7 @@ fn save(
             Err(error.to_string())
         }
     };
+
     let done = saved.is_ok();
     meter.end_snapshot(saved, start.elapsed(), behind);
     done
@@ -127,6 +133,7 @@ fn make_and_save(
         // Before the first commit there is nothing to save.
         return Ok(0);
     };
+
     log.save(&snapshot, file)?;
     let ours = delta::list(log, identity)?;
     if let Some(oldest) = oldest_retained(&ours) {
@@ -136,12 +143,14 @@ fn make_and_save(
         {
             log.delete_snapshot(old)?;
         }
+
         // Entry numbers of a log that was recreated meanwhile are not comparable.
         if log.identity()? == identity {
             // The entry itself remains: a copy identifies the log by it.
             log.purge_before(oldest.number)?;
         }
     }
+
     let (position, is_delta) = (snapshot.position.position, snapshot.base.is_some());
     tracing::debug!(
         position,
@@ -178,6 +187,7 @@ fn make(
 ) -> Result<Option<Snapshot>, Error> {
     let existing = delta::list(log, identity)?;
     let chain = delta::chains(&existing).next().unwrap_or_default();
+
     if let Some(base) = chain.last().map(|newest| newest.position)
         && delta::is_worthwhile(&chain, log_bytes)
         && let Some(position) = delta::write(log, &base, shared.memtable_bytes, file)?
@@ -188,6 +198,7 @@ fn make(
             bytes: size(file)?,
         }));
     }
+
     fs::remove_file(file).ok();
     let TableCopy { log_position, .. } = copy(shared, file)?;
     let position = log_position.filter(|position| position.number > 0);

@@ -59,6 +59,7 @@ impl DedupePurge {
             record.delete(Table::Dedupe, key)?;
             Ok(ControlFlow::Continue(()))
         })?;
+
         Ok((
             purged,
             next.map(|from| Self {
@@ -82,6 +83,7 @@ pub(super) fn purge_instance(
     if unchanged.is_none() || has_any(tables, Table::BufferedInput, row)? {
         return Ok(None);
     }
+
     let mut remaining = PURGE_BATCH;
     for table in [Table::History, Table::JobLog, Table::JobClaim] {
         delete_some(
@@ -95,6 +97,7 @@ pub(super) fn purge_instance(
     if remaining == 0 {
         return Ok(None);
     }
+
     record.delete(Table::Instance, row)?;
     Ok(unchanged)
 }
@@ -109,6 +112,7 @@ pub(super) fn purge_tasks(
 ) -> Result<(), Error> {
     let stored = stored(tables, &keys.instance(instance))?;
     let mut remaining = PURGE_BATCH;
+
     for id in tasks {
         let key = keys.task(instance, *id);
         let row = tables.get(Table::Task, &key, |bytes| {
@@ -143,6 +147,7 @@ pub(super) fn delete_some(
         if *remaining == 0 {
             return Ok(ControlFlow::Break(()));
         }
+
         *remaining -= 1;
         record.delete(table, key)?;
         Ok(ControlFlow::Continue(()))
