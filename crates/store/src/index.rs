@@ -214,7 +214,7 @@ fn build(
         Ok(ControlFlow::Break(()))
     };
 
-    let _flow = tables.scan((Table::Instance, RowAccess::Values), &from, None, visit)?;
+    let _flow = tables.scan(Table::Instance, RowAccess::Values, &from, None, visit)?;
     changes.extend(keys.into_iter().map(|key| (key, true)));
     changes.sort_unstable();
     Ok(last)
@@ -228,7 +228,8 @@ fn remove(tables: &dyn Tables, index: &Index, changes: &mut IndexChanges) -> Res
 
     let range = KeyRange::of_prefix(index_keys::of_variable(saga, name).finish());
     let flow = tables.scan(
-        (Table::Index, RowAccess::Keys),
+        Table::Index,
+        RowAccess::Keys,
         &range.start,
         range.end.as_deref(),
         &mut |row, _| {

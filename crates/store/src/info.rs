@@ -85,7 +85,10 @@ pub fn read_info(
     if let Some(journal) = &journal {
         presence::check_journal(
             dir,
-            (identity, journal.last_sequence),
+            DurablePosition {
+                identity,
+                position: journal.last_sequence,
+            },
             expected,
             store_state.position,
         )?;

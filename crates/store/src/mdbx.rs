@@ -189,7 +189,8 @@ impl Tables for Mdbx {
 
     fn scan(
         &self,
-        (table, access): (Table, RowAccess),
+        table: Table,
+        access: RowAccess,
         from: &[u8],
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,

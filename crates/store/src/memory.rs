@@ -42,7 +42,8 @@ impl Tables for MemoryTables {
 
     fn scan(
         &self,
-        (table, _): (Table, RowAccess),
+        table: Table,
+        _: RowAccess,
         from: &[u8],
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,

@@ -222,7 +222,7 @@ impl MergedTables {
         let flow = self
             .disk
             .tables()
-            .scan((table, access), from, end, &mut |key, value| {
+            .scan(table, access, from, end, &mut |key, value| {
                 // The rows of the memtables that sort before the row on disk.
                 while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
                     if let Some(row) = row

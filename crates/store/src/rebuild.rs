@@ -107,7 +107,12 @@ fn open_journal(
         });
     }
 
-    presence::open_journal(dir, options, (expected.identity, 0), Arc::new(LocalDisk))
+    // The old tables are not read, so their position is unknown.
+    let flushed = DurablePosition {
+        identity: expected.identity,
+        position: 0,
+    };
+    presence::open_journal(dir, options, flushed, Arc::new(LocalDisk))
 }
 
 /// Builds the tables in the directory `work`. Returns the number of rows.

@@ -31,7 +31,8 @@ pub(crate) trait Tables: fmt::Debug + Send + Sync {
     /// and on `access`.
     fn scan(
         &self,
-        rows: (Table, RowAccess),
+        table: Table,
+        access: RowAccess,
         from: &[u8],
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,

@@ -140,7 +140,8 @@ pub(crate) fn of_variable(saga: &SagaName, name: &Name) -> KeyWriter {
 /// inclusive. A missing bound is the first or last value of the type of the other one.
 pub(crate) fn variable_range(
     tenant: &TenantId,
-    (saga, name): (&SagaName, &Name),
+    saga: &SagaName,
+    name: &Name,
     lower: Option<&IndexedValue>,
     upper: Option<&IndexedValue>,
 ) -> KeyRange {
@@ -279,7 +280,7 @@ mod tests {
             let row = variable(&of, &name(), &value);
             prop_assert_eq!(read(&row).unwrap(), of.clone());
             let is_in = |lower, upper| {
-                let range = variable_range(&of.tenant, (&of.saga, &name()), lower, upper);
+                let range = variable_range(&of.tenant, &of.saga, &name(), lower, upper);
                 range.start <= row && range.end.is_none_or(|end| row < end)
             };
             prop_assert!(is_in(Some(&value), Some(&value)));

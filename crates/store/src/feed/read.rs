@@ -17,7 +17,7 @@ use crate::encoding::tuple::KeyWriter;
 use crate::encoding::value::readable;
 use crate::error::Error;
 use crate::feed::items::{FeedItem, StoredRow, feed_items, size};
-use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow};
+use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow, TrimBounds};
 use crate::merged::MergedTables;
 use crate::read::reader::{ROWS_PER_LOCK, Reader};
 use crate::table::Table;
@@ -123,14 +123,18 @@ impl TryFrom<String> for FeedScanCursor {
 }
 
 impl FeedQuery {
-    fn matches(&self, (table, key): &(Table, Vec<u8>)) -> bool {
-        let tenant = || match &self.tenant {
-            Some(tenant) => key.get(2..).is_some_and(|key| {
-                key.starts_with(&KeyWriter::new().text(tenant.as_str()).finish())
-            }),
-            None => true,
+    fn matches(&self, table: Table, key: &[u8]) -> bool {
+        self.kinds.iter().any(|kind| kind.table() == table) && self.is_of_tenant(key)
+    }
+
+    fn is_of_tenant(&self, key: &[u8]) -> bool {
+        let Some(tenant) = &self.tenant else {
+            return true;
         };
-        self.kinds.iter().any(|kind| kind.table() == *table) && tenant()
+
+        // The keys of the tables in the feed start with a slot, then the tenant.
+        key.get(2..)
+            .is_some_and(|key| key.starts_with(&KeyWriter::new().text(tenant.as_str()).finish()))
     }
 
     /// Returns the requested tables in scan order.
@@ -194,7 +198,7 @@ impl Reader {
                 for touched in row
                     .touched
                     .into_iter()
-                    .filter(|touched| query.matches(touched))
+                    .filter(|(table, key)| query.matches(*table, key))
                 {
                     if seen.insert(touched.clone()) {
                         let (table, key) = touched;
@@ -254,7 +258,7 @@ impl Reader {
             };
 
             while !rest.is_empty() {
-                let (position, rows) = self.stretch(table, &rest, query, (items.len(), bytes))?;
+                let (position, rows) = self.stretch(table, &rest, query, items.len(), bytes)?;
                 let Some((_, last, _)) = rows.last() else {
                     break;
                 };
@@ -293,25 +297,31 @@ impl Reader {
         retained_commits: u64,
     ) -> Result<bool, Error> {
         self.shared.read(|tables| {
-            let (last, mut is_due) = (tables.state().position, false);
+            let bounds = TrimBounds {
+                before,
+                retained_commits,
+                last: tables.state().position,
+            };
+
+            let mut is_due = false;
             tables.scan_keys(Table::Feed, &[], None, &mut |key, row| {
                 let (offset, at) = write::read_offset(key, row)?;
-                let is_expired =
-                    |at| write::is_expired(&offset, at, (before, retained_commits, last));
-                is_due = !self.is_feed_enabled() || at.is_none_or(is_expired);
+                is_due = !self.is_feed_enabled() || bounds.is_expired(&offset, at);
                 Ok(ControlFlow::Break(()))
             })?;
             Ok(is_due)
         })
     }
 
-    /// Returns some rows of a range, as of one commit.
+    /// Returns some rows of a range, as of one commit. `count` and `bytes` are the number and the
+    /// size of the items that the page already has.
     fn stretch(
         &self,
         table: Table,
         range: &KeyRange,
         query: &FeedQuery,
-        (mut count, mut bytes): (usize, usize),
+        mut count: usize,
+        mut bytes: usize,
     ) -> Result<(u64, Vec<StoredRow>), Error> {
         let mut rows: Vec<StoredRow> = Vec::new();
         let position = self.shared.read(|tables| {
@@ -320,7 +330,8 @@ impl Reader {
                 &range.start,
                 range.end.as_deref(),
                 &mut |key, row| {
-                    (count, bytes) = (count + 1, bytes + key.len() + row.len());
+                    count += 1;
+                    bytes += key.len() + row.len();
                     rows.push((table, key.to_vec(), Some(row.to_vec())));
                     let is_full =
                         rows.len() == ROWS_PER_LOCK || count >= query.limit || bytes >= query.bytes;

@@ -53,6 +53,27 @@ impl FeedOffset {
     }
 }
 
+/// Bounds of a trim: a row that exceeds one of them is deleted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TrimBounds {
+    /// Rows that were written earlier are deleted.
+    pub(crate) before: Timestamp,
+    /// Number of the last commits whose rows are retained.
+    pub(crate) retained_commits: u64,
+    /// Position of the last commit.
+    pub(crate) last: u64,
+}
+
+impl TrimBounds {
+    /// Returns whether a row was written too early, or too many commits before the last one. A row
+    /// whose time is unreadable is expired.
+    pub(crate) fn is_expired(&self, offset: &FeedOffset, at: Option<Timestamp>) -> bool {
+        at.is_none_or(|at| {
+            at < self.before || self.last.saturating_sub(offset.position) >= self.retained_commits
+        })
+    }
+}
+
 /// State of the feed in a writer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FeedWriter {
@@ -85,7 +106,8 @@ impl FeedWriter {
     /// deletes.
     pub(crate) fn write_group(
         self,
-        (tables, store_state): (&MergedTables, &StoreState),
+        tables: &MergedTables,
+        store_state: &StoreState,
         trimmed: Option<FeedOffset>,
         record: &mut RecordWriter,
     ) -> Result<(), Error> {
@@ -152,16 +174,6 @@ pub(crate) fn feed_start(tables: &MergedTables) -> Result<Option<FeedOffset>, Er
             value::decode(Table::Meta, bytes)
         })?
         .transpose()
-}
-
-/// Returns whether a row was written before a time, or more than `keep` commits before the last
-/// one.
-pub(crate) fn is_expired(
-    offset: &FeedOffset,
-    at: Timestamp,
-    (before, retained_commits, last): (Timestamp, u64, u64),
-) -> bool {
-    at < before || last.saturating_sub(offset.position) >= retained_commits
 }
 
 fn written(writer_id: u64, at: Timestamp, touched: &[(Table, Vec<u8>)]) -> Vec<u8> {

@@ -74,7 +74,7 @@ impl InstanceCounts {
 }
 
 impl UnchangedInstance {
-    fn of((key, instance): (InstanceKey, Instance)) -> Self {
+    fn of(key: InstanceKey, instance: &Instance) -> Self {
         Self {
             key,
             status: instance.status,
@@ -159,7 +159,11 @@ impl Reader {
         for saga in &active {
             let longest = |class| {
                 let found = self.longest_unchanged(tenant, saga, class, NAMED)?;
-                Ok::<_, Error>(found.into_iter().map(UnchangedInstance::of))
+                Ok::<_, Error>(
+                    found
+                        .into_iter()
+                        .map(|(key, instance)| UnchangedInstance::of(key, &instance)),
+                )
             };
             counts.stuck.extend(longest(StatusClass::Stuck)?);
             counts.longest_unchanged.extend(longest(StatusClass::Live)?);

@@ -10,6 +10,7 @@ use crate::encoding::keys;
 use crate::encoding::tuple::Key;
 use crate::error::Error;
 use crate::merged::MergedTables;
+use crate::read::downtime::DedupeTime;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
@@ -27,16 +28,16 @@ impl Reader {
         now: Timestamp,
     ) -> Result<bool, Error> {
         self.shared.read(|tables| {
-            let (now, bucket) = self.at(tables, now);
+            let now = self.dedupe_time(tables, now);
             let row = self.keys().instance(key);
             let in_bucket =
                 |bucket| tables.contains(Table::Dedupe, &keys::dedupe(bucket, &row, id));
 
-            if in_bucket(bucket)? || in_bucket(bucket.saturating_sub(1))? {
+            if in_bucket(now.bucket)? || in_bucket(now.bucket.saturating_sub(1))? {
                 return Ok(true);
             }
 
-            for bucket in self.retained_buckets(tables, (now, bucket))? {
+            for bucket in self.retained_buckets(tables, now)? {
                 if in_bucket(bucket)? {
                     return Ok(true);
                 }
@@ -50,7 +51,7 @@ impl Reader {
     /// Older keys may be deleted.
     pub fn dedupe_horizon(&self, now: Timestamp) -> Result<Timestamp, Error> {
         self.shared.read(|tables| {
-            let retained_buckets = self.retained_buckets(tables, self.at(tables, now))?;
+            let retained_buckets = self.retained_buckets(tables, self.dedupe_time(tables, now))?;
             let since = now.saturating_sub(self.dedupe_window());
             Ok(retained_buckets
                 .first()
@@ -92,19 +93,18 @@ impl Reader {
 
     /// Returns the current time and its bucket. A clock that was set back must not hide applied
     /// events.
-    fn at(&self, tables: &MergedTables, now: Timestamp) -> (Timestamp, i64) {
-        let now = now.max(tables.state().latest);
-        (now, self.keys().bucket(now))
+    fn dedupe_time(&self, tables: &MergedTables, now: Timestamp) -> DedupeTime {
+        let at = now.max(tables.state().latest);
+        DedupeTime {
+            at,
+            bucket: self.keys().bucket(at),
+        }
     }
 
-    fn retained_buckets(
-        &self,
-        tables: &MergedTables,
-        at: (Timestamp, i64),
-    ) -> Result<Vec<i64>, Error> {
+    fn retained_buckets(&self, tables: &MergedTables, now: DedupeTime) -> Result<Vec<i64>, Error> {
         self.shared
             .downtime
-            .retained_buckets(at, self.dedupe_window(), |bucket| {
+            .retained_buckets(now, self.dedupe_window(), |bucket| {
                 buckets_before(tables, bucket)
             })
     }

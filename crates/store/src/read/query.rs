@@ -195,7 +195,8 @@ impl Reader {
             Some(IndexScan { ranges, row_of }) => self.indexed(
                 query,
                 &resumed_ranges(ranges, after.as_deref()),
-                (&rows, &*row_of),
+                &rows,
+                &*row_of,
             ),
             None => self.scanned(query, &resumed_ranges(rows, after.as_deref())),
         }
@@ -229,7 +230,8 @@ impl Reader {
         &self,
         query: &InstanceQuery,
         ranges: &[KeyRange],
-        (rows, row_of): (&[KeyRange], &IndexRow<'_>),
+        rows: &[KeyRange],
+        row_of: &IndexRow<'_>,
     ) -> Result<Page<FoundInstance>, Error> {
         let limits = query.limits();
         let mut bytes = 0;
@@ -293,7 +295,7 @@ impl Reader {
         {
             let VariableCondition { name, lower, upper } = condition;
             let range =
-                index_keys::variable_range(tenant, (saga, name), lower.as_ref(), upper.as_ref());
+                index_keys::variable_range(tenant, saga, name, lower.as_ref(), upper.as_ref());
             let row_of = Box::new(by_variable(name, self.shared.variables));
             return Ok(Some(IndexScan {
                 ranges: vec![range],

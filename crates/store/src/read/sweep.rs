@@ -51,7 +51,8 @@ impl Reader {
         from: &SweepCursor,
         scanned: usize,
     ) -> Result<SweepPage<(InstanceKey, Uuid)>, Error> {
-        let closed = self.sweep(Table::Task, from, (usize::MAX, scanned), |_, value| {
+        let limits = ScanLimits::rows(usize::MAX, scanned);
+        let closed = self.sweep(Table::Task, from, limits, |_, value| {
             let row: TaskRow = decode(Table::Task, value)?;
             let closed = matches!(row.status, TaskStatus::Completed | TaskStatus::Closed);
             Ok(closed.then_some((row.instance, row.task.id, row.updated_at)))
@@ -84,7 +85,8 @@ impl Reader {
         (found, scanned): (usize, usize),
         is_match: impl Fn(&DeadLetter) -> bool,
     ) -> Result<SweepPage<(TenantId, Uuid)>, Error> {
-        self.sweep(Table::DeadLetter, from, (found, scanned), |_, value| {
+        let limits = ScanLimits::rows(found, scanned);
+        self.sweep(Table::DeadLetter, from, limits, |_, value| {
             let dead_letter: DeadLetter = decode(Table::DeadLetter, value)?;
             Ok(is_match(&dead_letter).then_some((dead_letter.tenant, dead_letter.id)))
         })
@@ -94,7 +96,7 @@ impl Reader {
         &self,
         table: Table,
         from: &SweepCursor,
-        (found, scanned): (usize, usize),
+        limits: ScanLimits,
         read: impl Fn(&[u8], &[u8]) -> Result<Option<T>, Error>,
     ) -> Result<SweepPage<T>, Error> {
         let range = match from.row() {
@@ -102,7 +104,7 @@ impl Reader {
             None => KeyRange::all(),
         };
 
-        let page = self.scan_page(table, &[range], ScanLimits::rows(found, scanned), read)?;
+        let page = self.scan_page(table, &[range], limits, read)?;
         Ok(SweepPage {
             found: page.items,
             next: page.last.map(|key| SweepCursor(Some(key))),

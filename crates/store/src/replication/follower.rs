@@ -186,9 +186,7 @@ impl LogFollower {
                     header.owner, self.owner
                 )))
             }
-            EntryKind::Part(part, parts) => {
-                Ok(self.part(entry.number, &header, (part, parts), body))
-            }
+            EntryKind::Part(part, parts) => Ok(self.part(entry.number, &header, part, parts, body)),
         }
     }
 
@@ -222,7 +220,8 @@ impl LogFollower {
         &mut self,
         number: u64,
         header: &EntryHeader,
-        (part, parts): (u16, u16),
+        part: u16,
+        parts: u16,
         body: Bytes,
     ) -> FollowStep {
         if part == 0 {

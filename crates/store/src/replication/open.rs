@@ -64,8 +64,8 @@ impl ReplicationOptions {
 
     /// Returns whether the log after the last snapshot exceeds a threshold.
     pub(crate) fn is_snapshot_due(&self, meter: &LogMetrics) -> bool {
-        let (commits, bytes) = meter.behind_snapshot();
-        commits >= self.snapshot_commits || bytes >= self.snapshot_bytes
+        let tail = meter.tail();
+        tail.commits >= self.snapshot_commits || tail.bytes >= self.snapshot_bytes
     }
 
     /// Takes over the shard in the directory `dir`.

@@ -38,7 +38,8 @@ impl Reader {
 
         if copied.log_position.is_none() {
             let mut options = orlog_journal::Options::new(copied.identity);
-            (options.first_sequence, options.segment_bytes) = (copied.position + 1, 4096);
+            options.first_sequence = copied.position + 1;
+            options.segment_bytes = 4096;
             Journal::open(dir.join("journal"), options)?;
         }
 
@@ -100,9 +101,10 @@ fn save(
     replication: &ReplicationOptions,
     dir: &Path,
 ) -> bool {
-    let (start, behind) = (Instant::now(), meter.start_snapshot());
+    let start = Instant::now();
+    let covered = meter.start_snapshot();
     let file = temporary(dir);
-    let saved = make_and_save(shared, replication, behind.1, &file);
+    let saved = make_and_save(shared, replication, covered.bytes, &file);
     // The next opening removes leftover files.
     fs::remove_file(&file).ok();
 
@@ -117,7 +119,7 @@ fn save(
     };
 
     let done = saved.is_ok();
-    meter.end_snapshot(saved, start.elapsed(), behind);
+    meter.end_snapshot(saved, start.elapsed(), covered);
     done
 }
 
@@ -129,7 +131,7 @@ fn make_and_save(
 ) -> Result<u64, Error> {
     let log = &*replication.log;
     let identity = log.identity()?;
-    let Some(snapshot) = make(shared, log, (identity, log_bytes), file)? else {
+    let Some(snapshot) = make(shared, log, identity, log_bytes, file)? else {
         // Before the first commit there is nothing to save.
         return Ok(0);
     };
@@ -182,7 +184,8 @@ fn oldest_retained(snapshots: &[Snapshot]) -> Option<LogPosition> {
 fn make(
     shared: &Shared,
     log: &dyn CommitLog,
-    (identity, log_bytes): ([u8; 16], u64),
+    identity: [u8; 16],
+    log_bytes: u64,
     file: &Path,
 ) -> Result<Option<Snapshot>, Error> {
     let existing = delta::list(log, identity)?;
