@@ -42,7 +42,9 @@ pub fn copy_consistently<R>(
     stores: &[(Reader, PathBuf)],
     moment: impl FnOnce() -> R,
 ) -> Result<(Vec<StoreCopy>, R), Error> {
-    let (mut disks, mut flush_guards, mut not_closed) = (Vec::new(), Vec::new(), Vec::new());
+    let mut disks = Vec::new();
+    let mut flush_guards = Vec::new();
+    let mut not_closed = Vec::new();
     for (reader, to) in stores {
         let shared = &*reader.shared;
         shared.flush_all()?;
@@ -71,6 +73,7 @@ pub fn copy_consistently<R>(
         .map(|disk| disk.tables().snapshot())
         .collect::<Result<Vec<_>, _>>()?;
 
+    // From here on a flush changes no copy: the journals are copied, and the snapshots are fixed.
     drop(flush_guards);
     for ((_, to), tables) in stores.iter().zip(&tables) {
         let dir = to.join("tables");
@@ -100,6 +103,7 @@ fn copy_states<R>(
     stores: &[(Reader, PathBuf)],
     moment: impl FnOnce() -> R,
 ) -> Result<(Vec<StoreCopy>, R), Error> {
+    // No store commits while these guards exist.
     let guards: Vec<_> = stores
         .iter()
         .map(|(reader, _)| reader.shared.read_guard())

@@ -126,9 +126,12 @@ pub(crate) fn of_tenant(tenant: &TenantId) -> KeyRange {
 /// Decodes the key of a count.
 pub(crate) fn read_count(row: &[u8]) -> Result<(TenantId, CountKey), Error> {
     let mut fields = KeyReader::of(row);
-    let (tenant, saga) = (fields.text()?, fields.text()?);
-    let (version, hash) = (u32::from_be_bytes(fields.fixed()?), fields.fixed()?);
-    let (number, paused) = (fields.u8()?, fields.u8()? == 1);
+    let tenant = fields.text()?;
+    let saga = fields.text()?;
+    let version = u32::from_be_bytes(fields.fixed()?);
+    let hash = fields.fixed()?;
+    let number = fields.u8()?;
+    let paused = fields.u8()? == 1;
 
     let invalid = |error: orlog_model::IdError| fields.corrupt(error.to_string());
     let tenant = TenantId::new(&*tenant).map_err(invalid)?;
@@ -159,7 +162,7 @@ impl MergedTables {
         }
 
         self.flush()?;
-        let (mut changes, mut record) = (CountChanges::default(), RecordWriter::default());
+        let mut changes = CountChanges::default();
         self.scan(Table::Instance, &[], None, &mut |row, value| {
             let header: Option<SnapshotHeader<'_>> = readable(decode(Table::Instance, value))?;
             if let Some(header) = header {
@@ -172,6 +175,7 @@ impl MergedTables {
             Ok(ControlFlow::Continue(()))
         })?;
 
+        let mut record = RecordWriter::default();
         record.clear();
         self.scan_keys(Table::Count, &[], None, &mut |row, _| {
             record.delete(Table::Count, row)?;
@@ -182,11 +186,10 @@ impl MergedTables {
             put(&mut record, key, count.unsigned_abs())?;
         }
 
-        let (store_state, last_entry) = (*self.state(), self.active().last_entry());
-        let (mut counts, record) = (
-            Memtable::new(store_state, last_entry),
-            Bytes::copy_from_slice(record.finish(&store_state)),
-        );
+        let store_state = *self.state();
+        let last_entry = self.active().last_entry();
+        let record = Bytes::copy_from_slice(record.finish(&store_state));
+        let mut counts = Memtable::new(store_state, last_entry);
         counts.apply(
             RecordPosition {
                 position: store_state.position,

@@ -117,7 +117,9 @@ impl Indexes {
         memtable: &Memtable,
         variables: VariableReader,
     ) -> Result<IndexChanges, Error> {
-        let (mut changes, mut old, mut new) = (Vec::new(), Vec::new(), Vec::new());
+        let mut changes = Vec::new();
+        let mut old = Vec::new();
+        let mut new = Vec::new();
         for (row, value) in memtable.table(Table::Instance) {
             old.clear();
             new.clear();
@@ -190,7 +192,9 @@ fn build(
     variables: VariableReader,
     changes: &mut IndexChanges,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let (mut remaining, mut last, mut keys) = (BUILD_STEP, None, Vec::new());
+    let mut remaining = BUILD_STEP;
+    let mut last = None;
+    let mut keys = Vec::new();
     let from = if after.is_empty() {
         Key::new()
     } else {

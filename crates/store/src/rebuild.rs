@@ -198,7 +198,8 @@ fn open_copy(work: &Path, identity: [u8; 16], options: &Options) -> Result<Arc<S
 
 /// Checks that the journal contains all commits after `position`, or ends there.
 fn check_continues(journal: &Journal, position: u64) -> Result<(), Error> {
-    let (first, last) = (journal.first_sequence(), journal.next_sequence() - 1);
+    let first = journal.first_sequence();
+    let last = journal.next_sequence() - 1;
     let reason = if position + 1 < first {
         let missing = first - 1;
         format!(
@@ -227,11 +228,11 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
     let mut overlap = Memtable::new(StoreState::NONE, EntryId::NONE);
     let mut cursor = log.read_from(log.first_sequence())?;
     while let Some(record) = cursor.read_up_to(copy.state().position)? {
-        let (at, bytes) = (
+        overlap.apply(
             RecordPosition::position(record.sequence),
-            Bytes::copy_from_slice(record.payload),
-        );
-        overlap.apply(at, &bytes, Instant::now())?;
+            &Bytes::copy_from_slice(record.payload),
+            Instant::now(),
+        )?;
     }
 
     if overlap.created_at().is_none() {
@@ -323,7 +324,8 @@ impl SwapStep {
 
     /// Runs the step durably. Returns the new name of the old tables.
     pub(crate) fn run(self, dir: &Path) -> Result<Option<PathBuf>, Error> {
-        let (work, tables) = (dir.join(presence::REBUILD_DIR), dir.join("tables"));
+        let work = dir.join(presence::REBUILD_DIR);
+        let tables = dir.join("tables");
         let mut aside = None;
 
         match self {

@@ -105,7 +105,9 @@ impl dyn Tables + '_ {
         key: &[u8],
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, Error> {
-        let (mut read, mut found) = (Some(read), None);
+        // The trait takes a function that can be called more than once; `read` can be called once.
+        let mut read = Some(read);
+        let mut found = None;
         self.get(table, key, &mut |value| {
             found = read.take().map(|read| read(value));
         })?;

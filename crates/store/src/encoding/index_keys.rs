@@ -209,7 +209,9 @@ pub(crate) fn read(row: &[u8]) -> Result<InstanceKey, Error> {
             names
         }
         BY_VARIABLE => {
-            let (saga, _, tenant) = (fields.text()?, fields.text()?, fields.text()?);
+            let saga = fields.text()?;
+            let _variable = fields.text()?;
+            let tenant = fields.text()?;
             match fields.u8()? {
                 0 => drop(fields.u8()?),
                 1 => drop(fields.u64()?),

@@ -381,7 +381,9 @@ fn home(tenant: &TenantId) -> KeyWriter {
 /// Decodes the fields of an instance key and leaves the rest.
 pub(crate) fn read_instance(fields: &mut KeyReader<'_>) -> Result<(Slot, InstanceKey), Error> {
     let slot = Slot(fields.u16()?);
-    let (tenant, saga, correlation) = (fields.text()?, fields.text()?, fields.text()?);
+    let tenant = fields.text()?;
+    let saga = fields.text()?;
+    let correlation = fields.text()?;
 
     let invalid = |error: IdError| fields.corrupt(error.to_string());
     let key = InstanceKey {

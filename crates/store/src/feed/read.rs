@@ -183,12 +183,16 @@ impl Reader {
         query: &FeedQuery,
         after: FeedOffset,
     ) -> Result<FeedPage<FeedOffset>, Error> {
-        let (mut found, mut next, mut more) = (Vec::new(), after, false);
+        let mut found = Vec::new();
+        let mut next = after;
+        let mut more = false;
         let read = self.shared.read(|tables| {
             self.follows(tables, &after)?;
-            let (mut seen, mut bytes) = (BTreeSet::new(), 0);
+
             let rows = rows_behind(tables, &after)?;
             more = rows.len() == ROWS_PER_LOCK;
+            let mut seen = BTreeSet::new();
+            let mut bytes = 0;
             for row in rows {
                 if found.len() >= query.limit || bytes >= query.bytes {
                     more = true;
@@ -237,7 +241,8 @@ impl Reader {
         query: &FeedQuery,
         after: Option<&FeedScanCursor>,
     ) -> Result<FeedPage<Option<FeedScanCursor>>, Error> {
-        let (mut items, mut next) = (Vec::new(), None);
+        let mut items = Vec::new();
+        let mut next = None;
         let mut bytes = 0;
 
         let start_index = after.map_or(0, |cursor| {
@@ -358,9 +363,10 @@ impl Reader {
 
     fn head(&self, tables: &MergedTables) -> Result<FeedOffset, Error> {
         let start = self.feed_beginning(tables)?;
-        let (last, mut back) = (tables.state().position, 1);
+        let last = tables.state().position;
 
         // Scans are only forward: search from increasing distances back until a row is found.
+        let mut back = 1;
         while last.saturating_sub(back) > start.position {
             if let Some(offset) = last_behind(tables, last - back)? {
                 return Ok(offset);

@@ -155,7 +155,8 @@ impl FeedWriter {
 /// Returns the rows that a record changes, each once, in the order of the record.
 fn touched(record: &RecordWriter) -> Result<Vec<(Table, Vec<u8>)>, Error> {
     let (_, mut ops) = record::read(0, record.bytes())?;
-    let (mut seen, mut touched) = (BTreeSet::new(), Vec::new());
+    let mut seen = BTreeSet::new();
+    let mut touched = Vec::new();
 
     while let Some(op) = ops.next()? {
         let (RowOp::Insert(table, key, _) | RowOp::Put(table, key, _) | RowOp::Delete(table, key)) =
@@ -204,7 +205,8 @@ pub(crate) fn read_header(key: &[u8], bytes: &[u8]) -> Result<(FeedOffset, Times
         return Err(fields.corrupt(format!("unsupported format {format}")));
     }
 
-    let (writer_id, at) = (fields.u64()?, i64::from_be_bytes(fields.fixed()?));
+    let writer_id = fields.u64()?;
+    let at = i64::from_be_bytes(fields.fixed()?);
     Ok((
         FeedOffset {
             position,

@@ -129,7 +129,9 @@ fn walk_table(
 ) -> libmdbx::Result<u64> {
     let open = txn.open_table(Some(table.name()))?;
     let expected = txn.table_stat(&open)?.entries() as u64;
-    let (mut cursor, mut rows, mut last) = (txn.cursor(&open)?, 0, None);
+    let mut cursor = txn.cursor(&open)?;
+    let mut rows = 0;
+    let mut last = None;
     for row in cursor.iter_start::<Cow<'_, [u8]>, Cow<'_, [u8]>>() {
         let (key, value) = row?;
         rows += 1;

@@ -37,10 +37,8 @@ fn resident_file_bytes() -> Option<u64> {
 
 /// Returns the addresses at which the file is mapped read-only.
 fn mapping_of(file: &Path) -> Option<Range<usize>> {
-    let (maps, file) = (
-        fs::read_to_string("/proc/self/maps").ok()?,
-        fs::canonicalize(file).ok()?,
-    );
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let file = fs::canonicalize(file).ok()?;
     let file = file.to_str()?;
 
     maps.lines().find_map(|line| {

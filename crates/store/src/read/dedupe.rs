@@ -112,7 +112,9 @@ impl Reader {
 
 /// Returns the nonempty buckets before this one, with one lookup each.
 pub(crate) fn buckets_before(tables: &MergedTables, bucket: i64) -> Result<Vec<i64>, Error> {
-    let (mut found, mut from, end) = (Vec::new(), Key::new(), keys::dedupe_bucket_start(bucket));
+    let end = keys::dedupe_bucket_start(bucket);
+    let mut from = Key::new();
+    let mut found = Vec::new();
 
     loop {
         let mut next = None;

@@ -49,11 +49,10 @@ impl Reader {
 
     /// Returns the number of stored lines of each job of an instance, by tag.
     pub fn job_log_counts(&self, key: &InstanceKey) -> Result<BTreeMap<Name, u64>, Error> {
-        let (mut counts, mut from) = (
-            BTreeMap::new(),
-            KeyRange::of_prefix(self.keys().instance(key)),
-        );
-        from = from.after(&self.keys().history(key, 0));
+        let mut counts = BTreeMap::new();
+        // The row of the number 0 has the range of the lines.
+        let mut from =
+            KeyRange::of_prefix(self.keys().instance(key)).after(&self.keys().history(key, 0));
 
         loop {
             let chunks = self.scan_rows(Table::JobLog, &from, CHUNKS_PER_SCAN, |key, value| {
@@ -79,9 +78,9 @@ impl Reader {
         limit: usize,
     ) -> Result<Vec<NumberedLine>, Error> {
         let earlier = after.saturating_sub(JobLogChunk::MAX_LINES as u64);
-        let range = KeyRange::of_prefix(self.keys().instance(key))
+        let mut from = KeyRange::of_prefix(self.keys().instance(key))
             .after(&self.keys().history(key, earlier));
-        let (mut lines, mut from) = (Vec::new(), range);
+        let mut lines = Vec::new();
 
         while lines.len() < limit {
             let mut count = lines.len();

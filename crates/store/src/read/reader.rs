@@ -189,10 +189,12 @@ impl Reader {
         after: Option<&InstanceKey>,
         limit: usize,
     ) -> Result<Vec<InstanceKey>, Error> {
-        let (mut found, mut rest) = (Vec::new(), KeyRange::all());
+        let mut rest = KeyRange::all();
         if let Some(behind) = after.and_then(|key| successor(&self.keys().instance(key))) {
             rest.start = behind;
         }
+
+        let mut found = Vec::new();
         while found.len() < limit {
             let Some((key, _)) = self.first(Table::BufferedInput, &rest, |key, _| {
                 keys::read_numbered(key)

@@ -74,7 +74,8 @@ pub(crate) fn contains(log: &dyn CommitLog, position: &LogPosition) -> Result<bo
 /// Returns the chain of the snapshot at `position`, the full snapshot first; `None` if one is
 /// missing.
 fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>> {
-    let (mut chain, mut next) = (Vec::new(), Some(*position));
+    let mut chain = Vec::new();
+    let mut next = Some(*position);
     while let Some(position) = next {
         let mut of_position = snapshots
             .iter()
@@ -127,30 +128,11 @@ pub(crate) fn write(
     memtable_bytes: usize,
     path: &Path,
 ) -> Result<Option<LogPosition>, Error> {
-    let io_error = || Error::io("write", path);
-    let mut file = BufWriter::new(File::create_new(path).map_err(io_error())?);
-    let mut follower = LogFollower::from(base);
-    let mut rows = Memtable::new(StoreState::NONE, base.last_entry());
-    let (mut last, mut outcome): (_, Result<(), Error>) = (None, Ok(()));
-    let mut take = |entry: &LogEntry| match follower.take(entry)? {
-        FollowStep::Nothing => Ok(ControlFlow::Continue(())),
-        FollowStep::Diverged(_) => {
-            last = None;
-            Ok(ControlFlow::Break(()))
-        }
-        FollowStep::Record(at, record) => {
-            rows.apply(at, &record, Instant::now())?;
-            last = Some(at);
-            if rows.bytes() >= memtable_bytes {
-                write_part(&mut file, at, &rows).map_err(io_error())?;
-                rows = Memtable::new(*rows.state(), at.last_entry);
-            }
-            Ok(ControlFlow::Continue(()))
-        }
-    };
+    let mut delta = DeltaWriter::create(path, base, memtable_bytes)?;
+    let mut outcome = Ok(());
     log.read(
         base.number.saturating_sub(1),
-        &mut |entry| match take(&entry) {
+        &mut |entry| match delta.take(&entry) {
             Ok(flow) => flow,
             Err(error) => {
                 outcome = Err(error);
@@ -159,15 +141,76 @@ pub(crate) fn write(
         },
     )?;
     outcome?;
-    let Some(last) = last else { return Ok(None) };
-    if rows.created_at().is_some() {
-        write_part(&mut file, last, &rows).map_err(io_error())?;
+
+    Ok(delta.finish()?.map(|last| base.at(last)))
+}
+
+/// Delta under construction.
+struct DeltaWriter<'a> {
+    path: &'a Path,
+    file: BufWriter<File>,
+    follower: LogFollower,
+    /// Rows that are not in the file yet.
+    rows: Memtable,
+    /// Size of the rows at which a part is written, in bytes.
+    memtable_bytes: usize,
+    /// Last commit; `None` if no commit follows the base, or the log does not continue it.
+    last: Option<RecordPosition>,
+}
+
+impl<'a> DeltaWriter<'a> {
+    fn create(path: &'a Path, base: &LogPosition, memtable_bytes: usize) -> Result<Self, Error> {
+        let file = File::create_new(path).map_err(Error::io("write", path))?;
+        Ok(Self {
+            path,
+            file: BufWriter::new(file),
+            follower: LogFollower::from(base),
+            rows: Memtable::new(StoreState::NONE, base.last_entry()),
+            memtable_bytes,
+            last: None,
+        })
     }
-    file.into_inner()
-        .map_err(io::IntoInnerError::into_error)
-        .and_then(|file| file.sync_all())
-        .map_err(io_error())?;
-    Ok(Some(base.at(last)))
+
+    /// Adds the next entry of the log. Breaks if the log does not continue the base.
+    fn take(&mut self, entry: &LogEntry) -> Result<ControlFlow<()>, Error> {
+        match self.follower.take(entry)? {
+            FollowStep::Nothing => Ok(ControlFlow::Continue(())),
+            FollowStep::Diverged(_) => {
+                self.last = None;
+                Ok(ControlFlow::Break(()))
+            }
+            FollowStep::Record(at, record) => {
+                self.rows.apply(at, &record, Instant::now())?;
+                self.last = Some(at);
+                if self.rows.bytes() >= self.memtable_bytes {
+                    self.write_part(at)?;
+                    self.rows = Memtable::new(*self.rows.state(), at.last_entry);
+                }
+                Ok(ControlFlow::Continue(()))
+            }
+        }
+    }
+
+    /// Writes the remaining rows durably. Returns the last commit of the delta.
+    fn finish(mut self) -> Result<Option<RecordPosition>, Error> {
+        let Some(last) = self.last else {
+            return Ok(None);
+        };
+        if self.rows.created_at().is_some() {
+            self.write_part(last)?;
+        }
+
+        self.file
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .and_then(|file| file.sync_all())
+            .map_err(Error::io("write", self.path))?;
+        Ok(Some(last))
+    }
+
+    fn write_part(&mut self, at: RecordPosition) -> Result<(), Error> {
+        write_part(&mut self.file, at, &self.rows).map_err(Error::io("write", self.path))
+    }
 }
 
 fn write_part(file: &mut BufWriter<File>, at: RecordPosition, rows: &Memtable) -> io::Result<()> {

@@ -95,10 +95,12 @@ impl LogWriter {
     pub(crate) fn resume(&mut self) -> Result<Option<(RecordPosition, Bytes)>, Error> {
         let start = Instant::now();
         let result = self.push();
-        let appended =
-            |(_, record): &(RecordPosition, Bytes)| (record.len() as u64, start.elapsed());
-        self.meter
-            .record_attempt(result.as_ref().map(|done| done.as_ref().map(appended)));
+        let appended = match &result {
+            Ok(Some((_, record))) => Ok(Some((record.len() as u64, start.elapsed()))),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        self.meter.record_attempt(appended);
         result
     }
 
@@ -184,7 +186,8 @@ impl LogWriter {
 
     /// Scans all entries after our last entry: late claims may be before and after ours.
     fn scan(&mut self, header: &EntryHeader) -> Result<AppendResult, Error> {
-        let (log, mut fate) = (Arc::clone(&self.log), Ok(AppendResult::Absent));
+        let log = Arc::clone(&self.log);
+        let mut fate = Ok(AppendResult::Absent);
         let mut number = self.last;
 
         log.read(self.last, &mut |entry| {
@@ -214,11 +217,10 @@ impl LogWriter {
         entry: &LogEntry,
         header: &EntryHeader,
     ) -> Result<Option<AppendResult>, Error> {
-        let corrupt = |reason| Error::Corrupt {
+        let (found, _) = frame::read(&entry.bytes).map_err(|reason| Error::Corrupt {
             location: format!("entry {} of the log", entry.number),
             reason,
-        };
-        let (found, _) = frame::read(&entry.bytes).map_err(corrupt)?;
+        })?;
 
         if found == *header {
             return Ok(Some(AppendResult::Landed(entry.number)));
@@ -227,7 +229,8 @@ impl LogWriter {
             return Ok(None);
         }
 
-        let (ours, theirs) = (self.owner.epoch, found.owner.epoch);
+        let ours = self.owner.epoch;
+        let theirs = found.owner.epoch;
         let reason = format!(
             "entry {} of its log has epoch {theirs}, but this writer has epoch {ours}",
             entry.number

@@ -35,6 +35,9 @@ const MAX_COPY_ATTEMPTS: u32 = 4;
 /// Prefix of the temporary file of a snapshot.
 pub(crate) const COPY_PREFIX: &str = "snapshot-";
 
+/// Visitor of the records of a log.
+type RecordVisitor<'a> = dyn FnMut(RecordPosition, &Bytes) -> Result<(), Error> + 'a;
+
 /// Options of replication: the log, the epoch and the snapshot thresholds.
 #[derive(Debug, Clone)]
 pub struct ReplicationOptions {
@@ -283,7 +286,7 @@ impl ReplicationOptions {
             follower.require_claim(claim.last_entry());
         }
 
-        let follow = || {
+        let claim = log_writer::claim(&*self.log, self.epoch, disk.dedupe_window(), || {
             self.follow(&mut follower, &mut |at, record| {
                 tables.apply(at, &Bytes::copy_from_slice(record))?;
                 meter.record_followed(record.len() as u64);
@@ -295,8 +298,7 @@ impl ReplicationOptions {
                 owner: follower.owner,
                 claim: follower.claim,
             })
-        };
-        let claim = log_writer::claim(&*self.log, self.epoch, disk.dedupe_window(), follow)?;
+        })?;
 
         let owner = claim.entry.owner;
         let claimed = start.at(RecordPosition {
@@ -315,19 +317,11 @@ impl ReplicationOptions {
     fn follow(
         &self,
         follower: &mut LogFollower,
-        apply: &mut dyn FnMut(
-            crate::replication::follower::RecordPosition,
-            &Bytes,
-        ) -> Result<(), Error>,
+        apply: &mut RecordVisitor<'_>,
     ) -> Result<(), CopyError> {
-        let (behind, mut outcome) = (follower.number, Ok(()));
-        let mut take = |entry: &LogEntry| match follower.take(entry)? {
-            FollowStep::Nothing => Ok(()),
-            FollowStep::Record(at, record) => Ok(apply(at, &record)?),
-            FollowStep::Diverged(reason) => Err(CopyError::Diverged(reason)),
-        };
-        let read = self.log.read(behind, &mut |entry| {
-            outcome = take(&entry);
+        let mut outcome = Ok(());
+        let read = self.log.read(follower.number, &mut |entry| {
+            outcome = follow_entry(follower, &entry, apply);
             if outcome.is_ok() {
                 ControlFlow::Continue(())
             } else {
@@ -354,6 +348,19 @@ impl ReplicationOptions {
             found,
         }
         .into())
+    }
+}
+
+/// Applies the commit that an entry completes, if any.
+fn follow_entry(
+    follower: &mut LogFollower,
+    entry: &LogEntry,
+    apply: &mut RecordVisitor<'_>,
+) -> Result<(), CopyError> {
+    match follower.take(entry)? {
+        FollowStep::Nothing => Ok(()),
+        FollowStep::Record(at, record) => Ok(apply(at, &record)?),
+        FollowStep::Diverged(reason) => Err(CopyError::Diverged(reason)),
     }
 }
 

@@ -153,10 +153,10 @@ fn make_and_save(
         }
     }
 
-    let (position, is_delta) = (snapshot.position.position, snapshot.base.is_some());
+    let position = snapshot.position.position;
     tracing::debug!(
         position,
-        is_delta,
+        is_delta = snapshot.base.is_some(),
         bytes = snapshot.bytes,
         "shard snapshot saved"
     );
