@@ -141,16 +141,20 @@ impl KeyEncoder {
         saga: Option<&SagaName>,
         prefix: &str,
     ) -> Vec<KeyRange> {
-        let of_slot = |slot: u16| {
-            let mut key = KeyWriter::new();
-            key.u16(slot).text(tenant.as_str());
-            KeyRange::of_prefix(match saga {
-                Some(saga) => key.text(saga.as_str()).open_text(prefix).finish(),
-                None => key.finish(),
-            })
-        };
-        self.slots_of(tenant).map(of_slot).collect()
+        self.slots_of(tenant)
+            .map(|slot| instances_in(slot, tenant, saga, prefix))
+            .collect()
     }
+}
+
+/// Returns the part of [`KeyEncoder::instances`] in a slot.
+fn instances_in(slot: u16, tenant: &TenantId, saga: Option<&SagaName>, prefix: &str) -> KeyRange {
+    let mut key = KeyWriter::new();
+    key.u16(slot).text(tenant.as_str());
+    KeyRange::of_prefix(match saga {
+        Some(saga) => key.text(saga.as_str()).open_text(prefix).finish(),
+        None => key.finish(),
+    })
 }
 
 /// Returns the key of a history entry of the instance with this row. See [`KeyEncoder::history`].

@@ -85,6 +85,7 @@ impl RecordWriter {
     ) -> Result<(), Error> {
         self.key(u8::from(newness == KeyPresence::Unknown), table, key)?;
 
+        // The length precedes the value, but is known only after the value is encoded.
         let at = self.0.len();
         self.0.extend_from_slice(&[0; 4]);
         value(&mut self.0);
@@ -103,15 +104,14 @@ impl RecordWriter {
     }
 
     fn key(&mut self, kind: u8, table: Table, key: &[u8]) -> Result<(), Error> {
-        let too_long = || Error::KeyTooLong {
-            table: table.name(),
-            length: key.len(),
-            limit: MAX_KEY_BYTES,
-        };
         let length = u16::try_from(key.len())
             .ok()
             .filter(|_| key.len() <= MAX_KEY_BYTES)
-            .ok_or_else(too_long)?;
+            .ok_or_else(|| Error::KeyTooLong {
+                table: table.name(),
+                length: key.len(),
+                limit: MAX_KEY_BYTES,
+            })?;
 
         self.0.push(kind << 6 | table as u8);
         self.0.extend_from_slice(&length.to_le_bytes());

@@ -174,6 +174,7 @@ impl<'a> KeyReader<'a> {
         let mut rest = bytes.iter();
         while let Some(byte) = rest.next() {
             text.push(*byte);
+            // A zero byte is stored as 0x00FF.
             if *byte == 0 {
                 rest.next();
             }

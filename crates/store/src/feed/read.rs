@@ -383,12 +383,11 @@ impl Reader {
         }
 
         // Before the first commit no change can be missing.
-        let here = || FeedOffset {
+        Ok(write::feed_start(tables)?.unwrap_or_else(|| FeedOffset {
             position: tables.state().position,
             part: 0,
             writer_id: 0,
-        };
-        Ok(write::feed_start(tables)?.unwrap_or_else(here))
+        }))
     }
 
     /// Checks that the feed is complete after an offset.

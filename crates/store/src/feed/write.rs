@@ -94,10 +94,8 @@ pub(crate) struct FeedRow {
 impl FeedWriter {
     /// Creates the state of a new writer run.
     pub(crate) fn new(is_on: bool) -> Self {
-        // Like the identity of a store, it only distinguishes two runs; nothing else depends on it.
-        let number = || std::hash::RandomState::new().build_hasher().finish().max(1);
         Self {
-            writer_id: is_on.then(number),
+            writer_id: is_on.then(new_writer_id),
             is_meta_current: false,
         }
     }
@@ -150,6 +148,13 @@ impl FeedWriter {
             value::encode(buffer, &start);
         })
     }
+}
+
+/// Returns an id that no other writer run has. Like the identity of a store, it only distinguishes
+/// two runs; nothing else depends on it.
+fn new_writer_id() -> u64 {
+    // The start of the feed has the id 0.
+    std::hash::RandomState::new().build_hasher().finish().max(1)
 }
 
 /// Returns the rows that a record changes, each once, in the order of the record.

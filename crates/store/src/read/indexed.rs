@@ -365,11 +365,11 @@ impl Reader {
                                 readable(decode(Table::Instance, value))?;
                             let (_, key) = read_instance(&mut KeyReader::of(row))?;
                             let indexed = header.and_then(|header| row_of(&key, &header));
-                            let is_inside = |row: &Key| {
-                                range.start <= *row
-                                    && range.end.as_ref().is_none_or(|end| row < end)
-                            };
-                            found.extend(indexed.filter(is_inside).map(|row| (row, key)));
+                            found.extend(
+                                indexed
+                                    .filter(|row| range.contains(row))
+                                    .map(|row| (row, key)),
+                            );
 
                             if found.len() / 2 > limit.saturating_add(ROWS_PER_LOCK) {
                                 smallest(&mut found, limit);
@@ -398,13 +398,16 @@ impl Reader {
         key: InstanceKey,
         row_of: &IndexRow<'_>,
     ) -> Result<Option<(Key, InstanceKey, Instance)>, Error> {
-        let instance = readable(self.instance(&key))?.flatten();
-        let is_current = |instance: &Instance| {
-            row_of(&key, &SnapshotHeader::from_instance(instance)).as_ref() == Some(&row)
+        let Some(instance) = readable(self.instance(&key))?.flatten() else {
+            return Ok(None);
         };
-        Ok(instance
-            .filter(is_current)
-            .map(|instance| (row, key, instance)))
+
+        let current = row_of(&key, &SnapshotHeader::from_instance(&instance));
+        if current.as_ref() == Some(&row) {
+            Ok(Some((row, key, instance)))
+        } else {
+            Ok(None)
+        }
     }
 }
 

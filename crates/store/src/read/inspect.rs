@@ -404,23 +404,12 @@ fn outbox(key: &[u8], item: &WorkItem) -> Result<(Option<TenantId>, String, Valu
 /// response that is not JSON is in hexadecimal.
 fn history(entry: &HistoryEntry) -> Value {
     let mut value = to_value(entry);
-    let shown = |(index, payload): (usize, Option<RecordedPayload<'_>>)| {
-        let Some(payload) = payload else {
-            return Value::Null;
-        };
-        match serde_json::from_str(&payload.text) {
-            Ok(Value::Object(changes)) if index == 1 && !payload.is_cut() => changes
-                .into_iter()
-                .map(|(name, change)| {
-                    let variable = name.split('[').next().unwrap_or_default();
-                    json!({ "vars": { variable: change } })
-                })
-                .collect(),
-            Ok(whole) if !payload.is_cut() => whole,
-            Ok(_) | Err(_) => json!({ "size": payload.size }),
-        }
-    };
-    value["payloads"] = entry.payloads.iter().enumerate().map(shown).collect();
+    value["payloads"] = entry
+        .payloads
+        .iter()
+        .enumerate()
+        .map(|(index, payload)| payload_value(index, payload))
+        .collect();
 
     // Entries of earlier releases have neither.
     let absent = [
@@ -447,6 +436,25 @@ fn history(entry: &HistoryEntry) -> Value {
     }
 
     value
+}
+
+/// Returns the payload of a history entry with this index.
+fn payload_value(index: usize, payload: Option<RecordedPayload<'_>>) -> Value {
+    let Some(payload) = payload else {
+        return Value::Null;
+    };
+
+    match serde_json::from_str(&payload.text) {
+        Ok(Value::Object(changes)) if index == 1 && !payload.is_cut() => changes
+            .into_iter()
+            .map(|(name, change)| {
+                let variable = name.split('[').next().unwrap_or_default();
+                json!({ "vars": { variable: change } })
+            })
+            .collect(),
+        Ok(whole) if !payload.is_cut() => whole,
+        Ok(_) | Err(_) => json!({ "size": payload.size }),
+    }
 }
 
 /// Returns a snapshot with a readable state if it is JSON or MessagePack; otherwise in hexadecimal.

@@ -308,9 +308,10 @@ impl Reader {
         }
 
         let prefix = query.prefix.as_deref().unwrap_or_default();
-        let range_of =
-            |status: Status| index_keys::status_range(tenant, status, saga.as_ref(), prefix);
-        let mut ranges: Vec<_> = statuses.iter().map(|status| range_of(*status)).collect();
+        let mut ranges: Vec<_> = statuses
+            .iter()
+            .map(|status| index_keys::status_range(tenant, *status, saga.as_ref(), prefix))
+            .collect();
         ranges.sort_by(|a, b| a.start.cmp(&b.start));
         ranges.dedup_by(|a, b| a.start == b.start);
 
@@ -325,13 +326,10 @@ impl Reader {
     /// # Errors
     /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn timers(&self, query: &TimerQuery) -> Result<Page<FoundTimer>, Error> {
-        let start = |cursor: &String| hex::decode(cursor).map_err(|_| invalid_cursor(cursor));
-        let start = query
-            .cursor
-            .as_ref()
-            .map(start)
-            .transpose()?
-            .unwrap_or_default();
+        let start = match &query.cursor {
+            Some(cursor) => hex::decode(cursor).map_err(|_| invalid_cursor(cursor))?,
+            None => Vec::new(),
+        };
 
         let mut page = Page {
             items: Vec::new(),

@@ -76,13 +76,12 @@ impl EntryHeader {
 
 /// Decodes an entry into header and body. The error describes the mismatch.
 pub(crate) fn read(entry: &Bytes) -> Result<(EntryHeader, Bytes), String> {
-    let too_short = || {
+    let header: &[u8; HEADER_BYTES] = entry.first_chunk().ok_or_else(|| {
         format!(
             "it has {} bytes, but the header alone has {HEADER_BYTES}",
             entry.len()
         )
-    };
-    let header: &[u8; HEADER_BYTES] = entry.first_chunk().ok_or_else(too_short)?;
+    })?;
     let short = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
     let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| header[at + index]));
 
