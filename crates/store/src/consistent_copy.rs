@@ -49,7 +49,8 @@ pub fn copy_consistently<R>(
         let shared = &*reader.shared;
         shared.flush_all()?;
 
-        // In the order in which closing acquires them.
+        // No further flush starts, because it truncates the journal. The locks are acquired in the
+        // same order as by closing.
         flush_guards.push(lock(&shared.flushing));
         not_closed.push(lock(&shared.copying));
 

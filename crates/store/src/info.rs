@@ -77,6 +77,7 @@ pub fn read_info(
     let identity = value::decode(Table::Meta, &value(IDENTITY_KEY, identity)?)?;
     let store_state: StoreState = value::decode(Table::Meta, &value(STATE_KEY, store_state)?)?;
 
+    // A store that follows a log has no journal.
     let journal = match journal_place {
         Some(_) => None,
         None => Some(orlog_journal::verify(&dir.join("journal"))?),

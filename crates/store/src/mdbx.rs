@@ -107,6 +107,7 @@ impl Mdbx {
                     cursor.put(key, &sealed, WriteFlags::UPSERT)?;
                 }
                 None => {
+                    // The row may have been written and deleted since the last flush.
                     if cursor.set::<()>(key)?.is_some() {
                         cursor.del(WriteFlags::empty())?;
                     }

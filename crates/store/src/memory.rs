@@ -1,4 +1,5 @@
-//! Tables in memory, for tests: the same contract as the tables on disk, but they end with the process.
+//! Tables in memory, for tests: the same contract as the tables on disk, but they end with the
+//! process.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};

@@ -160,6 +160,9 @@ fn build(
         ..
     } = *tables.state();
     drop((tables, disk));
+
+    // A backup that only adjoins the journal has no rows in common with it: only its counters
+    // reveal another history.
     if by_kind.iter().sum::<u64>() != outbox_depth {
         return Err(other_history(
             journal.path(),

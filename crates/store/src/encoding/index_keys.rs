@@ -186,6 +186,7 @@ fn ordered_bits(number: f64) -> u64 {
     // Zero has two signs.
     let bits = if number == 0.0 { 0 } else { number.to_bits() };
 
+    // The bits of negative numbers grow with the magnitude, and their sign bit is set.
     if bits >> 63 == 1 {
         !bits
     } else {

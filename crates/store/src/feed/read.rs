@@ -417,6 +417,8 @@ impl Reader {
             Ok(ControlFlow::Break(()))
         })?;
 
+        // After a restore or the loss of its end, a store has the same positions with other writer
+        // ids.
         match found {
             Some(offset) if offset.writer_id == after.writer_id => Ok(()),
             _ => expired(

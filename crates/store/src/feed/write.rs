@@ -117,6 +117,7 @@ impl FeedWriter {
             };
         };
 
+        // From the complete record, so that no change is omitted (ADR 0013).
         let mut rows = Vec::new();
         for (part, touched) in (0..).zip(touched(record)?.chunks(KEYS)) {
             rows.push((

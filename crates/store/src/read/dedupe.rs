@@ -33,10 +33,12 @@ impl Reader {
             let in_bucket =
                 |bucket| tables.contains(Table::Dedupe, &keys::dedupe(bucket, &row, id));
 
+            // The two newest buckets contain all keys that are younger than a window.
             if in_bucket(now.bucket)? || in_bucket(now.bucket.saturating_sub(1))? {
                 return Ok(true);
             }
 
+            // Downtime expires no key.
             for bucket in self.retained_buckets(tables, now)? {
                 if in_bucket(bucket)? {
                     return Ok(true);

@@ -444,6 +444,7 @@ fn payload_value(index: usize, payload: Option<RecordedPayload<'_>>) -> Value {
         return Value::Null;
     };
 
+    // The second payload has the changed variables.
     match serde_json::from_str(&payload.text) {
         Ok(Value::Object(changes)) if index == 1 && !payload.is_cut() => changes
             .into_iter()

@@ -130,6 +130,7 @@ pub(crate) fn write(
 ) -> Result<Option<LogPosition>, Error> {
     let mut delta = DeltaWriter::create(path, base, memtable_bytes)?;
     let mut outcome = Ok(());
+    // From the last entry of the base: the follower compares it, to detect another log.
     log.read(
         base.number.saturating_sub(1),
         &mut |entry| match delta.take(&entry) {
@@ -176,6 +177,7 @@ impl<'a> DeltaWriter<'a> {
         match self.follower.take(entry)? {
             FollowStep::Nothing => Ok(ControlFlow::Continue(())),
             FollowStep::Diverged(_) => {
+                // The caller saves a full snapshot instead.
                 self.last = None;
                 Ok(ControlFlow::Break(()))
             }

@@ -153,6 +153,7 @@ impl LogWriter {
                 Err(error) => reason = error.to_string(),
             }
 
+            // A failed append may have been stored, and must not be stored twice.
             if let AppendResult::Landed(number) = self.inspect(header)? {
                 self.last = number;
                 return Ok(());

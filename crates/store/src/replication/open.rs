@@ -280,6 +280,7 @@ impl ReplicationOptions {
         let mut tables = MergedTables::new(Arc::clone(disk));
         let mut follower = LogFollower::from(&start);
 
+        // The recorded claim outlasts the log: it distinguishes a lost log from a new one.
         if !options.accept_data_loss
             && let Some(claim) = self.log.recorded_claim().map_err(Error::from)?
         {

@@ -86,6 +86,7 @@ pub(crate) fn run(
         if wake.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
+        // A later commit also wakes the thread; it must not shorten the delay after a failure.
         if not_before.is_some_and(|at| at > Instant::now()) {
             continue;
         }
@@ -202,6 +203,7 @@ fn make(
         }));
     }
 
+    // A delta that was not completed has left its file; the copy is a new file.
     fs::remove_file(file).ok();
     let TableCopy { log_position, .. } = copy(shared, file)?;
     let position = log_position.filter(|position| position.number > 0);
