@@ -59,6 +59,7 @@ impl Background {
                 })
                 .map_err(io_error)?;
         }
+
         Ok(background)
     }
 
@@ -90,10 +91,12 @@ impl Background {
         let meter = Arc::clone(meter);
         let replication = replication.clone();
         let path = dir.to_owned();
+
         Builder::new()
             .name("orlog-snapshot".to_owned())
             .spawn(move || snapshot::run(&shared, &meter, &replication, &path, &wake))
             .map_err(Error::io("start a thread for", dir))?;
+
         self.snapshots = Some(waker);
         Ok(())
     }

@@ -42,18 +42,24 @@ pub fn copy_consistently<R>(
     stores: &[(Reader, PathBuf)],
     moment: impl FnOnce() -> R,
 ) -> Result<(Vec<StoreCopy>, R), Error> {
-    let (mut disks, mut flush_guards, mut not_closed) = (Vec::new(), Vec::new(), Vec::new());
+    let mut disks = Vec::new();
+    let mut flush_guards = Vec::new();
+    let mut not_closed = Vec::new();
     for (reader, to) in stores {
         let shared = &*reader.shared;
         shared.flush_all()?;
-        // In the order in which closing acquires them.
+
+        // No further flush starts, because it truncates the journal. The locks are acquired in the
+        // same order as by closing.
         flush_guards.push(lock(&shared.flushing));
         not_closed.push(lock(&shared.copying));
+
         disks.push(own_journal(
             shared.read(|tables| Ok(Arc::clone(tables.disk())))?,
             to,
         )?);
     }
+
     let (copied, result) = copy_states(stores, moment)?;
     for ((_, to), (disk, copied)) in stores.iter().zip(disks.iter().zip(&copied)) {
         disk.copy_journal(
@@ -62,16 +68,20 @@ pub fn copy_consistently<R>(
             copied.position,
         )?;
     }
+
     let tables = disks
         .iter()
         .map(|disk| disk.tables().snapshot())
         .collect::<Result<Vec<_>, _>>()?;
+
+    // From here on a flush changes no copy: the journals are copied, and the snapshots are fixed.
     drop(flush_guards);
     for ((_, to), tables) in stores.iter().zip(&tables) {
         let dir = to.join("tables");
         std::fs::create_dir_all(&dir).map_err(Error::io("create the directory", &dir))?;
         tables.copy(&dir.join("mdbx.dat"))?;
     }
+
     drop(tables);
     drop(not_closed);
     Ok((copied, result))
@@ -82,6 +92,7 @@ fn own_journal(disk: Arc<StoreDir>, to: &Path) -> Result<Arc<StoreDir>, Error> {
     if disk.log_position().is_none() {
         return Ok(disk);
     }
+
     let reason = "the store to copy follows a log; copy the log".to_owned();
     Err(Error::Mismatch {
         path: to.to_owned(),
@@ -93,10 +104,12 @@ fn copy_states<R>(
     stores: &[(Reader, PathBuf)],
     moment: impl FnOnce() -> R,
 ) -> Result<(Vec<StoreCopy>, R), Error> {
+    // No store commits while these guards exist.
     let guards: Vec<_> = stores
         .iter()
         .map(|(reader, _)| reader.shared.read_guard())
         .collect();
+
     let result = moment();
     let copied = guards
         .iter()
@@ -113,6 +126,7 @@ fn store_copy(tables: &MergedTables) -> Result<StoreCopy, Error> {
         ));
         Ok(ControlFlow::Continue(()))
     })?;
+
     Ok(StoreCopy {
         position: tables.state().position,
         checkpoints,

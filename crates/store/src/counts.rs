@@ -60,6 +60,7 @@ impl CountChanges {
         if before.map(group) == after.map(group) {
             return;
         }
+
         for (instance, by) in [(before, -1), (after, 1)] {
             let Some(instance) = instance else { continue };
             self.add(
@@ -86,6 +87,7 @@ impl CountChanges {
             let old = tables.get(Table::Count, key, |value| {
                 decode::<u64>(Table::Count, value)
             })?;
+
             match old
                 .transpose()?
                 .unwrap_or_default()
@@ -124,9 +126,13 @@ pub(crate) fn of_tenant(tenant: &TenantId) -> KeyRange {
 /// Decodes the key of a count.
 pub(crate) fn read_count(row: &[u8]) -> Result<(TenantId, CountKey), Error> {
     let mut fields = KeyReader::of(row);
-    let (tenant, saga) = (fields.text()?, fields.text()?);
-    let (version, hash) = (u32::from_be_bytes(fields.fixed()?), fields.fixed()?);
-    let (number, paused) = (fields.u8()?, fields.u8()? == 1);
+    let tenant = fields.text()?;
+    let saga = fields.text()?;
+    let version = u32::from_be_bytes(fields.fixed()?);
+    let hash = fields.fixed()?;
+    let number = fields.u8()?;
+    let paused = fields.u8()? == 1;
+
     let invalid = |error: orlog_model::IdError| fields.corrupt(error.to_string());
     let tenant = TenantId::new(&*tenant).map_err(invalid)?;
     let saga = SagaName::new(&*saga).map_err(invalid)?;
@@ -134,6 +140,7 @@ pub(crate) fn read_count(row: &[u8]) -> Result<(TenantId, CountKey), Error> {
         .into_iter()
         .find(|status| status_number(*status) == number);
     let status = status.ok_or_else(|| fields.corrupt(format!("{number} is not a status")))?;
+
     Ok((
         tenant,
         CountKey {
@@ -153,8 +160,9 @@ impl MergedTables {
         if self.get(Table::Meta, COUNTED, |_| ())?.is_some() {
             return Ok(());
         }
+
         self.flush()?;
-        let (mut changes, mut record) = (CountChanges::default(), RecordWriter::default());
+        let mut changes = CountChanges::default();
         self.scan(Table::Instance, &[], None, &mut |row, value| {
             let header: Option<SnapshotHeader<'_>> = readable(decode(Table::Instance, value))?;
             if let Some(header) = header {
@@ -166,19 +174,22 @@ impl MergedTables {
             }
             Ok(ControlFlow::Continue(()))
         })?;
+
+        let mut record = RecordWriter::default();
         record.clear();
         self.scan_keys(Table::Count, &[], None, &mut |row, _| {
             record.delete(Table::Count, row)?;
             Ok(ControlFlow::Continue(()))
         })?;
+
         for (key, count) in &changes.0 {
             put(&mut record, key, count.unsigned_abs())?;
         }
-        let (store_state, last_entry) = (*self.state(), self.active().last_entry());
-        let (mut counts, record) = (
-            Memtable::new(store_state, last_entry),
-            Bytes::copy_from_slice(record.finish(&store_state)),
-        );
+
+        let store_state = *self.state();
+        let last_entry = self.active().last_entry();
+        let record = Bytes::copy_from_slice(record.finish(&store_state));
+        let mut counts = Memtable::new(store_state, last_entry);
         counts.apply(
             RecordPosition {
                 position: store_state.position,
@@ -187,6 +198,7 @@ impl MergedTables {
             &record,
             Instant::now(),
         )?;
+
         self.disk()
             .tables()
             .write(Some(&counts), &Vec::new(), &[(COUNTED, EMPTY)])

@@ -231,6 +231,7 @@ impl From<CommitLogError> for Error {
 impl From<orlog_journal::Error> for Error {
     fn from(error: orlog_journal::Error) -> Self {
         use orlog_journal::Error as Journal;
+
         let text = error.to_string();
         match error {
             Journal::Full { path, needed_bytes } => Error::Full {

@@ -155,6 +155,7 @@ impl Shared {
 /// Runs the maintenance of the store until all wakers are dropped.
 pub(crate) fn maintenance_loop(shared: &Arc<Shared>, wake: &std::sync::mpsc::Receiver<()>) {
     use std::sync::mpsc::RecvTimeoutError;
+
     let mut at = None;
     let mut failure = LoggedFailure::default();
     loop {
@@ -199,6 +200,7 @@ impl LoggedFailure {
             .as_ref()
             .is_some_and(|(last, at)| last == failure && now < *at + Self::REPEAT);
         let is_due = !is_recent;
+
         if is_due {
             self.0 = Some((failure.to_owned(), now));
         }

@@ -85,6 +85,7 @@ impl Indexes {
         let wanted: Vec<_> = declared
             .map(|(saga, name)| Index::Variable(saga.clone(), name.clone()))
             .collect();
+
         let mut next = self.clone();
         for (index, progress) in &mut next.0 {
             let is_wanted = *index == Index::Instances || wanted.contains(index);
@@ -96,11 +97,13 @@ impl Indexes {
                 _ => {}
             }
         }
+
         for index in wanted {
             if !next.0.iter().any(|(known, _)| *known == index) {
                 next.0.push((index, Progress::Building(ByteBuf::new())));
             }
         }
+
         (next != *self).then_some(next)
     }
 
@@ -114,7 +117,9 @@ impl Indexes {
         memtable: &Memtable,
         variables: VariableReader,
     ) -> Result<IndexChanges, Error> {
-        let (mut changes, mut old, mut new) = (Vec::new(), Vec::new(), Vec::new());
+        let mut changes = Vec::new();
+        let mut old = Vec::new();
+        let mut new = Vec::new();
         for (row, value) in memtable.table(Table::Instance) {
             old.clear();
             new.clear();
@@ -124,9 +129,11 @@ impl Indexes {
                     .iter()
                     .try_for_each(|(index, _)| add_keys(index, &key, value, variables, keys))
             };
+
             let stored = tables.row(Table::Instance, row, |value| add(value, &mut old));
             readable(stored.and_then(Option::transpose))?;
             readable(value.map_or(Ok(()), |value| add(value, &mut new)))?;
+
             changes.extend(
                 old.iter()
                     .filter(|key| !new.contains(key))
@@ -138,6 +145,7 @@ impl Indexes {
                     .map(|key| (key.clone(), true)),
             );
         }
+
         changes.sort_unstable();
         Ok(changes)
     }
@@ -157,6 +165,7 @@ impl Indexes {
         else {
             return Ok(None);
         };
+
         let (index, progress) = &mut next.0[at];
         let mut changes = Vec::new();
         match progress {
@@ -169,6 +178,7 @@ impl Indexes {
             _ if remove(tables, index, &mut changes)? => {}
             _ => drop(next.0.remove(at)),
         }
+
         Ok(Some((next, changes)))
     }
 }
@@ -182,12 +192,15 @@ fn build(
     variables: VariableReader,
     changes: &mut IndexChanges,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let (mut remaining, mut last, mut keys) = (BUILD_STEP, None, Vec::new());
+    let mut remaining = BUILD_STEP;
+    let mut last = None;
+    let mut keys = Vec::new();
     let from = if after.is_empty() {
         Key::new()
     } else {
         successor_key(after)
     };
+
     let visit: &mut RowVisitor<'_> = &mut |row, value| {
         readable(add_keys(
             index,
@@ -196,6 +209,7 @@ fn build(
             variables,
             &mut keys,
         ))?;
+
         remaining -= 1;
         if remaining > 0 {
             return Ok(ControlFlow::Continue(()));
@@ -203,7 +217,8 @@ fn build(
         last = Some(row.to_vec());
         Ok(ControlFlow::Break(()))
     };
-    let _flow = tables.scan((Table::Instance, RowAccess::Values), &from, None, visit)?;
+
+    let _flow = tables.scan(Table::Instance, RowAccess::Values, &from, None, visit)?;
     changes.extend(keys.into_iter().map(|key| (key, true)));
     changes.sort_unstable();
     Ok(last)
@@ -214,9 +229,11 @@ fn remove(tables: &dyn Tables, index: &Index, changes: &mut IndexChanges) -> Res
     let Index::Variable(saga, name) = index else {
         return Ok(false);
     };
+
     let range = KeyRange::of_prefix(index_keys::of_variable(saga, name).finish());
     let flow = tables.scan(
-        (Table::Index, RowAccess::Keys),
+        Table::Index,
+        RowAccess::Keys,
         &range.start,
         range.end.as_deref(),
         &mut |row, _| {

@@ -53,6 +53,7 @@ pub fn read_info(
     if !tables.join("mdbx.dat").exists() {
         return Ok(None);
     }
+
     let seen = read_environment(
         &tables,
         &[FORMAT_KEY, IDENTITY_KEY, STATE_KEY, LOG_POSITION_KEY],
@@ -63,6 +64,7 @@ pub fn read_info(
     let Some(format) = check_format(format.as_deref(), &tables)? else {
         return Ok(None);
     };
+
     let value = |key, row: &Option<Vec<u8>>| {
         verified(
             &tables,
@@ -74,18 +76,25 @@ pub fn read_info(
     };
     let identity = value::decode(Table::Meta, &value(IDENTITY_KEY, identity)?)?;
     let store_state: StoreState = value::decode(Table::Meta, &value(STATE_KEY, store_state)?)?;
+
+    // A store that follows a log has no journal.
     let journal = match journal_place {
         Some(_) => None,
         None => Some(orlog_journal::verify(&dir.join("journal"))?),
     };
+
     if let Some(journal) = &journal {
         presence::check_journal(
             dir,
-            (identity, journal.last_sequence),
+            DurablePosition {
+                identity,
+                position: journal.last_sequence,
+            },
             expected,
             store_state.position,
         )?;
     }
+
     Ok(Some(StoreInfo {
         format,
         identity,

@@ -98,6 +98,7 @@ impl Mdbx {
     ) -> libmdbx::Result<()> {
         let mut cursor = txn.cursor(self.handle(table))?;
         let mut sealed = Vec::new();
+
         for (key, row) in memtable.table(table) {
             count(Operation::TableWrite);
             match row {
@@ -106,6 +107,7 @@ impl Mdbx {
                     cursor.put(key, &sealed, WriteFlags::UPSERT)?;
                 }
                 None => {
+                    // The row may have been written and deleted since the last flush.
                     if cursor.set::<()>(key)?.is_some() {
                         cursor.del(WriteFlags::empty())?;
                     }
@@ -122,6 +124,7 @@ impl Mdbx {
     ) -> libmdbx::Result<()> {
         let mut cursor = txn.cursor(self.handle(Table::Index))?;
         let mut sealed = Vec::new();
+
         for (key, is_put) in changes {
             count(Operation::TableWrite);
             if *is_put {
@@ -162,40 +165,89 @@ impl Mdbx {
     fn mdbx_error(&self, action: &'static str, error: MdbxError) -> Error {
         translated(action, &self.path, error)
     }
+
+    fn read_txn(&self) -> Result<Transaction<'_, RO, NoWriteMap>, Error> {
+        self.db
+            .begin_ro_txn()
+            .map_err(|error| self.mdbx_error("read", error))
+    }
+
+    /// Writes all rows in one transaction. Returns whether nothing was committed.
+    fn write_rows(
+        &self,
+        memtable: Option<&Memtable>,
+        index: &IndexChanges,
+        meta: &[(&[u8], &[u8])],
+    ) -> libmdbx::Result<bool> {
+        let txn = self.db.begin_rw_txn()?;
+        if let Some(memtable) = memtable {
+            for table in Table::ALL {
+                self.flush_table(&txn, table, memtable)?;
+            }
+        }
+        self.write_index(&txn, index)?;
+        self.put_meta(&txn, meta)?;
+        txn.commit()
+    }
+
+    fn table_stats(&self) -> libmdbx::Result<Vec<TableStats>> {
+        let txn = self.db.begin_ro_txn()?;
+        let mut stats = Vec::with_capacity(Table::ALL.len());
+        for table in Table::ALL {
+            let stat = txn.table_stat(self.handle(table))?;
+            stats.push(TableStats {
+                name: table.name(),
+                rows: stat.entries() as u64,
+                pages: (stat.branch_pages() + stat.leaf_pages() + stat.overflow_pages()) as u64,
+                bytes: stat.total_size(),
+            });
+        }
+        Ok(stats)
+    }
+
+    fn page_stats(&self) -> libmdbx::Result<PageStats> {
+        let info = self.db.info()?;
+        let stat = self.db.stat()?;
+        let total = info.geometry().current_size() / u64::from(stat.page_size()).max(1);
+        let used = (info.last_pgno() as u64 + 1).saturating_sub(self.db.freelist()? as u64);
+
+        Ok(PageStats {
+            total,
+            free: total.saturating_sub(used),
+            readers: info.num_readers() as u64,
+        })
+    }
 }
 
 impl Tables for Mdbx {
     fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
-        let get = || {
-            let txn = self.db.begin_ro_txn()?;
-            let row = txn.get::<Cow<'_, [u8]>>(self.handle(table), key)?;
-            Ok(row.map(|row| self.verified(table, key, &row).map(read)))
-        };
-        get()
-            .map_err(|error| self.mdbx_error("read", error))?
-            .transpose()
-            .map(|_| ())
+        let txn = self.read_txn()?;
+        let row = txn
+            .get::<Cow<'_, [u8]>>(self.handle(table), key)
+            .map_err(|error| self.mdbx_error("read", error))?;
+        if let Some(row) = row {
+            read(self.verified(table, key, &row)?);
+        }
+        Ok(())
     }
 
     fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
-        let contains = || {
-            let txn = self.db.begin_ro_txn()?;
-            Ok(txn.get::<()>(self.handle(table), key)?.is_some())
-        };
-        contains().map_err(|error| self.mdbx_error("read", error))
+        let row = self
+            .read_txn()?
+            .get::<()>(self.handle(table), key)
+            .map_err(|error| self.mdbx_error("read", error))?;
+        Ok(row.is_some())
     }
 
     fn scan(
         &self,
-        (table, access): (Table, RowAccess),
+        table: Table,
+        access: RowAccess,
         from: &[u8],
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<ControlFlow<()>, Error> {
-        let txn = self
-            .db
-            .begin_ro_txn()
-            .map_err(|error| self.mdbx_error("read", error))?;
+        let txn = self.read_txn()?;
         let mut cursor = txn
             .cursor(self.handle(table))
             .map_err(|error| self.mdbx_error("read", error))?;
@@ -226,16 +278,9 @@ impl Tables for Mdbx {
         index: &IndexChanges,
         meta: &[(&[u8], &[u8])],
     ) -> Result<(), Error> {
-        let write = || {
-            let txn = self.db.begin_rw_txn()?;
-            for table in Table::ALL {
-                memtable.map_or(Ok(()), |memtable| self.flush_table(&txn, table, memtable))?;
-            }
-            self.write_index(&txn, index)?;
-            self.put_meta(&txn, meta)?;
-            txn.commit()
-        };
-        let nothing_committed = write().map_err(|error| self.mdbx_error("write", error))?;
+        let nothing_committed = self
+            .write_rows(memtable, index, meta)
+            .map_err(|error| self.mdbx_error("write", error))?;
 
         if nothing_committed {
             let source = io::Error::other("the transaction was not committed");
@@ -249,31 +294,13 @@ impl Tables for Mdbx {
     }
 
     fn snapshot(&self) -> Result<Box<dyn TableSnapshot + '_>, Error> {
-        let txn = self
-            .db
-            .begin_ro_txn()
-            .map_err(|error| self.mdbx_error("read", error))?;
+        let txn = self.read_txn()?;
         Ok(Box::new(MdbxSnapshot { txn, of: self }))
     }
 
     fn stats(&self) -> Result<Vec<TableStats>, Error> {
-        let stats = || {
-            let txn = self.db.begin_ro_txn()?;
-            let of_table = |table: &Table| {
-                let stat = txn.table_stat(self.handle(*table))?;
-                Ok(TableStats {
-                    name: table.name(),
-                    rows: stat.entries() as u64,
-                    pages: (stat.branch_pages() + stat.leaf_pages() + stat.overflow_pages()) as u64,
-                    bytes: stat.total_size(),
-                })
-            };
-            Table::ALL
-                .iter()
-                .map(of_table)
-                .collect::<libmdbx::Result<Vec<_>>>()
-        };
-        stats().map_err(|error| self.mdbx_error("examine", error))
+        self.table_stats()
+            .map_err(|error| self.mdbx_error("examine", error))
     }
 
     fn bytes(&self) -> (u64, u64) {
@@ -285,18 +312,8 @@ impl Tables for Mdbx {
 
     /// Scans the free list, which is short.
     fn pages(&self) -> Result<PageStats, Error> {
-        let pages = || {
-            let info = self.db.info()?;
-            let stat = self.db.stat()?;
-            let all = info.geometry().current_size() / u64::from(stat.page_size()).max(1);
-            let used = (info.last_pgno() as u64 + 1).saturating_sub(self.db.freelist()? as u64);
-            Ok(PageStats {
-                total: all,
-                free: all.saturating_sub(used),
-                readers: info.num_readers() as u64,
-            })
-        };
-        pages().map_err(|error| self.mdbx_error("examine", error))
+        self.page_stats()
+            .map_err(|error| self.mdbx_error("examine", error))
     }
 
     fn release_memory(&self, limit: u64) {
@@ -325,13 +342,12 @@ impl TableSnapshot for MdbxSnapshot<'_> {
     }
 
     fn copy(&self, path: &Path) -> Result<(), Error> {
-        let name = CString::new(path.as_os_str().as_bytes());
-        let source = || io::Error::other("its name contains a zero byte");
-        let name = name.map_err(|_| Error::Io {
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::Io {
             action: "copy to",
             path: path.to_owned(),
-            source: source(),
+            source: io::Error::other("its name contains a zero byte"),
         })?;
+
         copy(&self.txn, &name).map_err(|error| translated("copy to", path, error))
     }
 }
@@ -381,6 +397,7 @@ fn prefer_full_pages(db: &Database<NoWriteMap>) -> libmdbx::Result<()> {
             0,
         )
     };
+
     if code == mdbx_sys::MDBX_SUCCESS {
         Ok(())
     } else {
@@ -395,6 +412,7 @@ fn copy(txn: &Transaction<'_, RO, NoWriteMap>, name: &CStr) -> libmdbx::Result<(
     let code = unsafe {
         mdbx_sys::mdbx_txn_copy2pathname(txn.txn().0, name.as_ptr(), mdbx_sys::MDBX_CP_COMPACT)
     };
+
     if code == mdbx_sys::MDBX_SUCCESS {
         Ok(())
     } else {
@@ -436,10 +454,7 @@ fn translated(action: &'static str, path: &Path, error: MdbxError) -> Error {
         path: path.to_owned(),
         reason: reason.to_owned(),
     };
-    let damaged = |error: MdbxError| Error::Corrupt {
-        location: path.display().to_string(),
-        reason: error.to_string(),
-    };
+
     match error {
         MdbxError::MapFull => full(
             "the tables have reached the maximum size; raise it (`store.max_size`) and restart the \
@@ -458,7 +473,10 @@ fn translated(action: &'static str, path: &Path, error: MdbxError) -> Error {
         | MdbxError::PageNotFound
         | MdbxError::CursorFull
         | MdbxError::VersionMismatch
-        | MdbxError::Invalid => damaged(error),
+        | MdbxError::Invalid => Error::Corrupt {
+            location: path.display().to_string(),
+            reason: error.to_string(),
+        },
         other => Error::Io {
             action,
             path: path.to_owned(),

@@ -1,4 +1,5 @@
-//! Tables in memory, for tests: the same contract as the tables on disk, but they end with the process.
+//! Tables in memory, for tests: the same contract as the tables on disk, but they end with the
+//! process.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -42,7 +43,8 @@ impl Tables for MemoryTables {
 
     fn scan(
         &self,
-        (table, _): (Table, RowAccess),
+        table: Table,
+        _: RowAccess,
         from: &[u8],
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,

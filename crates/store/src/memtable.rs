@@ -138,6 +138,7 @@ impl Memtable {
                 .map(|class| class_numbers(*class).1)
                 .filter(|kind| *kind < KINDS.len())
         };
+
         match op {
             RowOp::Insert(Table::Outbox, key, _) => {
                 if let Some(kind) = kind(key) {
@@ -162,6 +163,7 @@ impl Memtable {
 
     fn change(&mut self, op: RowOp<'_>, record: &Bytes) {
         count(Operation::MemtableWrite);
+
         let part = |slice: &[u8]| record.slice_ref(slice);
         match op {
             RowOp::Insert(table, key, value) => {

@@ -202,6 +202,7 @@ impl MergedTables {
             .as_ref()
             .map(|frozen| frozen.range(table, from, end));
         let lower = frozen.into_iter().flatten().peekable();
+
         MemtableMerge {
             upper: self.active.range(table, from, end).peekable(),
             lower,
@@ -217,10 +218,11 @@ impl MergedTables {
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
         let mut merged = self.memtable_rows(table, from, end).peekable();
+
         let flow = self
             .disk
             .tables()
-            .scan((table, access), from, end, &mut |key, value| {
+            .scan(table, access, from, end, &mut |key, value| {
                 // The rows of the memtables that sort before the row on disk.
                 while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
                     if let Some(row) = row
@@ -229,6 +231,7 @@ impl MergedTables {
                         return Ok(ControlFlow::Break(()));
                     }
                 }
+
                 match merged.next_if(|(above, _)| *above == key) {
                     Some((_, Some(row))) => visit(key, row),
                     Some((_, None)) => Ok(ControlFlow::Continue(())),
@@ -273,6 +276,7 @@ where
             (None, Some(_)) => Ordering::Greater,
             (_, None) => Ordering::Less,
         };
+
         if order == Ordering::Equal {
             self.lower.next();
         }

@@ -21,6 +21,7 @@ pub(crate) fn check_tables(dir: &Path, expected: Option<DurablePosition>) -> Res
     if dir.join("tables/mdbx.dat").exists() {
         return Ok(());
     }
+
     let reason = match (orlog_journal::has_segments(&dir.join("journal"))?, expected) {
         (true, _) => "the journal exists, but the tables are missing".to_owned(),
         (false, Some(expected)) => format!(
@@ -29,26 +30,28 @@ pub(crate) fn check_tables(dir: &Path, expected: Option<DurablePosition>) -> Res
         ),
         (false, None) => return Ok(()),
     };
+
     Err(Error::Lost {
         path: dir.to_owned(),
         reason,
     })
 }
 
-/// Checks that the journal with this identity and last commit contains the expected commit and
-/// those of the tables.
+/// Checks that the journal that ends with the commit `end` contains the expected commit and those
+/// of the tables.
 pub(crate) fn check_journal(
     dir: &Path,
-    (identity, last): ([u8; 16], u64),
+    end: DurablePosition,
     expected: Option<DurablePosition>,
     flushed: u64,
 ) -> Result<(), Error> {
-    check_identity(dir, expected, identity)?;
-    let expected = expected_last(expected, identity, flushed);
-    if last < expected {
+    check_identity(dir, expected, end.identity)?;
+
+    let expected = expected_last(expected, end.identity, flushed);
+    if end.position < expected {
         return Err(JournalError::LostEnd {
             path: dir.join("journal"),
-            last,
+            last: end.position,
             expected,
         }
         .into());
@@ -106,30 +109,32 @@ fn is_rebuild_interrupted(dir: &Path) -> bool {
     dir.join(REBUILD_DIR).join("tables").exists()
 }
 
-/// Opens the journal of the tables with this identity and position, or creates it for a new store.
+/// Opens the journal of the tables whose last commit is `flushed`, or creates it for a new store.
 pub(crate) fn open_journal(
     dir: &Path,
     options: &Options,
-    (identity, flushed): ([u8; 16], u64),
+    flushed: DurablePosition,
     device: Arc<dyn Disk>,
 ) -> Result<Journal, Error> {
     check_identity(
         dir,
         options.expected.filter(|_| !options.accept_data_loss),
-        identity,
+        flushed.identity,
     )?;
+
     let path = dir.join("journal");
-    let mut open = orlog_journal::Options::new(identity);
+    let mut open = orlog_journal::Options::new(flushed.identity);
     open.segment_bytes = options.journal_segment_bytes;
-    open.expected_last = expected_last(options.expected, identity, flushed);
+    open.expected_last = expected_last(options.expected, flushed.identity, flushed.position);
+
     match Journal::open_on(&path, open.clone(), Arc::clone(&device)) {
         Err(JournalError::LostEnd { last, expected, .. }) if options.accept_data_loss => {
             tracing::error!(path = %path.display(), last, expected, "loss of commits accepted");
             open.expected_last = 0;
-            if last < flushed {
+            if last < flushed.position {
                 // The tables continue after their own position; the journal does not reach it.
                 move_aside(&path)?;
-                open.first_sequence = flushed + 1;
+                open.first_sequence = flushed.position + 1;
             }
             Ok(Journal::open_on(&path, open, device)?.0)
         }

@@ -73,17 +73,21 @@ pub fn rebuild_tables<E: From<Error>>(
         accept_data_loss: false,
         ..options.clone()
     };
+
     // Locks the store until the end.
     let journal = open_journal(dir, expected, &options)?;
+
     let work = dir.join(presence::REBUILD_DIR);
     remove(&work)?;
     let built =
         base(&work).and_then(|base| Ok(build(&work, base, expected.identity, &journal, &options)?));
     let rows = built.inspect_err(|_| drop(fs::remove_dir_all(&work)))?;
+
     let mut aside = None;
     for step in SwapStep::ALL {
         aside = step.run(dir)?.or(aside);
     }
+
     Ok(RebuiltTables {
         position: journal.next_sequence() - 1,
         rows,
@@ -102,7 +106,13 @@ fn open_journal(
             reason: "the journal is missing".to_owned(),
         });
     }
-    presence::open_journal(dir, options, (expected.identity, 0), Arc::new(LocalDisk))
+
+    // The old tables are not read, so their position is unknown.
+    let flushed = DurablePosition {
+        identity: expected.identity,
+        position: 0,
+    };
+    presence::open_journal(dir, options, flushed, Arc::new(LocalDisk))
 }
 
 /// Builds the tables in the directory `work`. Returns the number of rows.
@@ -127,8 +137,10 @@ fn build(
         }
         RebuildBase::Copy => open_copy(work, identity, options)?,
     };
+
     let mut tables = MergedTables::replay(&disk)?;
     check_continues(journal, tables.state().position)?;
+
     let log = journal.reader();
     check_history(&tables, &log)?;
     log.for_each(tables.state().position + 1, |position, record| {
@@ -138,20 +150,26 @@ fn build(
         )?;
         tables.flush_if_full(options.memtable_bytes)
     })?;
+
     tables.flush()?;
     tables.count_if_needed()?;
+
     let StoreState {
         by_kind,
         outbox_depth,
         ..
     } = *tables.state();
     drop((tables, disk));
+
+    // A backup that only adjoins the journal has no rows in common with it: only its counters
+    // reveal another history.
     if by_kind.iter().sum::<u64>() != outbox_depth {
         return Err(other_history(
             journal.path(),
             "the outbox has another depth",
         ));
     }
+
     sync_dir(&work.join("tables"))?;
     sync_dir(work)?;
     check_rows(work)
@@ -166,6 +184,7 @@ fn open_copy(work: &Path, identity: [u8; 16], options: &Options) -> Result<Arc<S
         },
         Arc::new(LocalDisk),
     )?;
+
     if copy.identity() != identity {
         let reason = format!(
             "it is a copy of store {}, not of store {}; use a backup of this store",
@@ -182,7 +201,8 @@ fn open_copy(work: &Path, identity: [u8; 16], options: &Options) -> Result<Arc<S
 
 /// Checks that the journal contains all commits after `position`, or ends there.
 fn check_continues(journal: &Journal, position: u64) -> Result<(), Error> {
-    let (first, last) = (journal.first_sequence(), journal.next_sequence() - 1);
+    let first = journal.first_sequence();
+    let last = journal.next_sequence() - 1;
     let reason = if position + 1 < first {
         let missing = first - 1;
         format!(
@@ -198,6 +218,7 @@ fn check_continues(journal: &Journal, position: u64) -> Result<(), Error> {
     } else {
         return Ok(());
     };
+
     Err(Error::Mismatch {
         path: journal.path().to_owned(),
         reason,
@@ -210,15 +231,17 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
     let mut overlap = Memtable::new(StoreState::NONE, EntryId::NONE);
     let mut cursor = log.read_from(log.first_sequence())?;
     while let Some(record) = cursor.read_up_to(copy.state().position)? {
-        let (at, bytes) = (
+        overlap.apply(
             RecordPosition::position(record.sequence),
-            Bytes::copy_from_slice(record.payload),
-        );
-        overlap.apply(at, &bytes, Instant::now())?;
+            &Bytes::copy_from_slice(record.payload),
+            Instant::now(),
+        )?;
     }
+
     if overlap.created_at().is_none() {
         return Ok(());
     }
+
     let path = Path::new("the backup");
     // No record contains the counters by kind.
     if (StoreState {
@@ -228,18 +251,21 @@ fn check_history(copy: &MergedTables, log: &Reader) -> Result<(), Error> {
     {
         return Err(other_history(path, "its last commit differs"));
     }
+
     for table in Table::ALL {
         for (key, row) in overlap.table(table) {
             // An opening may have counted the instances of the copy again.
             if table == Table::Count || key == COUNTED {
                 continue;
             }
+
             let equal = copy
                 .get(table, key, |found| row == Some(found))
                 .map_err(|error| match error {
                     Error::Damaged { .. } => damaged_copy(table.name(), &error.to_string()),
                     error => error,
                 })?;
+
             if !equal.unwrap_or(row.is_none()) {
                 let key = hex::encode(key);
                 return Err(other_history(
@@ -301,8 +327,10 @@ impl SwapStep {
 
     /// Runs the step durably. Returns the new name of the old tables.
     pub(crate) fn run(self, dir: &Path) -> Result<Option<PathBuf>, Error> {
-        let (work, tables) = (dir.join(presence::REBUILD_DIR), dir.join("tables"));
+        let work = dir.join(presence::REBUILD_DIR);
+        let tables = dir.join("tables");
         let mut aside = None;
+
         match self {
             Self::MoveOldAside => aside = orlog_journal::move_aside(&tables)?,
             Self::MoveNewIntoPlace => {
@@ -311,6 +339,7 @@ impl SwapStep {
             }
             Self::RemoveWorkDir => remove(&work)?,
         }
+
         sync_dir(dir)?;
         Ok(aside)
     }

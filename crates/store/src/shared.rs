@@ -279,6 +279,7 @@ fn fill(stats: &mut Stats, tables: &MergedTables) -> Result<(), Error> {
         stats.memtable_rows += memtable.rows() as u64;
         stats.memtable_bytes += memtable.bytes() as u64;
     }
+
     stats.flushed_position = tables.flushed_position();
     let disk = tables.disk();
     stats.journal_bytes = disk.journal_bytes();

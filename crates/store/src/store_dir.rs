@@ -72,7 +72,7 @@ impl StoreDir {
         device: Arc<dyn orlog_journal::Disk>,
     ) -> Result<Arc<Self>, Error> {
         presence::admit(dir, options)?;
-        let (tables, about) = open_tables(dir, options, (identity(), None))?;
+        let (tables, about) = open_tables(dir, options, StoreOrigin::local(identity()))?;
         if about.location.is_some() {
             let reason = "it follows a log in JetStream and lacks the unflushed commits; open it \
                           with replication";
@@ -85,7 +85,10 @@ impl StoreDir {
         let journal = presence::open_journal(
             dir,
             options,
-            (about.identity, about.store_state.position),
+            DurablePosition {
+                identity: about.identity,
+                position: about.store_state.position,
+            },
             device,
         )?;
 
@@ -112,7 +115,12 @@ impl StoreDir {
             epoch: 0,
             writer: 0,
         };
-        let (tables, about) = open_tables(dir, options, (identity(), Some(start)))?;
+        let origin = StoreOrigin {
+            identity: identity(),
+            log_start: Some(start),
+        };
+
+        let (tables, about) = open_tables(dir, options, origin)?;
         if about.location.is_none() {
             let reason =
                 "it was created without replication; move it away, or open it without replication";
@@ -121,6 +129,7 @@ impl StoreDir {
                 reason: reason.to_owned(),
             });
         }
+
         Self::new(tables, None, about, options)
     }
 
@@ -146,7 +155,7 @@ impl StoreDir {
     #[cfg(any(test, feature = "memory"))]
     pub(crate) fn in_memory(options: &Options) -> Result<Arc<Self>, Error> {
         let tables = crate::memory::MemoryTables::default();
-        let about = StoreMetadata::make(&tables, options, (identity(), None))?;
+        let about = StoreMetadata::make(&tables, options, StoreOrigin::local(identity()))?;
         Self::new(Box::new(tables), None, about, options)
     }
 
@@ -156,7 +165,7 @@ impl StoreDir {
         options: &Options,
         identity: [u8; 16],
     ) -> Result<Arc<Self>, Error> {
-        let (tables, about) = open_tables(dir, options, (identity, None))?;
+        let (tables, about) = open_tables(dir, options, StoreOrigin::local(identity))?;
         Self::new(tables, None, about, options)
     }
 
@@ -169,6 +178,7 @@ impl StoreDir {
         let Some(local) = &self.journal else {
             return Ok(());
         };
+
         if local.log.last_written() == position {
             Ok(())
         } else {
@@ -303,6 +313,7 @@ impl StoreDir {
             .meta(LOG_POSITION_KEY)?
             .map(|row| value::decode(Table::Meta, &row))
             .transpose()?;
+
         snapshot.copy(file)?;
         Ok((store_state.position, location))
     }
@@ -333,6 +344,7 @@ impl StoreDir {
         let Some(local) = &self.journal else {
             return Ok(());
         };
+
         Ok(local.journal().truncate_before(position + 1)?)
     }
 
@@ -364,11 +376,29 @@ impl LocalJournal {
     }
 }
 
-/// Opens the tables in the directory, or creates them with this identity and log position.
+/// Properties that a store has from its creation.
+#[derive(Debug, Clone, Copy)]
+struct StoreOrigin {
+    identity: [u8; 16],
+    /// Position from which the store follows its log; `None` for a store without a log.
+    log_start: Option<LogPosition>,
+}
+
+impl StoreOrigin {
+    /// Returns the origin of a store without a log.
+    fn local(identity: [u8; 16]) -> Self {
+        Self {
+            identity,
+            log_start: None,
+        }
+    }
+}
+
+/// Opens the tables in the directory, or creates them with this origin.
 fn open_tables(
     dir: &Path,
     options: &Options,
-    new: ([u8; 16], Option<LogPosition>),
+    new: StoreOrigin,
 ) -> Result<(Box<dyn Tables>, StoreMetadata), Error> {
     let dir = made(&dir.join("tables"))?;
     let mut found = None;
@@ -376,6 +406,7 @@ fn open_tables(
         found = check_format(row, &dir)?;
         Ok(())
     })?;
+
     let about = match found {
         None => StoreMetadata::make(&tables, options, new)?,
         Some(format) => StoreMetadata::read(&tables, options, format)?,
@@ -391,10 +422,12 @@ fn made(dir: &Path) -> Result<PathBuf, Error> {
 /// Returns the format that the row states; `None` for a store that is not created yet.
 pub(crate) fn check_format(row: Option<&[u8]>, path: &Path) -> Result<Option<u32>, Error> {
     let Some(row) = row else { return Ok(None) };
+
     let bytes = row.first_chunk::<4>().ok_or_else(|| Error::Corrupt {
         location: path.display().to_string(),
         reason: "its format row is shorter than four bytes".to_owned(),
     })?;
+
     match u32::from_be_bytes(*bytes) {
         found if found > FORMAT => Err(Error::NewerFormat {
             path: path.to_owned(),
@@ -427,19 +460,16 @@ struct StoreMetadata {
 }
 
 impl StoreMetadata {
-    fn make(
-        tables: &dyn Tables,
-        options: &Options,
-        (identity, start): ([u8; 16], Option<LogPosition>),
-    ) -> Result<Self, Error> {
+    fn make(tables: &dyn Tables, options: &Options, origin: StoreOrigin) -> Result<Self, Error> {
         let window_millis = u64::try_from(options.dedupe_window.as_millis()).unwrap_or(u64::MAX);
         let about = Self {
-            identity,
+            identity: origin.identity,
             store_state: StoreState::NONE,
             window: options.dedupe_window,
-            location: start,
+            location: origin.log_start,
             indexes: Indexes::new_store(),
         };
+
         let mut rows = vec![
             (FORMAT_KEY, FORMAT.to_be_bytes().to_vec()),
             (IDENTITY_KEY, encoded(&about.identity)),
@@ -447,11 +477,17 @@ impl StoreMetadata {
             (WINDOW_KEY, encoded(&window_millis)),
             (INDEXES_KEY, encoded(&about.indexes)),
         ];
-        rows.extend(start.map(|start| (LOG_POSITION_KEY, encoded(&start))));
+        rows.extend(
+            origin
+                .log_start
+                .map(|start| (LOG_POSITION_KEY, encoded(&start))),
+        );
+
         let rows: Vec<_> = rows
             .iter()
             .map(|(key, row)| (*key, row.as_slice()))
             .collect();
+
         tables.write(None, &Vec::new(), &rows)?;
         Ok(about)
     }

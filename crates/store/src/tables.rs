@@ -31,7 +31,8 @@ pub(crate) trait Tables: fmt::Debug + Send + Sync {
     /// and on `access`.
     fn scan(
         &self,
-        rows: (Table, RowAccess),
+        table: Table,
+        access: RowAccess,
         from: &[u8],
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
@@ -104,7 +105,9 @@ impl dyn Tables + '_ {
         key: &[u8],
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, Error> {
-        let (mut read, mut found) = (Some(read), None);
+        // The trait takes a function that can be called more than once; `read` can be called once.
+        let mut read = Some(read);
+        let mut found = None;
         self.get(table, key, &mut |value| {
             found = read.take().map(|read| read(value));
         })?;

@@ -17,7 +17,7 @@ use crate::encoding::range::KeyRange;
 use crate::encoding::record::{KeyPresence, RecordWriter, StoreState};
 use crate::encoding::value::{DefinitionSourceRef, EMPTY, encode};
 use crate::error::Error;
-use crate::feed::write::{self, FeedOffset, FeedWriter};
+use crate::feed::write::{self, FeedOffset, FeedWriter, TrimBounds};
 use crate::merged::MergedTables;
 use crate::read::attention::Attention;
 use crate::read::dedupe::buckets_before;
@@ -105,6 +105,7 @@ pub(crate) fn translate(
         work,
         counts,
     } = output;
+
     let mut store_state = *tables.state();
     store_state.position += 1;
     store_state.latest = store_state.latest.max(now);
@@ -160,7 +161,7 @@ pub(crate) fn translate(
 
     counts.write(tables, record)?;
     let (purged, purge) = purge.map_or(Ok((0, None)), |purge| purge.run(tables, record, share))?;
-    feeding.write_group((tables, &store_state), trimmed, record)?;
+    feeding.write_group(tables, &store_state, trimmed, record)?;
     Ok(Translation {
         store_state,
         purge,
@@ -307,6 +308,7 @@ impl<'a> ChangeTranslator<'a> {
             history,
             ..
         } = replacement;
+
         let row = self.keys.instance(key);
         let stored = match purge::stored(self.tables, &row) {
             // Repairs the instance. Its timers are unknown; they are stale, or armed again below.
@@ -507,18 +509,21 @@ impl<'a> ChangeTranslator<'a> {
         let trimmed = &mut self.trimmed;
         let mut remaining = TRIM_BATCH;
         let is_feed_enabled = self.feeding.writer_id.is_some();
-        let last = self.store_state.position;
+        let bounds = TrimBounds {
+            before,
+            retained_commits,
+            last: self.store_state.position,
+        };
 
         self.tables
             .scan_keys(Table::Feed, &[], None, &mut |key, row| {
                 let (offset, at) = write::read_offset(key, row)?;
-                let is_expired = at.is_none_or(|at| {
-                    write::is_expired(&offset, at, (before, retained_commits, last))
-                });
+
                 // Without a feed, all of it is deleted.
-                if remaining == 0 || is_feed_enabled && !is_expired {
+                if remaining == 0 || is_feed_enabled && !bounds.is_expired(&offset, at) {
                     return Ok(ControlFlow::Break(()));
                 }
+
                 remaining -= 1;
                 *trimmed = Some(offset);
                 record.delete(Table::Feed, key)?;

@@ -96,22 +96,26 @@ impl Usages {
         }
 
         let mut usages = Self::default();
-        let rows = (Table::Meta, RowAccess::Values);
-        let _flow = tables.scan(rows, PREFIX, Some(END), &mut |key, value| {
-            let name = std::str::from_utf8(&key[PREFIX.len()..]).unwrap_or_default();
-            if let Ok(tenant) = TenantId::new(name) {
-                usages.0.insert(tenant, decode(Table::Meta, value)?);
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
+        let _flow = tables.scan(
+            Table::Meta,
+            RowAccess::Values,
+            PREFIX,
+            Some(END),
+            &mut |key, value| {
+                let name = std::str::from_utf8(&key[PREFIX.len()..]).unwrap_or_default();
+                if let Ok(tenant) = TenantId::new(name) {
+                    usages.0.insert(tenant, decode(Table::Meta, value)?);
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+        )?;
         Ok(usages)
     }
 
     fn count_all(tables: &dyn Tables) -> Result<Self, Error> {
         let mut usages = Self::default();
         for (table, kind) in COUNTED {
-            let rows = (table, RowAccess::Values);
-            let _flow = tables.scan(rows, &[], None, &mut |key, value| {
+            let _flow = tables.scan(table, RowAccess::Values, &[], None, &mut |key, value| {
                 *usages.of(key, kind)? += row_bytes(key, value);
                 Ok(ControlFlow::Continue(()))
             })?;
@@ -158,6 +162,7 @@ impl Usages {
         let mut marker = Vec::new();
         encode(&mut marker, &position);
         let mut rows = vec![(COUNTED_KEY.to_vec(), marker)];
+
         for (tenant, usage) in &self.0 {
             let mut value = Vec::new();
             encode(&mut value, usage);

@@ -295,12 +295,14 @@ impl Writer {
 
     fn release(&mut self) {
         let Some(home) = &mut self.home else { return };
+
         if let Some(open) = home.open.take() {
             drop(open.background);
             if let Err(error) = open.disk.sync() {
                 tracing::error!(%error, "journal sync failed while closing the store");
             }
         }
+
         self.shared.close();
     }
 

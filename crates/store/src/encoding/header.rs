@@ -65,15 +65,18 @@ impl<'de> Visitor<'de> for Snapshot {
         let status = fields.next_element()?.ok_or_else(missing)?;
         let paused = fields.next_element()?.ok_or_else(missing)?;
         let state: &serde_bytes::Bytes = fields.next_element()?.ok_or_else(missing)?;
+
         for _ in 0..BEFORE_REFERENCE {
             fields.next_element::<IgnoredAny>()?.ok_or_else(missing)?;
         }
         let ReferenceParts(reference_parts) = fields.next_element()?.ok_or_else(missing)?;
+
         for _ in 0..AFTER_REFERENCE {
             fields.next_element::<IgnoredAny>()?.ok_or_else(missing)?;
         }
         let updated_at = fields.next_element()?.ok_or_else(missing)?;
         while fields.next_element::<IgnoredAny>()?.is_some() {}
+
         Ok(SnapshotHeader {
             definition,
             status,

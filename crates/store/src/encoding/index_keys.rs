@@ -140,7 +140,8 @@ pub(crate) fn of_variable(saga: &SagaName, name: &Name) -> KeyWriter {
 /// inclusive. A missing bound is the first or last value of the type of the other one.
 pub(crate) fn variable_range(
     tenant: &TenantId,
-    (saga, name): (&SagaName, &Name),
+    saga: &SagaName,
+    name: &Name,
     lower: Option<&IndexedValue>,
     upper: Option<&IndexedValue>,
 ) -> KeyRange {
@@ -152,9 +153,11 @@ pub(crate) fn variable_range(
     let bound = |bound: &IndexedValue| KeyRange::of_prefix(value(&mut of_tenant(), bound).finish());
     let of_type =
         |bound: &IndexedValue| KeyRange::of_prefix(of_tenant().u8(type_number(bound)).finish());
+
     let start = lower.map(bound).or_else(|| upper.map(of_type));
     let end = upper.map(bound).or_else(|| lower.map(of_type));
     let all = KeyRange::of_prefix(of_tenant().finish());
+
     KeyRange {
         start: start.map_or(all.start, |range| range.start),
         end: end.map_or(all.end, |range| range.end),
@@ -182,6 +185,8 @@ fn value<'a>(key: &'a mut KeyWriter, value: &IndexedValue) -> &'a mut KeyWriter 
 fn ordered_bits(number: f64) -> u64 {
     // Zero has two signs.
     let bits = if number == 0.0 { 0 } else { number.to_bits() };
+
+    // The bits of negative numbers grow with the magnitude, and their sign bit is set.
     if bits >> 63 == 1 {
         !bits
     } else {
@@ -205,7 +210,9 @@ pub(crate) fn read(row: &[u8]) -> Result<InstanceKey, Error> {
             names
         }
         BY_VARIABLE => {
-            let (saga, _, tenant) = (fields.text()?, fields.text()?, fields.text()?);
+            let saga = fields.text()?;
+            let _variable = fields.text()?;
+            let tenant = fields.text()?;
             match fields.u8()? {
                 0 => drop(fields.u8()?),
                 1 => drop(fields.u64()?),
@@ -215,6 +222,7 @@ pub(crate) fn read(row: &[u8]) -> Result<InstanceKey, Error> {
         }
         other => return Err(fields.corrupt(format!("{other} is not an index"))),
     };
+
     let correlation = fields.text()?;
     let invalid = |error: orlog_model::IdError| fields.corrupt(error.to_string());
     Ok(InstanceKey {
@@ -236,6 +244,7 @@ pub(crate) fn after_saga(range: KeyRange, tenant: &TenantId, saga: &SagaName) ->
         .text(tenant.as_str())
         .text(saga.as_str())
         .finish();
+
     match KeyRange::of_prefix(of_saga).end {
         Some(end) if end > range.start => KeyRange {
             start: end,
@@ -274,7 +283,7 @@ mod tests {
             let row = variable(&of, &name(), &value);
             prop_assert_eq!(read(&row).unwrap(), of.clone());
             let is_in = |lower, upper| {
-                let range = variable_range(&of.tenant, (&of.saga, &name()), lower, upper);
+                let range = variable_range(&of.tenant, &of.saga, &name(), lower, upper);
                 range.start <= row && range.end.is_none_or(|end| row < end)
             };
             prop_assert!(is_in(Some(&value), Some(&value)));

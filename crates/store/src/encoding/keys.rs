@@ -141,16 +141,20 @@ impl KeyEncoder {
         saga: Option<&SagaName>,
         prefix: &str,
     ) -> Vec<KeyRange> {
-        let of_slot = |slot: u16| {
-            let mut key = KeyWriter::new();
-            key.u16(slot).text(tenant.as_str());
-            KeyRange::of_prefix(match saga {
-                Some(saga) => key.text(saga.as_str()).open_text(prefix).finish(),
-                None => key.finish(),
-            })
-        };
-        self.slots_of(tenant).map(of_slot).collect()
+        self.slots_of(tenant)
+            .map(|slot| instances_in(slot, tenant, saga, prefix))
+            .collect()
     }
+}
+
+/// Returns the part of [`KeyEncoder::instances`] in a slot.
+fn instances_in(slot: u16, tenant: &TenantId, saga: Option<&SagaName>, prefix: &str) -> KeyRange {
+    let mut key = KeyWriter::new();
+    key.u16(slot).text(tenant.as_str());
+    KeyRange::of_prefix(match saga {
+        Some(saga) => key.text(saga.as_str()).open_text(prefix).finish(),
+        None => key.finish(),
+    })
 }
 
 /// Returns the key of a history entry of the instance with this row. See [`KeyEncoder::history`].
@@ -254,6 +258,7 @@ pub(crate) fn timer_cursor(tenant: &TenantId, row: &[u8]) -> Result<Key, Error> 
     let mut fields = KeyReader::of(row);
     let due = fields.i64()?;
     let (slot, instance) = read_instance(&mut fields)?;
+
     Ok(match instance.tenant.cmp(tenant) {
         Ordering::Less => KeyWriter::new()
             .i64(due)
@@ -293,6 +298,7 @@ fn work_class(kind: WorkKind, priority: Priority) -> u8 {
         Priority::High => 1,
         Priority::Low => 2,
     };
+
     priority << 4 | work_kind(kind)
 }
 
@@ -317,6 +323,7 @@ fn destination(destination: &Destination) -> KeyWriter {
         name,
         priority,
     } = destination;
+
     let mut key = KeyWriter::new();
     key.u8(work_class(*kind, *priority))
         .text(tenant.as_str())
@@ -378,13 +385,17 @@ fn home(tenant: &TenantId) -> KeyWriter {
 /// Decodes the fields of an instance key and leaves the rest.
 pub(crate) fn read_instance(fields: &mut KeyReader<'_>) -> Result<(Slot, InstanceKey), Error> {
     let slot = Slot(fields.u16()?);
-    let (tenant, saga, correlation) = (fields.text()?, fields.text()?, fields.text()?);
+    let tenant = fields.text()?;
+    let saga = fields.text()?;
+    let correlation = fields.text()?;
+
     let invalid = |error: IdError| fields.corrupt(error.to_string());
     let key = InstanceKey {
         tenant: TenantId::new(CompactString::from(tenant)).map_err(invalid)?,
         saga: SagaName::new(CompactString::from(saga)).map_err(invalid)?,
         correlation: CorrelationId::new(CompactString::from(correlation)).map_err(invalid)?,
     };
+
     Ok((slot, key))
 }
 
@@ -394,6 +405,7 @@ pub(crate) fn read_timer(key: &[u8]) -> Result<(InstanceKey, Timer), Error> {
     let (_, instance) = read_instance(&mut fields)?;
     let name = Name::new(CompactString::from(fields.text()?))
         .map_err(|e| fields.corrupt(e.to_string()))?;
+
     Ok((
         instance,
         Timer {
@@ -408,11 +420,13 @@ pub(crate) fn read_outbox(key: &[u8]) -> Result<OutboxKey, Error> {
     let mut fields = KeyReader::of(key);
     let class = fields.u8()?;
     let (priority, kind) = class_numbers(class);
+
     let unknown = || fields.corrupt(format!("{class} is not a priority and a kind of work"));
     let kind = *KINDS.get(kind).ok_or_else(unknown)?;
     let priority = *PRIORITIES.get(priority).ok_or_else(unknown)?;
     let tenant = read_tenant(&mut fields)?;
     let name = CompactString::from(fields.text()?);
+
     Ok(OutboxKey {
         destination: Destination {
             kind,

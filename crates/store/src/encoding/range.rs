@@ -39,6 +39,11 @@ impl KeyRange {
         self
     }
 
+    /// Returns whether a key is in the range.
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        self.start <= *key && self.end.as_ref().is_none_or(|end| key < end)
+    }
+
     /// Returns whether no key can be in the range.
     pub(crate) fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| *end <= self.start)

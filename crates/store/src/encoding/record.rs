@@ -84,9 +84,12 @@ impl RecordWriter {
         value: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
         self.key(u8::from(newness == KeyPresence::Unknown), table, key)?;
+
+        // The length precedes the value, but is known only after the value is encoded.
         let at = self.0.len();
         self.0.extend_from_slice(&[0; 4]);
         value(&mut self.0);
+
         let length = u32::try_from(self.0.len() - at - 4).map_err(|_| Error::TooLarge {
             bytes: self.0.len() as u64,
             limit: orlog_journal::MAX_PAYLOAD_BYTES,
@@ -101,15 +104,15 @@ impl RecordWriter {
     }
 
     fn key(&mut self, kind: u8, table: Table, key: &[u8]) -> Result<(), Error> {
-        let too_long = || Error::KeyTooLong {
-            table: table.name(),
-            length: key.len(),
-            limit: MAX_KEY_BYTES,
-        };
         let length = u16::try_from(key.len())
             .ok()
             .filter(|_| key.len() <= MAX_KEY_BYTES)
-            .ok_or_else(too_long)?;
+            .ok_or_else(|| Error::KeyTooLong {
+                table: table.name(),
+                length: key.len(),
+                limit: MAX_KEY_BYTES,
+            })?;
+
         self.0.push(kind << 6 | table as u8);
         self.0.extend_from_slice(&length.to_le_bytes());
         self.0.extend_from_slice(key);
@@ -143,6 +146,7 @@ pub(crate) fn read(position: u64, bytes: &[u8]) -> Result<(StoreState, RecordRea
         position,
         rest: bytes,
     };
+
     let [format] = ops.take()?;
     if format != FORMAT {
         let known = format!("unsupported format {format}; this release supports {FORMAT}");
@@ -151,6 +155,7 @@ pub(crate) fn read(position: u64, bytes: &[u8]) -> Result<(StoreState, RecordRea
             reason: known,
         });
     }
+
     let store_state = StoreState {
         position,
         sequence: u64::from_le_bytes(ops.take()?),
@@ -174,10 +179,12 @@ impl<'a> RecordReader<'a> {
         if self.rest.is_empty() {
             return Ok(None);
         }
+
         let [kind] = self.take()?;
         let table = Table::from_number(kind & 0x3f).ok_or_else(|| self.corrupt())?;
         let length = u16::from_le_bytes(self.take()?);
         let key = self.bytes(usize::from(length))?;
+
         match kind >> 6 {
             0 => Ok(Some(RowOp::Insert(table, key, self.value()?))),
             1 => Ok(Some(RowOp::Put(table, key, self.value()?))),

@@ -140,12 +140,14 @@ impl<'a> KeyReader<'a> {
         let end = self.end_of_text()?;
         let bytes = &self.rest[..end];
         self.rest = &self.rest[end + 2..];
+
         let text = std::str::from_utf8(bytes).map(Cow::Borrowed);
         if let Ok(text) = text
             && !bytes.contains(&0)
         {
             return Ok(text);
         }
+
         self.unescaped(bytes).map(Cow::Owned)
     }
 
@@ -172,10 +174,12 @@ impl<'a> KeyReader<'a> {
         let mut rest = bytes.iter();
         while let Some(byte) = rest.next() {
             text.push(*byte);
+            // A zero byte is stored as 0x00FF.
             if *byte == 0 {
                 rest.next();
             }
         }
+
         String::from_utf8(text).map_err(|error| self.corrupt(error.to_string()))
     }
 }

@@ -31,9 +31,11 @@ pub(crate) fn decode<'de, T: Deserialize<'de>>(table: Table, bytes: &'de [u8]) -
         location: format!("a value of table {}", table.name()),
         reason,
     };
+
     if table == Table::Outbox {
         count(Operation::WorkItemDecode);
     }
+
     match bytes.split_first() {
         Some((&FORMAT, body)) => {
             rmp_serde::from_slice(body).map_err(|error| corrupt(error.to_string()))

@@ -17,7 +17,7 @@ use crate::encoding::tuple::KeyWriter;
 use crate::encoding::value::readable;
 use crate::error::Error;
 use crate::feed::items::{FeedItem, StoredRow, feed_items, size};
-use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow};
+use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow, TrimBounds};
 use crate::merged::MergedTables;
 use crate::read::reader::{ROWS_PER_LOCK, Reader};
 use crate::table::Table;
@@ -114,6 +114,7 @@ impl TryFrom<String> for FeedScanCursor {
         let table = Table::from_number(*table)
             .filter(|table| FEED_TABLES.contains(table))
             .ok_or("invalid scan cursor")?;
+
         Ok(Self {
             table,
             key: key.to_vec(),
@@ -122,14 +123,18 @@ impl TryFrom<String> for FeedScanCursor {
 }
 
 impl FeedQuery {
-    fn matches(&self, (table, key): &(Table, Vec<u8>)) -> bool {
-        let tenant = || match &self.tenant {
-            Some(tenant) => key.get(2..).is_some_and(|key| {
-                key.starts_with(&KeyWriter::new().text(tenant.as_str()).finish())
-            }),
-            None => true,
+    fn matches(&self, table: Table, key: &[u8]) -> bool {
+        self.kinds.iter().any(|kind| kind.table() == table) && self.is_of_tenant(key)
+    }
+
+    fn is_of_tenant(&self, key: &[u8]) -> bool {
+        let Some(tenant) = &self.tenant else {
+            return true;
         };
-        self.kinds.iter().any(|kind| kind.table() == *table) && tenant()
+
+        // The keys of the tables in the feed start with a slot, then the tenant.
+        key.get(2..)
+            .is_some_and(|key| key.starts_with(&KeyWriter::new().text(tenant.as_str()).finish()))
     }
 
     /// Returns the requested tables in scan order.
@@ -178,21 +183,26 @@ impl Reader {
         query: &FeedQuery,
         after: FeedOffset,
     ) -> Result<FeedPage<FeedOffset>, Error> {
-        let (mut found, mut next, mut more) = (Vec::new(), after, false);
+        let mut found = Vec::new();
+        let mut next = after;
+        let mut more = false;
         let read = self.shared.read(|tables| {
             self.follows(tables, &after)?;
-            let (mut seen, mut bytes) = (BTreeSet::new(), 0);
+
             let rows = rows_behind(tables, &after)?;
             more = rows.len() == ROWS_PER_LOCK;
+            let mut seen = BTreeSet::new();
+            let mut bytes = 0;
             for row in rows {
                 if found.len() >= query.limit || bytes >= query.bytes {
                     more = true;
                     break;
                 }
+
                 for touched in row
                     .touched
                     .into_iter()
-                    .filter(|touched| query.matches(touched))
+                    .filter(|(table, key)| query.matches(*table, key))
                 {
                     if seen.insert(touched.clone()) {
                         let (table, key) = touched;
@@ -201,17 +211,21 @@ impl Reader {
                         bytes += found.last().map_or(0, size);
                     }
                 }
+
                 next = row.offset;
             }
+
             Ok((
                 tables.state().position,
                 if more { self.head(tables)? } else { next },
             ))
         });
+
         let (position, as_of) = read.map_err(expired_if_damaged)?;
         let items = feed_items(position, found)
             .collect::<Result<_, _>>()
             .map_err(expired_if_damaged)?;
+
         Ok(FeedPage {
             items,
             next,
@@ -227,27 +241,33 @@ impl Reader {
         query: &FeedQuery,
         after: Option<&FeedScanCursor>,
     ) -> Result<FeedPage<Option<FeedScanCursor>>, Error> {
-        let (mut items, mut next) = (Vec::new(), None);
+        let mut items = Vec::new();
+        let mut next = None;
         let mut bytes = 0;
+
         let start_index = after.map_or(0, |cursor| {
             FEED_TABLES
                 .iter()
                 .position(|table| *table == cursor.table)
                 .unwrap_or(0)
         });
+
         let tables = query
             .tables()
             .filter(|table| FEED_TABLES[start_index..].contains(table));
+
         'all: for (table, range) in tables.flat_map(|table| self.feed_ranges(query, table)) {
             let mut rest = match after {
                 Some(cursor) if cursor.table == table => range.after(&cursor.key),
                 _ => range,
             };
+
             while !rest.is_empty() {
-                let (position, rows) = self.stretch(table, &rest, query, (items.len(), bytes))?;
+                let (position, rows) = self.stretch(table, &rest, query, items.len(), bytes)?;
                 let Some((_, last, _)) = rows.last() else {
                     break;
                 };
+
                 let cursor = FeedScanCursor {
                     table,
                     key: last.clone(),
@@ -257,12 +277,14 @@ impl Reader {
                 for item in feed_items(position, rows) {
                     items.extend(readable(item)?);
                 }
+
                 if items.len() >= query.limit || bytes >= query.bytes {
                     next = Some(cursor);
                     break 'all;
                 }
             }
         }
+
         let more = next.is_some();
         Ok(FeedPage {
             items,
@@ -280,25 +302,31 @@ impl Reader {
         retained_commits: u64,
     ) -> Result<bool, Error> {
         self.shared.read(|tables| {
-            let (last, mut is_due) = (tables.state().position, false);
+            let bounds = TrimBounds {
+                before,
+                retained_commits,
+                last: tables.state().position,
+            };
+
+            let mut is_due = false;
             tables.scan_keys(Table::Feed, &[], None, &mut |key, row| {
                 let (offset, at) = write::read_offset(key, row)?;
-                let is_expired =
-                    |at| write::is_expired(&offset, at, (before, retained_commits, last));
-                is_due = !self.is_feed_enabled() || at.is_none_or(is_expired);
+                is_due = !self.is_feed_enabled() || bounds.is_expired(&offset, at);
                 Ok(ControlFlow::Break(()))
             })?;
             Ok(is_due)
         })
     }
 
-    /// Returns some rows of a range, as of one commit.
+    /// Returns some rows of a range, as of one commit. `count` and `bytes` are the number and the
+    /// size of the items that the page already has.
     fn stretch(
         &self,
         table: Table,
         range: &KeyRange,
         query: &FeedQuery,
-        (mut count, mut bytes): (usize, usize),
+        mut count: usize,
+        mut bytes: usize,
     ) -> Result<(u64, Vec<StoredRow>), Error> {
         let mut rows: Vec<StoredRow> = Vec::new();
         let position = self.shared.read(|tables| {
@@ -307,7 +335,8 @@ impl Reader {
                 &range.start,
                 range.end.as_deref(),
                 &mut |key, row| {
-                    (count, bytes) = (count + 1, bytes + key.len() + row.len());
+                    count += 1;
+                    bytes += key.len() + row.len();
                     rows.push((table, key.to_vec(), Some(row.to_vec())));
                     let is_full =
                         rows.len() == ROWS_PER_LOCK || count >= query.limit || bytes >= query.bytes;
@@ -334,14 +363,17 @@ impl Reader {
 
     fn head(&self, tables: &MergedTables) -> Result<FeedOffset, Error> {
         let start = self.feed_beginning(tables)?;
-        let (last, mut back) = (tables.state().position, 1);
+        let last = tables.state().position;
+
         // Scans are only forward: search from increasing distances back until a row is found.
+        let mut back = 1;
         while last.saturating_sub(back) > start.position {
             if let Some(offset) = last_behind(tables, last - back)? {
                 return Ok(offset);
             }
             back *= 2;
         }
+
         Ok(last_behind(tables, start.position)?.unwrap_or(start))
     }
 
@@ -349,13 +381,13 @@ impl Reader {
         if !self.is_feed_enabled() {
             return Err(Error::FeedDisabled);
         }
+
         // Before the first commit no change can be missing.
-        let here = || FeedOffset {
+        Ok(write::feed_start(tables)?.unwrap_or_else(|| FeedOffset {
             position: tables.state().position,
             part: 0,
             writer_id: 0,
-        };
-        Ok(write::feed_start(tables)?.unwrap_or_else(here))
+        }))
     }
 
     /// Checks that the feed is complete after an offset.
@@ -364,14 +396,17 @@ impl Reader {
         if *after == start {
             return Ok(());
         }
+
         let expired = |reason: &str| {
             Err(Error::FeedOffsetExpired {
                 reason: reason.to_owned(),
             })
         };
+
         if (after.position, after.part) < (start.position, start.part) {
             return expired("the changes since the cursor have been deleted");
         }
+
         let key = keys::feed(after.position, after.part);
         let mut found = None;
         // Only the header is required, so a damaged row is sufficient.
@@ -381,6 +416,9 @@ impl Reader {
             }
             Ok(ControlFlow::Break(()))
         })?;
+
+        // After a restore or the loss of its end, a store has the same positions with other writer
+        // ids.
         match found {
             Some(offset) if offset.writer_id == after.writer_id => Ok(()),
             _ => expired(

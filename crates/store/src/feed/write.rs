@@ -53,6 +53,27 @@ impl FeedOffset {
     }
 }
 
+/// Bounds of a trim: a row that exceeds one of them is deleted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TrimBounds {
+    /// Rows that were written earlier are deleted.
+    pub(crate) before: Timestamp,
+    /// Number of the last commits whose rows are retained.
+    pub(crate) retained_commits: u64,
+    /// Position of the last commit.
+    pub(crate) last: u64,
+}
+
+impl TrimBounds {
+    /// Returns whether a row was written too early, or too many commits before the last one. A row
+    /// whose time is unreadable is expired.
+    pub(crate) fn is_expired(&self, offset: &FeedOffset, at: Option<Timestamp>) -> bool {
+        at.is_none_or(|at| {
+            at < self.before || self.last.saturating_sub(offset.position) >= self.retained_commits
+        })
+    }
+}
+
 /// State of the feed in a writer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FeedWriter {
@@ -73,10 +94,8 @@ pub(crate) struct FeedRow {
 impl FeedWriter {
     /// Creates the state of a new writer run.
     pub(crate) fn new(is_on: bool) -> Self {
-        // Like the identity of a store, it only distinguishes two runs; nothing else depends on it.
-        let number = || std::hash::RandomState::new().build_hasher().finish().max(1);
         Self {
-            writer_id: is_on.then(number),
+            writer_id: is_on.then(new_writer_id),
             is_meta_current: false,
         }
     }
@@ -85,7 +104,8 @@ impl FeedWriter {
     /// deletes.
     pub(crate) fn write_group(
         self,
-        (tables, store_state): (&MergedTables, &StoreState),
+        tables: &MergedTables,
+        store_state: &StoreState,
         trimmed: Option<FeedOffset>,
         record: &mut RecordWriter,
     ) -> Result<(), Error> {
@@ -96,6 +116,8 @@ impl FeedWriter {
                 Ok(())
             };
         };
+
+        // From the complete record, so that no change is omitted (ADR 0013).
         let mut rows = Vec::new();
         for (part, touched) in (0..).zip(touched(record)?.chunks(KEYS)) {
             rows.push((
@@ -108,9 +130,11 @@ impl FeedWriter {
                 buffer.extend_from_slice(&row);
             })?;
         }
+
         if self.is_meta_current && trimmed.is_none() {
             return Ok(());
         }
+
         let start = match (feed_start(tables)?, trimmed) {
             (None, _) => FeedOffset {
                 position: store_state.position - 1,
@@ -120,16 +144,26 @@ impl FeedWriter {
             (Some(start), Some(trimmed)) if trimmed.is_behind(&start) => trimmed,
             (Some(_), _) => return Ok(()),
         };
+
         record.put(KeyPresence::Unknown, Table::Meta, keys::FEED, |buffer| {
             value::encode(buffer, &start);
         })
     }
 }
 
+/// Returns an id that no other writer run has. Like the identity of a store, it only distinguishes
+/// two runs; nothing else depends on it.
+fn new_writer_id() -> u64 {
+    // The start of the feed has the id 0.
+    std::hash::RandomState::new().build_hasher().finish().max(1)
+}
+
 /// Returns the rows that a record changes, each once, in the order of the record.
 fn touched(record: &RecordWriter) -> Result<Vec<(Table, Vec<u8>)>, Error> {
     let (_, mut ops) = record::read(0, record.bytes())?;
-    let (mut seen, mut touched) = (BTreeSet::new(), Vec::new());
+    let mut seen = BTreeSet::new();
+    let mut touched = Vec::new();
+
     while let Some(op) = ops.next()? {
         let (RowOp::Insert(table, key, _) | RowOp::Put(table, key, _) | RowOp::Delete(table, key)) =
             op;
@@ -149,20 +183,11 @@ pub(crate) fn feed_start(tables: &MergedTables) -> Result<Option<FeedOffset>, Er
         .transpose()
 }
 
-/// Returns whether a row was written before a time, or more than `keep` commits before the last
-/// one.
-pub(crate) fn is_expired(
-    offset: &FeedOffset,
-    at: Timestamp,
-    (before, retained_commits, last): (Timestamp, u64, u64),
-) -> bool {
-    at < before || last.saturating_sub(offset.position) >= retained_commits
-}
-
 fn written(writer_id: u64, at: Timestamp, touched: &[(Table, Vec<u8>)]) -> Vec<u8> {
     let mut row = value::EMPTY.to_vec();
     row.extend_from_slice(&writer_id.to_be_bytes());
     row.extend_from_slice(&at.as_millis().to_be_bytes());
+
     let mut last: &[u8] = &[];
     for (table, key) in touched {
         let shared = last.iter().zip(key).take_while(|(a, b)| a == b).count();
@@ -185,7 +210,9 @@ pub(crate) fn read_header(key: &[u8], bytes: &[u8]) -> Result<(FeedOffset, Times
     if [format] != *value::EMPTY {
         return Err(fields.corrupt(format!("unsupported format {format}")));
     }
-    let (writer_id, at) = (fields.u64()?, i64::from_be_bytes(fields.fixed()?));
+
+    let writer_id = fields.u64()?;
+    let at = i64::from_be_bytes(fields.fixed()?);
     Ok((
         FeedOffset {
             position,
@@ -223,16 +250,19 @@ pub(crate) fn read(key: &[u8], bytes: &[u8]) -> Result<FeedRow, Error> {
     let mut rest = bytes.get(17..).unwrap_or_default();
     let corrupt = || KeyReader::of(bytes).corrupt("a row of the feed is truncated");
     let mut touched: Vec<(Table, Vec<u8>)> = Vec::new();
+
     while let Some(([table, s1, s2, l1, l2], behind)) = rest.split_first_chunk() {
         let shared = usize::from(u16::from_be_bytes([*s1, *s2]));
         let (own, behind) = behind
             .split_at_checked(usize::from(u16::from_be_bytes([*l1, *l2])))
             .ok_or_else(corrupt)?;
+
         let before = touched.last().map_or(&[][..], |(_, key)| key.as_slice());
         let key = [before.get(..shared).ok_or_else(corrupt)?, own].concat();
         touched.push((Table::from_number(*table).ok_or_else(corrupt)?, key));
         rest = behind;
     }
+
     if rest.is_empty() {
         Ok(FeedRow {
             offset,

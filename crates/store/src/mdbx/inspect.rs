@@ -33,7 +33,8 @@ pub struct TableProblem {
 /// # Errors
 /// [`Error::Corrupt`] or [`Error::Io`] if the tables cannot be opened.
 pub fn check_tables(dir: &Path, mut report: impl FnMut(TableProblem)) -> Result<u64, Error> {
-    walk(&dir.join("tables"), MAX_PROBLEMS, &mut report)
+    let path = dir.join("tables");
+    walk(&path, MAX_PROBLEMS, &mut report).map_err(|error| translated("check", &path, error))
 }
 
 /// Information about an environment, read without changes.
@@ -47,75 +48,80 @@ pub(crate) struct EnvironmentInfo {
 
 /// Reads an environment, also while another process writes it.
 pub(crate) fn read_environment(path: &Path, keys: &[&[u8]]) -> Result<EnvironmentInfo, Error> {
-    let read = || {
-        let options = DatabaseOptions {
-            max_tables: Some(MAX_TABLES),
-            mode: Mode::ReadOnly,
-            no_rdahead: true,
-            ..DatabaseOptions::default()
-        };
-        let db: Database<NoWriteMap> = Database::open_with_options(path, options)?;
-        let txn = db.begin_ro_txn()?;
-        let mut seen = EnvironmentInfo {
-            meta: Vec::new(),
-            rows: Vec::new(),
-        };
-        let meta = txn.open_table(Some(Table::Meta.name()))?;
-        for key in keys {
-            seen.meta.push(txn.get(&meta, key)?);
-        }
-        for table in Table::ALL {
-            match txn.open_table(Some(table.name())) {
-                Ok(open) => seen
-                    .rows
-                    .push((table.name(), txn.table_stat(&open)?.entries() as u64)),
-                // A store of an earlier release lacks some tables until it is opened.
-                Err(MdbxError::NotFound) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(seen)
+    read_info(path, keys).map_err(|error| translated("inspect", path, error))
+}
+
+fn read_info(path: &Path, keys: &[&[u8]]) -> libmdbx::Result<EnvironmentInfo> {
+    let options = DatabaseOptions {
+        max_tables: Some(MAX_TABLES),
+        mode: Mode::ReadOnly,
+        no_rdahead: true,
+        ..DatabaseOptions::default()
     };
-    read().map_err(|error| translated("inspect", path, error))
+    let db: Database<NoWriteMap> = Database::open_with_options(path, options)?;
+    let txn = db.begin_ro_txn()?;
+    let mut seen = EnvironmentInfo {
+        meta: Vec::new(),
+        rows: Vec::new(),
+    };
+
+    let meta = txn.open_table(Some(Table::Meta.name()))?;
+    for key in keys {
+        seen.meta.push(txn.get(&meta, key)?);
+    }
+
+    for table in Table::ALL {
+        match txn.open_table(Some(table.name())) {
+            Ok(open) => seen
+                .rows
+                .push((table.name(), txn.table_stat(&open)?.entries() as u64)),
+            // A store of an earlier release lacks some tables until it is opened.
+            Err(MdbxError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(seen)
 }
 
 /// Reads every row of the environment in `path` and passes each problem, with its table, to
 /// `report`, at most `limit` of them. Returns the number of rows. A damaged page can end the
 /// process with a signal.
-fn walk(path: &Path, mut limit: usize, report: &mut dyn FnMut(TableProblem)) -> Result<u64, Error> {
+fn walk(
+    path: &Path,
+    mut limit: usize,
+    report: &mut dyn FnMut(TableProblem),
+) -> libmdbx::Result<u64> {
     let options = DatabaseOptions {
         max_tables: Some(MAX_TABLES),
         mode: Mode::ReadOnly,
         ..DatabaseOptions::default()
     };
+    let db: Database<NoWriteMap> = Database::open_with_options(path, options)?;
+    db.freelist()?;
+    let txn = db.begin_ro_txn()?;
+
     let mut rows = 0;
-    let walk = || {
-        let db: Database<NoWriteMap> = Database::open_with_options(path, options)?;
-        db.freelist()?;
-        let txn = db.begin_ro_txn()?;
-        for table in Table::ALL {
-            let mut problem = |reason: String, is_row: bool| {
-                limit = limit.saturating_sub(1);
-                report(TableProblem {
-                    table: table.name(),
-                    reason,
-                    is_row,
-                });
-                limit > 0
-            };
-            match walk_table(&txn, path, table, &mut problem) {
-                Ok(found) => rows += found,
-                Err(error) => {
-                    problem(error.to_string(), false);
-                }
-            }
-            if limit == 0 {
-                break;
+    for table in Table::ALL {
+        let mut problem = |reason: String, is_row: bool| {
+            limit = limit.saturating_sub(1);
+            report(TableProblem {
+                table: table.name(),
+                reason,
+                is_row,
+            });
+            limit > 0
+        };
+
+        match walk_table(&txn, path, table, &mut problem) {
+            Ok(found) => rows += found,
+            Err(error) => {
+                problem(error.to_string(), false);
             }
         }
-        Ok(())
-    };
-    walk().map_err(|error| translated("check", path, error))?;
+        if limit == 0 {
+            break;
+        }
+    }
     Ok(rows)
 }
 
@@ -129,10 +135,13 @@ fn walk_table(
 ) -> libmdbx::Result<u64> {
     let open = txn.open_table(Some(table.name()))?;
     let expected = txn.table_stat(&open)?.entries() as u64;
-    let (mut cursor, mut rows, mut last) = (txn.cursor(&open)?, 0, None);
+    let mut cursor = txn.cursor(&open)?;
+    let mut rows = 0;
+    let mut last = None;
     for row in cursor.iter_start::<Cow<'_, [u8]>, Cow<'_, [u8]>>() {
         let (key, value) = row?;
         rows += 1;
+
         let in_order = last.as_ref().is_none_or(|last: &Vec<u8>| **last < *key);
         let damaged = verified(path, table, &key, &value).err();
         let is_continued = match damaged {
@@ -143,11 +152,13 @@ fn walk_table(
             Some(error) => problem(error.to_string(), !table.is_required()),
             None => true,
         };
+
         if !is_continued {
             return Ok(rows);
         }
         last = Some(key.into_owned());
     }
+
     if rows != expected {
         problem(
             format!("{rows} rows are readable, {expected} are expected"),

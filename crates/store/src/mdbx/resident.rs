@@ -20,6 +20,7 @@ pub(super) fn release(file: &Path, limit: u64) -> bool {
     let Some(mapped) = mapping_of(file) else {
         return false;
     };
+
     #[expect(unsafe_code, reason = "madvise changes the mapping of memory")]
     // SAFETY: the range is a shared, read-only mapping of the file by MDBX. A dropped page of such
     // a mapping is read from the file again, so its content does not change.
@@ -36,11 +37,10 @@ fn resident_file_bytes() -> Option<u64> {
 
 /// Returns the addresses at which the file is mapped read-only.
 fn mapping_of(file: &Path) -> Option<Range<usize>> {
-    let (maps, file) = (
-        fs::read_to_string("/proc/self/maps").ok()?,
-        fs::canonicalize(file).ok()?,
-    );
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let file = fs::canonicalize(file).ok()?;
     let file = file.to_str()?;
+
     maps.lines().find_map(|line| {
         // 7f5c1000-7f5c3000 r--s 00000000 fd:01 1234    /data/tables/mdbx.dat
         let (addresses, rest) = line.split_once(' ')?;

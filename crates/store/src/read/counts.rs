@@ -57,6 +57,7 @@ impl InstanceCounts {
         for (group, count) in other.groups {
             *self.groups.entry(group).or_default() += count;
         }
+
         self.stuck.extend(other.stuck);
         self.unapplied.extend(other.unapplied);
         self.longest_unchanged.extend(other.longest_unchanged);
@@ -73,7 +74,7 @@ impl InstanceCounts {
 }
 
 impl UnchangedInstance {
-    fn of((key, instance): (InstanceKey, Instance)) -> Self {
+    fn of(key: InstanceKey, instance: &Instance) -> Self {
         Self {
             key,
             status: instance.status,
@@ -145,6 +146,7 @@ impl Reader {
             complete: self.has_counts()?,
             ..InstanceCounts::default()
         };
+
         let mut active = BTreeSet::new();
         for (_, group, count) in self.counts(Some(tenant))? {
             counts.total += count;
@@ -153,14 +155,20 @@ impl Reader {
             }
             counts.groups.insert(group, count);
         }
+
         for saga in &active {
             let longest = |class| {
                 let found = self.longest_unchanged(tenant, saga, class, NAMED)?;
-                Ok::<_, Error>(found.into_iter().map(UnchangedInstance::of))
+                Ok::<_, Error>(
+                    found
+                        .into_iter()
+                        .map(|(key, instance)| UnchangedInstance::of(key, &instance)),
+                )
             };
             counts.stuck.extend(longest(StatusClass::Stuck)?);
             counts.longest_unchanged.extend(longest(StatusClass::Live)?);
         }
+
         counts.unapplied = self.unapplied_results(tenant)?;
         counts.truncate(NAMED);
         Ok(counts)
@@ -172,6 +180,7 @@ impl Reader {
             complete: self.has_counts()?,
             ..PinCounts::default()
         };
+
         for (_, group, count) in self.counts(tenant)? {
             let pinned = pins.by_hash.entry(group.hash).or_default();
             *(if group.status.is_final() {

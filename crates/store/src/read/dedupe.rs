@@ -10,6 +10,7 @@ use crate::encoding::keys;
 use crate::encoding::tuple::Key;
 use crate::error::Error;
 use crate::merged::MergedTables;
+use crate::read::downtime::DedupeTime;
 use crate::read::reader::Reader;
 use crate::table::Table;
 
@@ -27,14 +28,18 @@ impl Reader {
         now: Timestamp,
     ) -> Result<bool, Error> {
         self.shared.read(|tables| {
-            let (now, bucket) = self.at(tables, now);
+            let now = self.dedupe_time(tables, now);
             let row = self.keys().instance(key);
             let in_bucket =
                 |bucket| tables.contains(Table::Dedupe, &keys::dedupe(bucket, &row, id));
-            if in_bucket(bucket)? || in_bucket(bucket.saturating_sub(1))? {
+
+            // The two newest buckets contain all keys that are younger than a window.
+            if in_bucket(now.bucket)? || in_bucket(now.bucket.saturating_sub(1))? {
                 return Ok(true);
             }
-            for bucket in self.retained_buckets(tables, (now, bucket))? {
+
+            // Downtime expires no key.
+            for bucket in self.retained_buckets(tables, now)? {
                 if in_bucket(bucket)? {
                     return Ok(true);
                 }
@@ -48,7 +53,7 @@ impl Reader {
     /// Older keys may be deleted.
     pub fn dedupe_horizon(&self, now: Timestamp) -> Result<Timestamp, Error> {
         self.shared.read(|tables| {
-            let retained_buckets = self.retained_buckets(tables, self.at(tables, now))?;
+            let retained_buckets = self.retained_buckets(tables, self.dedupe_time(tables, now))?;
             let since = now.saturating_sub(self.dedupe_window());
             Ok(retained_buckets
                 .first()
@@ -80,6 +85,7 @@ impl Reader {
         if self.shared.is_purging() {
             return Ok(false);
         }
+
         Ok(self
             .first(Table::Dedupe, &self.keys().dedupe_before(before), |_, _| {
                 Ok(())
@@ -89,19 +95,18 @@ impl Reader {
 
     /// Returns the current time and its bucket. A clock that was set back must not hide applied
     /// events.
-    fn at(&self, tables: &MergedTables, now: Timestamp) -> (Timestamp, i64) {
-        let now = now.max(tables.state().latest);
-        (now, self.keys().bucket(now))
+    fn dedupe_time(&self, tables: &MergedTables, now: Timestamp) -> DedupeTime {
+        let at = now.max(tables.state().latest);
+        DedupeTime {
+            at,
+            bucket: self.keys().bucket(at),
+        }
     }
 
-    fn retained_buckets(
-        &self,
-        tables: &MergedTables,
-        at: (Timestamp, i64),
-    ) -> Result<Vec<i64>, Error> {
+    fn retained_buckets(&self, tables: &MergedTables, now: DedupeTime) -> Result<Vec<i64>, Error> {
         self.shared
             .downtime
-            .retained_buckets(at, self.dedupe_window(), |bucket| {
+            .retained_buckets(now, self.dedupe_window(), |bucket| {
                 buckets_before(tables, bucket)
             })
     }
@@ -109,13 +114,17 @@ impl Reader {
 
 /// Returns the nonempty buckets before this one, with one lookup each.
 pub(crate) fn buckets_before(tables: &MergedTables, bucket: i64) -> Result<Vec<i64>, Error> {
-    let (mut found, mut from, end) = (Vec::new(), Key::new(), keys::dedupe_bucket_start(bucket));
+    let end = keys::dedupe_bucket_start(bucket);
+    let mut from = Key::new();
+    let mut found = Vec::new();
+
     loop {
         let mut next = None;
         tables.scan(Table::Dedupe, &from, Some(&end), &mut |key, _| {
             next = Some(keys::read_bucket(key)?);
             Ok(ControlFlow::Break(()))
         })?;
+
         let Some(bucket) = next else { return Ok(found) };
         found.push(bucket);
         from = keys::dedupe_bucket_start(bucket.saturating_add(1));

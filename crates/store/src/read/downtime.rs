@@ -33,13 +33,19 @@ pub(crate) struct DowntimeTracker {
     waking: Mutex<Option<AwakePeriod>>,
 }
 
+/// Time, and the dedupe bucket that contains it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DedupeTime {
+    pub(crate) at: Timestamp,
+    pub(crate) bucket: i64,
+}
+
 #[derive(Debug)]
 struct AwakePeriod {
     /// Start of the period.
     since: Timestamp,
-    /// Last time at which the store was awake, and its bucket. One update for each bucket is
-    /// sufficient.
-    seen: (Timestamp, i64),
+    /// Last time at which the store was awake. One update for each bucket is sufficient.
+    seen: DedupeTime,
     /// Valid buckets from before the downtime, the older one first.
     retained: Vec<i64>,
 }
@@ -54,44 +60,47 @@ impl Default for DowntimeTracker {
 }
 
 impl DowntimeTracker {
-    /// Returns the buckets, in addition to the last two, that are valid at `now`, which is in
-    /// `bucket`; oldest first. `before` returns all existing buckets before a bucket, in order.
+    /// Returns the buckets, in addition to the last two, that are valid at `now`; oldest first.
+    /// `before` returns all existing buckets before a bucket, in order.
     pub(crate) fn retained_buckets(
         &self,
-        (now, bucket): (Timestamp, i64),
+        now: DedupeTime,
         window: Duration,
         before: impl FnOnce(i64) -> Result<Vec<i64>, Error>,
     ) -> Result<Vec<i64>, Error> {
-        if self.clear_bucket.load(Ordering::Relaxed) >= bucket {
+        if self.clear_bucket.load(Ordering::Relaxed) >= now.bucket {
             return Ok(Vec::new());
         }
+
         let mut waking = lock(&self.waking);
         let waking = match &mut *waking {
-            Some(waking) if !waking.slept_until(now, bucket) => waking,
+            Some(waking) if !waking.slept_until(now) => waking,
             asleep => {
-                let mut retained = before(bucket.saturating_sub(1))?;
+                let mut retained = before(now.bucket.saturating_sub(1))?;
                 retained.drain(..retained.len().saturating_sub(RETAINED_BUCKETS));
                 asleep.insert(AwakePeriod {
-                    since: now,
-                    seen: (now, bucket),
+                    since: now.at,
+                    seen: now,
                     retained,
                 })
             }
         };
-        waking.seen = waking.seen.max((now, bucket));
-        if waking.since.saturating_add(window) <= now {
+
+        waking.seen = waking.seen.max(now);
+        if waking.since.saturating_add(window) <= now.at {
             waking.retained.clear();
         }
         if waking.retained.is_empty() {
-            self.clear_bucket.store(bucket, Ordering::Relaxed);
+            self.clear_bucket.store(now.bucket, Ordering::Relaxed);
         }
+
         Ok(waking.retained.clone())
     }
 }
 
 impl AwakePeriod {
-    fn slept_until(&self, now: Timestamp, bucket: i64) -> bool {
-        let (seen, last) = self.seen;
-        bucket > last.saturating_add(1) && seen.saturating_add(DOWNTIME_THRESHOLD) < now
+    fn slept_until(&self, now: DedupeTime) -> bool {
+        now.bucket > self.seen.bucket.saturating_add(1)
+            && self.seen.at.saturating_add(DOWNTIME_THRESHOLD) < now.at
     }
 }

@@ -100,6 +100,7 @@ impl Reader {
         if !self.is_ready(&Index::Instances)? {
             return Ok(page);
         }
+
         let mut remaining = index_keys::all_changed();
         if let Some(row) = from.row() {
             remaining = remaining.after(row);
@@ -111,6 +112,7 @@ impl Reader {
                 page.next = Some(SweepCursor::at(&remaining.start));
                 break;
             }
+
             let InstanceKey { tenant, saga, .. } = index_keys::read(&row)?;
             if let Some(end) = ended_before(&tenant, &saga) {
                 let range =
@@ -122,17 +124,20 @@ impl Reader {
                 let limits = ScanLimits::page(found - page.found.len(), scanned - page.scanned);
                 let candidates = self.on_disk(&range, limits, &by_change(StatusClass::Ended))?;
                 page.scanned += candidates.scanned;
+
                 let finished = candidates
                     .found
                     .into_iter()
                     .filter(|(_, _, instance)| instance.is_finished());
                 page.found
                     .extend(finished.map(|(_, key, instance)| (key, instance.version)));
+
                 if let Some(last) = candidates.last.filter(|_| !candidates.is_end) {
                     page.next = Some(SweepCursor::at(&last));
                     break;
                 }
             }
+
             remaining = index_keys::after_saga(remaining, &tenant, &saga);
         }
         Ok(page)
@@ -147,6 +152,7 @@ impl Reader {
         if !self.is_ready(&Index::Instances)? {
             return Ok(None);
         }
+
         let ChangeQuery {
             tenant,
             saga,
@@ -154,6 +160,7 @@ impl Reader {
             after: (at, correlation),
             limit,
         } = *query;
+
         let key = InstanceKey {
             tenant: tenant.clone(),
             saga: saga.clone(),
@@ -164,6 +171,7 @@ impl Reader {
         } else {
             &[StatusClass::Live, StatusClass::Stuck]
         };
+
         let rows = self.keys().instances(tenant, Some(saga), "");
         let mut found = Vec::new();
         for class in classes {
@@ -175,12 +183,14 @@ impl Reader {
                 ScanLimits::rows(limit, usize::MAX),
                 &by_change(*class),
             )?;
+
             found.extend(
                 page.found
                     .into_iter()
                     .map(|(_, key, instance)| (key, instance)),
             );
         }
+
         found.sort_by(|(a, x), (b, y)| {
             (x.updated_at, &a.correlation).cmp(&(y.updated_at, &b.correlation))
         });
@@ -202,6 +212,7 @@ impl Reader {
             ScanLimits::rows(limit, usize::MAX),
             &by_change(class),
         )?;
+
         // The instances in the memtables have changed later.
         if page.found.len() < limit {
             let rows = self.keys().instances(tenant, Some(saga), "");
@@ -212,6 +223,7 @@ impl Reader {
                 &by_change(class),
             )?;
         }
+
         Ok(page
             .found
             .into_iter()
@@ -231,6 +243,7 @@ impl Reader {
         let limit = limits.found;
         let mut in_memory = self.in_memory(range, rows, limit, row_of)?;
         let mut page = self.on_disk(range, limits, row_of)?;
+
         // Rows after the first end of the two belong to the next page.
         let disk_end = page.last.take().filter(|_| !page.is_end);
         let memory_end = in_memory
@@ -292,6 +305,7 @@ impl Reader {
             is_end: range.is_empty(),
             scanned: 0,
         };
+
         let mut rest = range.clone();
         while !page.is_end
             && page.found.len() < limits.found
@@ -305,12 +319,14 @@ impl Reader {
             let rows = self.scan_rows(Table::Index, &rest, count, |row, _| {
                 Ok(Key::from_slice(row))
             })?;
+
             page.is_end = rows.len() < count;
             for row in rows {
                 if bytes >= limits.bytes {
                     page.is_end = false;
                     break;
                 }
+
                 page.scanned += 1;
                 let key = index_keys::read(&row)?;
                 rest.start = successor_key(&row);
@@ -321,6 +337,7 @@ impl Reader {
                 page.found.extend(verified);
             }
         }
+
         Ok(page)
     }
 
@@ -348,14 +365,16 @@ impl Reader {
                                 readable(decode(Table::Instance, value))?;
                             let (_, key) = read_instance(&mut KeyReader::of(row))?;
                             let indexed = header.and_then(|header| row_of(&key, &header));
-                            let is_inside = |row: &Key| {
-                                range.start <= *row
-                                    && range.end.as_ref().is_none_or(|end| row < end)
-                            };
-                            found.extend(indexed.filter(is_inside).map(|row| (row, key)));
+                            found.extend(
+                                indexed
+                                    .filter(|row| range.contains(row))
+                                    .map(|row| (row, key)),
+                            );
+
                             if found.len() / 2 > limit.saturating_add(ROWS_PER_LOCK) {
                                 smallest(&mut found, limit);
                             }
+
                             remaining -= 1;
                             if remaining > 0 {
                                 return Ok(ControlFlow::Continue(()));
@@ -367,6 +386,7 @@ impl Reader {
                 })?;
             }
         }
+
         smallest(&mut found, limit);
         Ok(found)
     }
@@ -378,13 +398,16 @@ impl Reader {
         key: InstanceKey,
         row_of: &IndexRow<'_>,
     ) -> Result<Option<(Key, InstanceKey, Instance)>, Error> {
-        let instance = readable(self.instance(&key))?.flatten();
-        let is_current = |instance: &Instance| {
-            row_of(&key, &SnapshotHeader::from_instance(instance)).as_ref() == Some(&row)
+        let Some(instance) = readable(self.instance(&key))?.flatten() else {
+            return Ok(None);
         };
-        Ok(instance
-            .filter(is_current)
-            .map(|instance| (row, key, instance)))
+
+        let current = row_of(&key, &SnapshotHeader::from_instance(&instance));
+        if current.as_ref() == Some(&row) {
+            Ok(Some((row, key, instance)))
+        } else {
+            Ok(None)
+        }
     }
 }
 

@@ -115,6 +115,7 @@ impl Reader {
                 Some(after) => range.after(after),
                 None => range,
             };
+
             self.scan(table, &range, |key, value| {
                 page.scanned += 1;
                 let (owner, row) = display(table, key, value)?;
@@ -130,6 +131,7 @@ impl Reader {
                 }
                 Ok(ControlFlow::Continue(()))
             })?;
+
             if page.next.is_some() {
                 break;
             }
@@ -142,6 +144,7 @@ impl Reader {
         let Some(tenant) = tenant else {
             return vec![KeyRange::all()];
         };
+
         match table {
             Table::Instance
             | Table::Attention
@@ -188,6 +191,7 @@ fn job_log(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value)
         0 => json::<JobLogRange>(Table::JobLog, bytes)?,
         _ => json::<JobLogChunk>(Table::JobLog, bytes)?,
     };
+
     Ok((
         Some(of.tenant.clone()),
         format!("job_log:{of}:{number}"),
@@ -318,6 +322,7 @@ fn display(
             hex::encode(bytes).into(),
         ),
     };
+
     let row = InspectRow {
         key,
         position,
@@ -337,8 +342,10 @@ fn count(key: &[u8], bytes: &[u8]) -> Result<(Option<TenantId>, String, Value), 
             paused,
         },
     ) = read_count(key)?;
+
     let name = format!("count:{tenant}:{saga}:{version}:{status}");
     let count: u64 = decode(Table::Count, bytes)?;
+
     Ok((
         Some(tenant),
         name,
@@ -360,10 +367,12 @@ fn definition(bytes: &[u8]) -> Result<Value, Error> {
     let (definition, DefinitionSourceBytes(source)): (DefinitionRef, _) =
         decode(Table::Definition, bytes)?;
     let mut value = json!({ "saga": definition.saga, "version": definition.version });
+
     match String::from_utf8(source) {
         Ok(text) => value["source"] = text.into(),
         Err(module) => value["source_bytes"] = module.as_bytes().len().into(),
     }
+
     Ok(value)
 }
 
@@ -395,23 +404,13 @@ fn outbox(key: &[u8], item: &WorkItem) -> Result<(Option<TenantId>, String, Valu
 /// response that is not JSON is in hexadecimal.
 fn history(entry: &HistoryEntry) -> Value {
     let mut value = to_value(entry);
-    let shown = |(index, payload): (usize, Option<RecordedPayload<'_>>)| {
-        let Some(payload) = payload else {
-            return Value::Null;
-        };
-        match serde_json::from_str(&payload.text) {
-            Ok(Value::Object(changes)) if index == 1 && !payload.is_cut() => changes
-                .into_iter()
-                .map(|(name, change)| {
-                    let variable = name.split('[').next().unwrap_or_default();
-                    json!({ "vars": { variable: change } })
-                })
-                .collect(),
-            Ok(whole) if !payload.is_cut() => whole,
-            Ok(_) | Err(_) => json!({ "size": payload.size }),
-        }
-    };
-    value["payloads"] = entry.payloads.iter().enumerate().map(shown).collect();
+    value["payloads"] = entry
+        .payloads
+        .iter()
+        .enumerate()
+        .map(|(index, payload)| payload_value(index, payload))
+        .collect();
+
     // Entries of earlier releases have neither.
     let absent = [
         ("payloads", entry.payloads.is_empty()),
@@ -420,6 +419,7 @@ fn history(entry: &HistoryEntry) -> Value {
     for (name, _) in absent.into_iter().filter(|(_, is_absent)| *is_absent) {
         value.as_object_mut().and_then(|fields| fields.remove(name));
     }
+
     if let Some(records) = value
         .pointer_mut("/failure/attempts/records")
         .and_then(Value::as_array_mut)
@@ -434,7 +434,28 @@ fn history(entry: &HistoryEntry) -> Value {
             }
         }
     }
+
     value
+}
+
+/// Returns the payload of a history entry with this index.
+fn payload_value(index: usize, payload: Option<RecordedPayload<'_>>) -> Value {
+    let Some(payload) = payload else {
+        return Value::Null;
+    };
+
+    // The second payload has the changed variables.
+    match serde_json::from_str(&payload.text) {
+        Ok(Value::Object(changes)) if index == 1 && !payload.is_cut() => changes
+            .into_iter()
+            .map(|(name, change)| {
+                let variable = name.split('[').next().unwrap_or_default();
+                json!({ "vars": { variable: change } })
+            })
+            .collect(),
+        Ok(whole) if !payload.is_cut() => whole,
+        Ok(_) | Err(_) => json!({ "size": payload.size }),
+    }
 }
 
 /// Returns a snapshot with a readable state if it is JSON or MessagePack; otherwise in hexadecimal.
@@ -447,6 +468,7 @@ fn instance(instance: &Instance) -> Value {
             .ok()
             .filter(|_| rest.is_empty())
     });
+
     value["state"] = readable.unwrap_or_else(|| json!({ "hex": hex::encode(state) }));
     value["definition"]["hash"] = Value::String(hex::encode(instance.definition.hash));
     value

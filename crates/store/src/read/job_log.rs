@@ -49,11 +49,11 @@ impl Reader {
 
     /// Returns the number of stored lines of each job of an instance, by tag.
     pub fn job_log_counts(&self, key: &InstanceKey) -> Result<BTreeMap<Name, u64>, Error> {
-        let (mut counts, mut from) = (
-            BTreeMap::new(),
-            KeyRange::of_prefix(self.keys().instance(key)),
-        );
-        from = from.after(&self.keys().history(key, 0));
+        let mut counts = BTreeMap::new();
+        // The row of the number 0 has the range of the lines.
+        let mut from =
+            KeyRange::of_prefix(self.keys().instance(key)).after(&self.keys().history(key, 0));
+
         loop {
             let chunks = self.scan_rows(Table::JobLog, &from, CHUNKS_PER_SCAN, |key, value| {
                 Ok((key.to_vec(), decode::<ChunkSize>(Table::JobLog, value)?))
@@ -61,6 +61,7 @@ impl Reader {
             let Some((last, _)) = chunks.last() else {
                 return Ok(counts);
             };
+
             from = from.after(last);
             for (_, ChunkSize { job, lines }) in chunks {
                 *counts.entry(job).or_default() += lines.len() as u64;
@@ -77,9 +78,10 @@ impl Reader {
         limit: usize,
     ) -> Result<Vec<NumberedLine>, Error> {
         let earlier = after.saturating_sub(JobLogChunk::MAX_LINES as u64);
-        let range = KeyRange::of_prefix(self.keys().instance(key))
+        let mut from = KeyRange::of_prefix(self.keys().instance(key))
             .after(&self.keys().history(key, earlier));
-        let (mut lines, mut from) = (Vec::new(), range);
+        let mut lines = Vec::new();
+
         while lines.len() < limit {
             let mut count = lines.len();
             let limits = ScanLimits::rows(CHUNKS_PER_SCAN, CHUNKS_PER_SCAN);
@@ -93,6 +95,7 @@ impl Reader {
                     if count >= limit {
                         return Ok(None);
                     }
+
                     let first = keys::read_numbered(key)?.1;
                     let JobLogChunk { job, lines } = decode::<JobLogChunk>(Table::JobLog, value)?;
                     let numbered = (first..).zip(lines).filter(|(number, _)| *number > after);
@@ -106,9 +109,11 @@ impl Reader {
                     Ok(Some((key.to_vec(), of_chunk)))
                 },
             )?;
+
             let Some((last, _)) = chunks.items.last() else {
                 break;
             };
+
             from = from.after(last);
             lines.extend(chunks.items.into_iter().flat_map(|(_, of_chunk)| of_chunk));
         }

@@ -99,6 +99,7 @@ impl InstanceQuery {
         let within = |at: Timestamp, from: Option<Timestamp>, until: Option<Timestamp>| {
             from.is_none_or(|from| from <= at) && until.is_none_or(|until| at < until)
         };
+
         (self.statuses.is_empty() || self.statuses.contains(&instance.status))
             && self
                 .prefix
@@ -114,9 +115,11 @@ impl InstanceQuery {
         let Some(cursor) = &self.cursor else {
             return Ok(None);
         };
+
         let invalid = || invalid_cursor(cursor);
         let (kind, row) = cursor.split_at_checked(1).ok_or_else(invalid)?;
         let row = hex::decode(row).map_err(|_| invalid())?;
+
         let (last, tenant) = match kind {
             "i" => (
                 LastRow::Index(row.clone()),
@@ -131,6 +134,7 @@ impl InstanceQuery {
             }
             _ => return Err(invalid()),
         };
+
         if tenant.is_ok_and(|tenant| tenant == self.tenant) {
             Ok(Some(last))
         } else {
@@ -176,6 +180,7 @@ impl Reader {
         let rows = self
             .keys()
             .instances(&query.tenant, query.saga.as_ref(), prefix);
+
         let (index, after) = match after {
             Some(LastRow::Instance(row)) => (None, Some(row)),
             // Without its index, for example during a rebuild, the position of the row is unknown.
@@ -185,11 +190,13 @@ impl Reader {
             },
             None => (self.index_of(query)?, None),
         };
+
         match index {
             Some(IndexScan { ranges, row_of }) => self.indexed(
                 query,
                 &resumed_ranges(ranges, after.as_deref()),
-                (&rows, &*row_of),
+                &rows,
+                &*row_of,
             ),
             None => self.scanned(query, &resumed_ranges(rows, after.as_deref())),
         }
@@ -210,6 +217,7 @@ impl Reader {
                 position: row_cursor("r", row),
             }))
         })?;
+
         let next = page.last.map(|row| row_cursor("r", &row));
         Ok(Page {
             items: page.items,
@@ -222,7 +230,8 @@ impl Reader {
         &self,
         query: &InstanceQuery,
         ranges: &[KeyRange],
-        (rows, row_of): (&[KeyRange], &IndexRow<'_>),
+        rows: &[KeyRange],
+        row_of: &IndexRow<'_>,
     ) -> Result<Page<FoundInstance>, Error> {
         let limits = query.limits();
         let mut bytes = 0;
@@ -231,6 +240,7 @@ impl Reader {
             next: None,
             scanned: 0,
         };
+
         for range in ranges {
             let mut rest = range.clone();
             loop {
@@ -239,8 +249,10 @@ impl Reader {
                     scanned: limits.scanned - page.scanned,
                     bytes: limits.bytes - bytes,
                 };
+
                 let candidates = self.candidates(&rest, rows, remaining, row_of)?;
                 page.scanned = limits.scanned.min(page.scanned + candidates.scanned);
+
                 for (row, key, instance) in candidates.found {
                     if query.matches(&key, &instance) {
                         bytes = limits.bytes.min(bytes + instance.state.len());
@@ -251,6 +263,7 @@ impl Reader {
                         });
                     }
                 }
+
                 let is_full = page.items.len() == limits.found
                     || page.scanned == limits.scanned
                     || bytes == limits.bytes;
@@ -258,6 +271,7 @@ impl Reader {
                     page.next = Some(row_cursor("i", last));
                     return Ok(page);
                 }
+
                 match candidates.last {
                     Some(last) if !candidates.is_end => rest = rest.after(&last),
                     _ => break,
@@ -275,27 +289,32 @@ impl Reader {
             statuses,
             ..
         } = query;
+
         if let (Some(saga), Some(condition)) = (saga, &query.variable)
             && self.is_indexed(saga, &condition.name)?
         {
             let VariableCondition { name, lower, upper } = condition;
             let range =
-                index_keys::variable_range(tenant, (saga, name), lower.as_ref(), upper.as_ref());
+                index_keys::variable_range(tenant, saga, name, lower.as_ref(), upper.as_ref());
             let row_of = Box::new(by_variable(name, self.shared.variables));
             return Ok(Some(IndexScan {
                 ranges: vec![range],
                 row_of,
             }));
         }
+
         if statuses.is_empty() || !self.is_ready(&Index::Instances)? {
             return Ok(None);
         }
+
         let prefix = query.prefix.as_deref().unwrap_or_default();
-        let range_of =
-            |status: Status| index_keys::status_range(tenant, status, saga.as_ref(), prefix);
-        let mut ranges: Vec<_> = statuses.iter().map(|status| range_of(*status)).collect();
+        let mut ranges: Vec<_> = statuses
+            .iter()
+            .map(|status| index_keys::status_range(tenant, *status, saga.as_ref(), prefix))
+            .collect();
         ranges.sort_by(|a, b| a.start.cmp(&b.start));
         ranges.dedup_by(|a, b| a.start == b.start);
+
         Ok(Some(IndexScan {
             ranges,
             row_of: Box::new(by_status()),
@@ -307,18 +326,17 @@ impl Reader {
     /// # Errors
     /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn timers(&self, query: &TimerQuery) -> Result<Page<FoundTimer>, Error> {
-        let start = |cursor: &String| hex::decode(cursor).map_err(|_| invalid_cursor(cursor));
-        let start = query
-            .cursor
-            .as_ref()
-            .map(start)
-            .transpose()?
-            .unwrap_or_default();
+        let start = match &query.cursor {
+            Some(cursor) => hex::decode(cursor).map_err(|_| invalid_cursor(cursor))?,
+            None => Vec::new(),
+        };
+
         let mut page = Page {
             items: Vec::new(),
             next: None,
             scanned: 0,
         };
+
         self.scan(
             Table::Timer,
             &KeyRange {
@@ -330,6 +348,7 @@ impl Reader {
                     page.next = Some(hex::encode(&keys::timer_cursor(&query.tenant, row)?));
                     return Ok(ControlFlow::Break(()));
                 }
+
                 let (key, timer) = keys::read_timer(row)?;
                 page.scanned += 1;
                 if key.tenant == query.tenant {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use orlog_journal::DurablePosition;
 use orlog_model::{
     CheckpointKey, DeadLetter, DefinitionRef, Deployment, HistoryEntry, Input, Instance,
-    InstanceKey, PendingWork, StreamPosition, TenantId,
+    InstanceKey, StreamPosition, TenantId,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -189,10 +189,12 @@ impl Reader {
         after: Option<&InstanceKey>,
         limit: usize,
     ) -> Result<Vec<InstanceKey>, Error> {
-        let (mut found, mut rest) = (Vec::new(), KeyRange::all());
+        let mut rest = KeyRange::all();
         if let Some(behind) = after.and_then(|key| successor(&self.keys().instance(key))) {
             rest.start = behind;
         }
+
+        let mut found = Vec::new();
         while found.len() < limit {
             let Some((key, _)) = self.first(Table::BufferedInput, &rest, |key, _| {
                 keys::read_numbered(key)
@@ -203,6 +205,7 @@ impl Reader {
             let Some(behind) = successor(&self.keys().instance(&key)) else {
                 break;
             };
+
             rest.start = behind;
             found.push(key);
         }
@@ -241,6 +244,7 @@ impl Reader {
         if let Some(after) = after {
             range = range.after(&keys::dead_letter(tenant, after));
         }
+
         self.scan_rows(Table::DeadLetter, &range, limit, |_, value| {
             decode(Table::DeadLetter, value)
         })
@@ -261,9 +265,13 @@ impl Reader {
         let Some(key) = &dead_letter.instance else {
             return Ok(false);
         };
-        let instance = self.instance(key)?;
-        let awaits = |work: &PendingWork| work.dead_letter == Some(dead_letter.id);
-        Ok(instance.is_some_and(|instance| instance.pending_work.iter().any(awaits)))
+        let Some(instance) = self.instance(key)? else {
+            return Ok(false);
+        };
+        Ok(instance
+            .pending_work
+            .iter()
+            .any(|work| work.dead_letter == Some(dead_letter.id)))
     }
 
     /// Returns the dead letters after a sequence number whose copies are not on the bus yet, in the
@@ -291,11 +299,15 @@ impl Reader {
 
     /// Returns all definitions with their sources.
     pub fn definitions(&self) -> Result<Vec<(DefinitionRef, Vec<u8>)>, Error> {
-        let read = |_: &[u8], value: &[u8]| {
-            let (definition, DefinitionSourceBytes(source)) = decode(Table::Definition, value)?;
-            Ok((definition, source))
-        };
-        self.scan_rows(Table::Definition, &KeyRange::all(), usize::MAX, read)
+        self.scan_rows(
+            Table::Definition,
+            &KeyRange::all(),
+            usize::MAX,
+            |_, value| {
+                let (definition, DefinitionSourceBytes(source)) = decode(Table::Definition, value)?;
+                Ok((definition, source))
+            },
+        )
     }
 
     /// Returns the last deployment of the shared definitions; `None` before the first one.
@@ -305,8 +317,12 @@ impl Reader {
 
     /// Returns the last deployment of each context, ordered by tenant.
     pub fn context_deployments(&self) -> Result<Vec<Deployment>, Error> {
-        let read = |_: &[u8], value: &[u8]| decode(Table::Meta, value);
-        self.scan_rows(Table::Meta, &keys::context_deployments(), usize::MAX, read)
+        self.scan_rows(
+            Table::Meta,
+            &keys::context_deployments(),
+            usize::MAX,
+            |_, value| decode(Table::Meta, value),
+        )
     }
 
     /// Returns the last deployment of a context; `None`: of the shared definitions.
@@ -350,15 +366,14 @@ impl Reader {
         if limit == 0 {
             return Ok(Vec::new());
         }
-        let read = |key: &[u8], value: &[u8]| read(key, value).map(Some);
-        Ok(self
-            .scan_page(
-                table,
-                std::slice::from_ref(range),
-                ScanLimits::rows(limit, usize::MAX),
-                read,
-            )?
-            .items)
+
+        let page = self.scan_page(
+            table,
+            std::slice::from_ref(range),
+            ScanLimits::rows(limit, usize::MAX),
+            |key, value| read(key, value).map(Some),
+        )?;
+        Ok(page.items)
     }
 
     /// Reads the rows of ranges, in key order, until a limit is reached. `read` returns `None` for
@@ -410,11 +425,13 @@ impl Reader {
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
         self.shared.scans[table as usize].fetch_add(1, Ordering::Relaxed);
+
         let mut next = (!range.is_empty()).then(|| range.start.clone());
         while let Some(from) = next.take() {
             if self.cancellation.is_cancelled() {
                 return Err(Error::Cancelled);
             }
+
             let mut remaining = ROWS_PER_LOCK;
             self.shared.read(|tables| {
                 tables.scan(table, &from, range.end.as_deref(), &mut |key, value| {

@@ -51,11 +51,13 @@ impl Reader {
         from: &SweepCursor,
         scanned: usize,
     ) -> Result<SweepPage<(InstanceKey, Uuid)>, Error> {
-        let closed = self.sweep(Table::Task, from, (usize::MAX, scanned), |_, value| {
+        let limits = ScanLimits::rows(usize::MAX, scanned);
+        let closed = self.sweep(Table::Task, from, limits, |_, value| {
             let row: TaskRow = decode(Table::Task, value)?;
             let closed = matches!(row.status, TaskStatus::Completed | TaskStatus::Closed);
             Ok(closed.then_some((row.instance, row.task.id, row.updated_at)))
         })?;
+
         // Not within the scan, which holds the lock of the tables.
         let mut found = Vec::new();
         for (key, id, updated_at) in closed.found {
@@ -63,10 +65,12 @@ impl Reader {
             let Some(instance) = readable(self.instance(&key))? else {
                 continue;
             };
+
             if instance.is_none_or(|instance| updated_at < instance.created_at) {
                 found.push((key, id));
             }
         }
+
         Ok(SweepPage {
             found,
             next: closed.next,
@@ -81,7 +85,8 @@ impl Reader {
         (found, scanned): (usize, usize),
         is_match: impl Fn(&DeadLetter) -> bool,
     ) -> Result<SweepPage<(TenantId, Uuid)>, Error> {
-        self.sweep(Table::DeadLetter, from, (found, scanned), |_, value| {
+        let limits = ScanLimits::rows(found, scanned);
+        self.sweep(Table::DeadLetter, from, limits, |_, value| {
             let dead_letter: DeadLetter = decode(Table::DeadLetter, value)?;
             Ok(is_match(&dead_letter).then_some((dead_letter.tenant, dead_letter.id)))
         })
@@ -91,14 +96,15 @@ impl Reader {
         &self,
         table: Table,
         from: &SweepCursor,
-        (found, scanned): (usize, usize),
+        limits: ScanLimits,
         read: impl Fn(&[u8], &[u8]) -> Result<Option<T>, Error>,
     ) -> Result<SweepPage<T>, Error> {
         let range = match from.row() {
             Some(key) => KeyRange::all().after(key),
             None => KeyRange::all(),
         };
-        let page = self.scan_page(table, &[range], ScanLimits::rows(found, scanned), read)?;
+
+        let page = self.scan_page(table, &[range], limits, read)?;
         Ok(SweepPage {
             found: page.items,
             next: page.last.map(|key| SweepCursor(Some(key))),

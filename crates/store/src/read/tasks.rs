@@ -39,6 +39,7 @@ impl TaskQuery {
     fn matches(&self, row: &TaskRow) -> bool {
         let form = &row.task.spec;
         let is = |expected: &String, user: &Option<String>| user.as_ref() == Some(expected);
+
         (self.statuses.is_empty() || self.statuses.contains(&row.status))
             && self
                 .role
@@ -104,6 +105,7 @@ impl Reader {
             let row: TaskRow = decode(Table::Task, value)?;
             Ok(query.matches(&row).then_some(row))
         })?;
+
         let last = page.last.map(|key| keys::read_task(&key)).transpose()?;
         Ok(Page {
             items: page.items,
@@ -138,6 +140,7 @@ pub fn merge_tasks(pages: Vec<Page<TaskRow>>, limit: usize) -> Page<TaskRow> {
     let scanned = pages.iter().map(|page| page.scanned).sum();
     let mut next = pages.iter().filter_map(|page| page.next.clone()).min();
     let mut items: Vec<TaskRow> = pages.into_iter().flat_map(|page| page.items).collect();
+
     items.sort_by_key(|row| row.task.id);
     if let Some(horizon) = &next {
         items.retain(|row| row.task.id.to_string() <= *horizon);
@@ -146,6 +149,7 @@ pub fn merge_tasks(pages: Vec<Page<TaskRow>>, limit: usize) -> Page<TaskRow> {
         items.truncate(limit);
         next = items.last().map(|row| row.task.id.to_string());
     }
+
     Page {
         items,
         next,

@@ -43,6 +43,7 @@ impl Reader {
             let Some(behind) = successor(&keys::outbox_destination(&key.destination).start) else {
                 break;
             };
+
             rest.start = behind;
             destinations.push(key.destination);
         }
@@ -102,8 +103,9 @@ impl Reader {
 
     /// Returns the due time of the next timer.
     pub fn next_timer(&self) -> Result<Option<Timestamp>, Error> {
-        let due = |key: &[u8]| KeyReader::of(key).i64().map(Timestamp::from_millis);
-        self.first(Table::Timer, &KeyRange::all(), |key, _| due(key))
+        self.first(Table::Timer, &KeyRange::all(), |key, _| {
+            KeyReader::of(key).i64().map(Timestamp::from_millis)
+        })
     }
 
     /// Returns the number of work items of each kind, in constant time.
@@ -117,16 +119,14 @@ impl Reader {
     /// Returns the creation time of the oldest work item of each kind, with one lookup for each
     /// destination.
     pub fn oldest_work(&self) -> Result<BTreeMap<WorkKind, Timestamp>, Error> {
-        let (mut oldest, mut rest) = (BTreeMap::new(), KeyRange::all());
-        let read = |key: &[u8], value: &[u8]| {
-            let item: WorkItem = decode(Table::Outbox, value)?;
-            Ok((keys::read_outbox(key)?.destination, item.created_at))
-        };
-        while let Some((destination, at)) = self.first(Table::Outbox, &rest, read)? {
+        let mut oldest = BTreeMap::new();
+        let mut rest = KeyRange::all();
+        while let Some((destination, at)) = self.first(Table::Outbox, &rest, read_creation)? {
             oldest
                 .entry(destination.kind)
                 .and_modify(|first: &mut Timestamp| *first = at.min(*first))
                 .or_insert(at);
+
             let Some(behind) = successor(&keys::outbox_destination(&destination).start) else {
                 break;
             };
@@ -157,6 +157,12 @@ impl Reader {
         let due = self.timers_due(now, limit)?;
         Ok((due.len(), due.first().map(|(_, timer)| timer.due)))
     }
+}
+
+/// Decodes the destination and the creation time of a work item.
+fn read_creation(key: &[u8], value: &[u8]) -> Result<(Destination, Timestamp), Error> {
+    let item: WorkItem = decode(Table::Outbox, value)?;
+    Ok((keys::read_outbox(key)?.destination, item.created_at))
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapsh
     let mut snapshots = log.snapshots()?;
     snapshots
         .sort_by_key(|snapshot| Reverse((snapshot.position.position, snapshot.position.number)));
+
     let mut earlier: BTreeMap<[u8; 16], bool> = BTreeMap::from([(identity, true)]);
     for Snapshot { position, .. } in &snapshots {
         // Newest first: the entries of older ones may be purged.
@@ -43,6 +44,7 @@ pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapsh
             entry.insert(contains(log, position)?);
         }
     }
+
     snapshots.retain(|snapshot| earlier.get(&snapshot.position.log) == Some(&true));
     Ok(snapshots)
 }
@@ -53,14 +55,17 @@ pub(crate) fn contains(log: &dyn CommitLog, position: &LogPosition) -> Result<bo
     let Some(before) = position.number.checked_sub(1) else {
         return Ok(false);
     };
+
     let mut found = None;
     log.read(before, &mut |entry| {
         found = Some(entry);
         ControlFlow::Break(())
     })?;
+
     let header = found
         .filter(|entry| entry.number == position.number)
         .and_then(|entry| frame::read(&entry.bytes).ok());
+
     let owner = position.last_entry().owner;
     Ok(header
         .is_some_and(|(header, _)| header.owner == owner && header.position == position.position))
@@ -69,7 +74,8 @@ pub(crate) fn contains(log: &dyn CommitLog, position: &LogPosition) -> Result<bo
 /// Returns the chain of the snapshot at `position`, the full snapshot first; `None` if one is
 /// missing.
 fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>> {
-    let (mut chain, mut next) = (Vec::new(), Some(*position));
+    let mut chain = Vec::new();
+    let mut next = Some(*position);
     while let Some(position) = next {
         let mut of_position = snapshots
             .iter()
@@ -78,11 +84,13 @@ fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>
             .clone()
             .find(|same| same.base.is_none())
             .or_else(|| of_position.next())?;
+
         next = snapshot
             .base
             .filter(|base| base.position < position.position);
         chain.push(*snapshot);
     }
+
     chain.reverse();
     Some(chain)
 }
@@ -102,11 +110,13 @@ pub(crate) fn is_worthwhile(chain: &[Snapshot], next_bytes: u64) -> bool {
     let Some((full, deltas)) = chain.split_first() else {
         return false;
     };
+
     let bytes = deltas
         .iter()
         .map(|delta| delta.bytes)
         .sum::<u64>()
         .saturating_add(next_bytes);
+
     deltas.len() < MAX_DELTAS && bytes < full.bytes / 2
 }
 
@@ -118,30 +128,12 @@ pub(crate) fn write(
     memtable_bytes: usize,
     path: &Path,
 ) -> Result<Option<LogPosition>, Error> {
-    let io_error = || Error::io("write", path);
-    let mut file = BufWriter::new(File::create_new(path).map_err(io_error())?);
-    let mut follower = LogFollower::from(base);
-    let mut rows = Memtable::new(StoreState::NONE, base.last_entry());
-    let (mut last, mut outcome): (_, Result<(), Error>) = (None, Ok(()));
-    let mut take = |entry: &LogEntry| match follower.take(entry)? {
-        FollowStep::Nothing => Ok(ControlFlow::Continue(())),
-        FollowStep::Diverged(_) => {
-            last = None;
-            Ok(ControlFlow::Break(()))
-        }
-        FollowStep::Record(at, record) => {
-            rows.apply(at, &record, Instant::now())?;
-            last = Some(at);
-            if rows.bytes() >= memtable_bytes {
-                write_part(&mut file, at, &rows).map_err(io_error())?;
-                rows = Memtable::new(*rows.state(), at.last_entry);
-            }
-            Ok(ControlFlow::Continue(()))
-        }
-    };
+    let mut delta = DeltaWriter::create(path, base, memtable_bytes)?;
+    let mut outcome = Ok(());
+    // From the last entry of the base: the follower compares it, to detect another log.
     log.read(
         base.number.saturating_sub(1),
-        &mut |entry| match take(&entry) {
+        &mut |entry| match delta.take(&entry) {
             Ok(flow) => flow,
             Err(error) => {
                 outcome = Err(error);
@@ -150,15 +142,77 @@ pub(crate) fn write(
         },
     )?;
     outcome?;
-    let Some(last) = last else { return Ok(None) };
-    if rows.created_at().is_some() {
-        write_part(&mut file, last, &rows).map_err(io_error())?;
+
+    Ok(delta.finish()?.map(|last| base.at(last)))
+}
+
+/// Delta under construction.
+struct DeltaWriter<'a> {
+    path: &'a Path,
+    file: BufWriter<File>,
+    follower: LogFollower,
+    /// Rows that are not in the file yet.
+    rows: Memtable,
+    /// Size of the rows at which a part is written, in bytes.
+    memtable_bytes: usize,
+    /// Last commit; `None` if no commit follows the base, or the log does not continue it.
+    last: Option<RecordPosition>,
+}
+
+impl<'a> DeltaWriter<'a> {
+    fn create(path: &'a Path, base: &LogPosition, memtable_bytes: usize) -> Result<Self, Error> {
+        let file = File::create_new(path).map_err(Error::io("write", path))?;
+        Ok(Self {
+            path,
+            file: BufWriter::new(file),
+            follower: LogFollower::from(base),
+            rows: Memtable::new(StoreState::NONE, base.last_entry()),
+            memtable_bytes,
+            last: None,
+        })
     }
-    file.into_inner()
-        .map_err(io::IntoInnerError::into_error)
-        .and_then(|file| file.sync_all())
-        .map_err(io_error())?;
-    Ok(Some(base.at(last)))
+
+    /// Adds the next entry of the log. Breaks if the log does not continue the base.
+    fn take(&mut self, entry: &LogEntry) -> Result<ControlFlow<()>, Error> {
+        match self.follower.take(entry)? {
+            FollowStep::Nothing => Ok(ControlFlow::Continue(())),
+            FollowStep::Diverged(_) => {
+                // The caller saves a full snapshot instead.
+                self.last = None;
+                Ok(ControlFlow::Break(()))
+            }
+            FollowStep::Record(at, record) => {
+                self.rows.apply(at, &record, Instant::now())?;
+                self.last = Some(at);
+                if self.rows.bytes() >= self.memtable_bytes {
+                    self.write_part(at)?;
+                    self.rows = Memtable::new(*self.rows.state(), at.last_entry);
+                }
+                Ok(ControlFlow::Continue(()))
+            }
+        }
+    }
+
+    /// Writes the remaining rows durably. Returns the last commit of the delta.
+    fn finish(mut self) -> Result<Option<RecordPosition>, Error> {
+        let Some(last) = self.last else {
+            return Ok(None);
+        };
+        if self.rows.created_at().is_some() {
+            self.write_part(last)?;
+        }
+
+        self.file
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .and_then(|file| file.sync_all())
+            .map_err(Error::io("write", self.path))?;
+        Ok(Some(last))
+    }
+
+    fn write_part(&mut self, at: RecordPosition) -> Result<(), Error> {
+        write_part(&mut self.file, at, &self.rows).map_err(Error::io("write", self.path))
+    }
 }
 
 fn write_part(file: &mut BufWriter<File>, at: RecordPosition, rows: &Memtable) -> io::Result<()> {
@@ -181,6 +235,7 @@ pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Res
     let io_error = || Error::io("read", path);
     let mut file = BufReader::new(File::open(path).map_err(io_error())?);
     let mut tables = MergedTables::new(Arc::clone(disk));
+
     while let Some([position, number, epoch, writer, length]) =
         read_header(&mut file).map_err(io_error())?
     {
@@ -190,6 +245,7 @@ pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Res
             .take(length)
             .read_to_end(&mut record)
             .map_err(io_error())?;
+
         if read as u64 != length {
             let location = format!("the delta of commit {position}");
             return Err(Error::Corrupt {
@@ -197,6 +253,7 @@ pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Res
                 reason: format!("{read} bytes instead of {length}"),
             });
         }
+
         let last_entry = EntryId {
             number,
             owner: LogOwner { epoch, writer },
@@ -219,6 +276,7 @@ fn read_header(file: &mut BufReader<File>) -> io::Result<Option<[u64; 5]>> {
     if file.by_ref().take(1).read(&mut bytes)? == 0 {
         return Ok(None);
     }
+
     file.read_exact(&mut bytes[1..])?;
     let (fields, _) = bytes.as_chunks::<8>();
     let mut header = [0; 5];

@@ -155,16 +155,19 @@ impl LogFollower {
             location: format!("entry {} of the log", entry.number),
             reason,
         };
+
         let (header, body) = frame::read(&entry.bytes).map_err(corrupt)?;
         if let Some(expected) = self.expected.take() {
             return Ok(self.check_start_entry(expected, entry.number, &header));
         }
+
         self.number = entry.number;
         let id = EntryId {
             number: entry.number,
             owner: header.owner,
         };
         self.awaited_claim.take_if(|awaited| *awaited == id);
+
         let current = self.owner.map_or(0, |owner| owner.epoch);
         match header.kind {
             EntryKind::Claim if header.owner.epoch < current => Ok(FollowStep::Nothing),
@@ -183,9 +186,7 @@ impl LogFollower {
                     header.owner, self.owner
                 )))
             }
-            EntryKind::Part(part, parts) => {
-                Ok(self.part(entry.number, &header, (part, parts), body))
-            }
+            EntryKind::Part(part, parts) => Ok(self.part(entry.number, &header, part, parts, body)),
         }
     }
 
@@ -197,6 +198,7 @@ impl LogFollower {
     ) -> FollowStep {
         self.number = number;
         self.owner = Some(header.owner);
+
         let found = EntryId {
             number,
             owner: header.owner,
@@ -207,6 +209,7 @@ impl LogFollower {
         {
             return FollowStep::Nothing;
         }
+
         FollowStep::Diverged(format!(
             "entry {} of the log differs from the entry in the copy",
             expected.number
@@ -217,27 +220,32 @@ impl LogFollower {
         &mut self,
         number: u64,
         header: &EntryHeader,
-        (part, parts): (u16, u16),
+        part: u16,
+        parts: u16,
         body: Bytes,
     ) -> FollowStep {
         if part == 0 {
             self.drop_parts();
         }
+
         if header.position != self.position + 1 || part != self.next_part || part >= parts {
             return self.missing(header);
         }
+
         self.owner = Some(header.owner);
         if part + 1 < parts {
             self.parts.extend_from_slice(&body);
             self.next_part += 1;
             return FollowStep::Nothing;
         }
+
         let record = if part == 0 {
             body
         } else {
             self.parts.extend_from_slice(&body);
             self.parts.split().freeze()
         };
+
         self.drop_parts();
         self.position = header.position;
         FollowStep::Record(

@@ -50,6 +50,7 @@ impl EntryHeader {
             EntryKind::Part(part, parts) => (PART, part, parts),
             EntryKind::Claim => (CLAIM, 0, 0),
         };
+
         let mut entry = Vec::with_capacity(HEADER_BYTES + body.len());
         entry.extend_from_slice(&[FORMAT, kind]);
         entry.extend_from_slice(&part.to_le_bytes());
@@ -75,21 +76,22 @@ impl EntryHeader {
 
 /// Decodes an entry into header and body. The error describes the mismatch.
 pub(crate) fn read(entry: &Bytes) -> Result<(EntryHeader, Bytes), String> {
-    let too_short = || {
+    let header: &[u8; HEADER_BYTES] = entry.first_chunk().ok_or_else(|| {
         format!(
             "it has {} bytes, but the header alone has {HEADER_BYTES}",
             entry.len()
         )
-    };
-    let header: &[u8; HEADER_BYTES] = entry.first_chunk().ok_or_else(too_short)?;
+    })?;
     let short = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
     let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| header[at + index]));
+
     if header[0] != FORMAT {
         return Err(format!(
             "its format is {}, this release supports {FORMAT}; upgrade orlog",
             header[0]
         ));
     }
+
     let kind = match header[1] {
         PART => EntryKind::Part(short(2), short(4)),
         CLAIM => EntryKind::Claim,
@@ -99,6 +101,7 @@ pub(crate) fn read(entry: &Bytes) -> Result<(EntryHeader, Bytes), String> {
         epoch: long(6),
         writer: long(14),
     };
+
     Ok((
         EntryHeader {
             kind,

@@ -70,6 +70,7 @@ impl LogWriter {
             let reason = "the previous commit is still pending; resume it first".to_owned();
             return Err(Error::Unavailable { reason });
         }
+
         let parts = record.len().div_ceil(self.body_bytes());
         if u16::try_from(parts).is_err() {
             let limit = self.body_bytes() as u64 * u64::from(u16::MAX);
@@ -78,11 +79,13 @@ impl LogWriter {
                 limit,
             });
         }
+
         self.pending = Some(PendingRecord {
             position,
             record,
             next_part: 0,
         });
+
         Ok(self
             .resume()?
             .map_or(RecordPosition::position(position), |(at, _)| at))
@@ -92,10 +95,12 @@ impl LogWriter {
     pub(crate) fn resume(&mut self) -> Result<Option<(RecordPosition, Bytes)>, Error> {
         let start = Instant::now();
         let result = self.push();
-        let appended =
-            |(_, record): &(RecordPosition, Bytes)| (record.len() as u64, start.elapsed());
-        self.meter
-            .record_attempt(result.as_ref().map(|done| done.as_ref().map(appended)));
+        let appended = match &result {
+            Ok(Some((_, record))) => Ok(Some((record.len() as u64, start.elapsed()))),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        self.meter.record_attempt(appended);
         result
     }
 
@@ -110,10 +115,12 @@ impl LogWriter {
                 owner: self.owner,
                 position: pending.position,
             };
+
             self.put(&header.encode(body), &header)?;
             if let Some(pending) = &mut self.pending {
                 pending.next_part += 1;
             }
+
             if let Some(PendingRecord {
                 position, record, ..
             }) = self.pending.take_if(|pending| pending.next_part == parts)
@@ -145,6 +152,8 @@ impl LogWriter {
                 }
                 Err(error) => reason = error.to_string(),
             }
+
+            // A failed append may have been stored, and must not be stored twice.
             if let AppendResult::Landed(number) = self.inspect(header)? {
                 self.last = number;
                 return Ok(());
@@ -162,12 +171,14 @@ impl LogWriter {
                 Err(self.lost(0))
             };
         };
+
         if last.number < self.last {
             return Err(self.lost(last.number));
         }
         if last.number == self.last {
             return Ok(AppendResult::Absent);
         }
+
         if let Some(fate) = self.classify(&last, header)? {
             return Ok(fate);
         }
@@ -176,8 +187,10 @@ impl LogWriter {
 
     /// Scans all entries after our last entry: late claims may be before and after ours.
     fn scan(&mut self, header: &EntryHeader) -> Result<AppendResult, Error> {
-        let (log, mut fate) = (Arc::clone(&self.log), Ok(AppendResult::Absent));
+        let log = Arc::clone(&self.log);
+        let mut fate = Ok(AppendResult::Absent);
         let mut number = self.last;
+
         log.read(self.last, &mut |entry| {
             number = entry.number;
             match self.classify(&entry, header) {
@@ -192,6 +205,7 @@ impl LogWriter {
                 }
             }
         })?;
+
         if let Ok(AppendResult::Absent) = fate {
             self.last = number;
         }
@@ -204,18 +218,20 @@ impl LogWriter {
         entry: &LogEntry,
         header: &EntryHeader,
     ) -> Result<Option<AppendResult>, Error> {
-        let corrupt = |reason| Error::Corrupt {
+        let (found, _) = frame::read(&entry.bytes).map_err(|reason| Error::Corrupt {
             location: format!("entry {} of the log", entry.number),
             reason,
-        };
-        let (found, _) = frame::read(&entry.bytes).map_err(corrupt)?;
+        })?;
+
         if found == *header {
             return Ok(Some(AppendResult::Landed(entry.number)));
         }
         if found.kind == EntryKind::Claim && found.owner.epoch < self.owner.epoch {
             return Ok(None);
         }
-        let (ours, theirs) = (self.owner.epoch, found.owner.epoch);
+
+        let ours = self.owner.epoch;
+        let theirs = found.owner.epoch;
         let reason = format!(
             "entry {} of its log has epoch {theirs}, but this writer has epoch {ours}",
             entry.number
@@ -276,6 +292,7 @@ pub(crate) fn claim<E: From<Error>>(
         if let Some(entry) = end.claim.filter(|claim| claim.owner.writer == writer) {
             return Ok(Claim { entry, last });
         }
+
         let newest = end.owner.map_or(0, |found| found.epoch);
         let epoch = lease_epoch.unwrap_or(newest + 1);
         if newest > epoch {
@@ -288,6 +305,7 @@ pub(crate) fn claim<E: From<Error>>(
             }
             .into());
         }
+
         let owner = LogOwner { epoch, writer };
         // Against a busy predecessor a fenced claim loses the race for the next entry repeatedly. A
         // claim without a fence is always stored, and readers determine by its epoch whether it is
@@ -295,6 +313,7 @@ pub(crate) fn claim<E: From<Error>>(
         let after = (fenced_tries > 0).then_some(last);
         fenced_tries = fenced_tries.saturating_sub(1);
         let position = after.map_or(frame::UNKNOWN, |_| end.position);
+
         match log.append(after, &EntryHeader::claim(owner, position, window)) {
             Ok(number) if after.is_some() => {
                 let entry = EntryId { number, owner };

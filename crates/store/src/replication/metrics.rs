@@ -11,6 +11,15 @@ use crate::stats::ReplicationStats;
 #[derive(Debug, Default)]
 pub(crate) struct LogMetrics(Mutex<ReplicationStats>);
 
+/// Part of the log after the last snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogTail {
+    /// Number of commits.
+    pub(crate) commits: u64,
+    /// Size of these commits, in bytes.
+    pub(crate) bytes: u64,
+}
+
 impl LogMetrics {
     fn stats(&self) -> MutexGuard<'_, ReplicationStats> {
         lock(&self.0)
@@ -19,7 +28,8 @@ impl LogMetrics {
     /// Records the start of a writer.
     pub(crate) fn set_epoch(&self, epoch: u64) {
         let mut stats = self.stats();
-        (stats.epoch, stats.unavailable) = (epoch, None);
+        stats.epoch = epoch;
+        stats.unavailable = None;
     }
 
     /// Records an attempt to append a record: its size and duration if it was appended, or the
@@ -30,6 +40,7 @@ impl LogMetrics {
             Err(Error::Unavailable { reason }) => Some(reason.clone()),
             _ => None,
         };
+
         if let Ok(Some((bytes, duration))) = appended {
             stats.append.record(duration);
             stats.record(bytes);
@@ -41,37 +52,44 @@ impl LogMetrics {
         self.stats().record(bytes);
     }
 
-    /// Returns the commits and bytes since the last snapshot.
-    pub(crate) fn behind_snapshot(&self) -> (u64, u64) {
+    /// Returns the log after the last snapshot.
+    pub(crate) fn tail(&self) -> LogTail {
         let stats = self.stats();
-        (stats.commits_behind_snapshot, stats.bytes_behind_snapshot)
+        LogTail {
+            commits: stats.commits_behind_snapshot,
+            bytes: stats.bytes_behind_snapshot,
+        }
     }
 
-    /// Records the start of a snapshot: later commits count as after it. Returns the previous
-    /// values.
-    pub(crate) fn start_snapshot(&self) -> (u64, u64) {
+    /// Records the start of a snapshot: later commits count as after it. Returns the log that it
+    /// covers.
+    pub(crate) fn start_snapshot(&self) -> LogTail {
         let mut stats = self.stats();
-        let commits = std::mem::take(&mut stats.commits_behind_snapshot);
-        (commits, std::mem::take(&mut stats.bytes_behind_snapshot))
+        LogTail {
+            commits: std::mem::take(&mut stats.commits_behind_snapshot),
+            bytes: std::mem::take(&mut stats.bytes_behind_snapshot),
+        }
     }
 
-    /// Records the success or failure of a snapshot.
+    /// Records the success or failure of a snapshot. After a failure, the log that it would have
+    /// covered counts again.
     pub(crate) fn end_snapshot(
         &self,
         result: Result<u64, String>,
         duration: Duration,
-        (commits, bytes): (u64, u64),
+        covered: LogTail,
     ) {
         let mut stats = self.stats();
         match result {
             Ok(position) => {
                 stats.snapshots += 1;
-                (stats.last_snapshot, stats.snapshot_position) = (duration, position);
+                stats.last_snapshot = duration;
+                stats.snapshot_position = position;
                 stats.snapshot_failure = None;
             }
             Err(reason) => {
-                stats.commits_behind_snapshot += commits;
-                stats.bytes_behind_snapshot += bytes;
+                stats.commits_behind_snapshot += covered.commits;
+                stats.bytes_behind_snapshot += covered.bytes;
                 stats.snapshot_failure = Some(reason);
             }
         }

@@ -35,6 +35,9 @@ const MAX_COPY_ATTEMPTS: u32 = 4;
 /// Prefix of the temporary file of a snapshot.
 pub(crate) const COPY_PREFIX: &str = "snapshot-";
 
+/// Visitor of the records of a log.
+type RecordVisitor<'a> = dyn FnMut(RecordPosition, &Bytes) -> Result<(), Error> + 'a;
+
 /// Options of replication: the log, the epoch and the snapshot thresholds.
 #[derive(Debug, Clone)]
 pub struct ReplicationOptions {
@@ -64,8 +67,8 @@ impl ReplicationOptions {
 
     /// Returns whether the log after the last snapshot exceeds a threshold.
     pub(crate) fn is_snapshot_due(&self, meter: &LogMetrics) -> bool {
-        let (commits, bytes) = meter.behind_snapshot();
-        commits >= self.snapshot_commits || bytes >= self.snapshot_bytes
+        let tail = meter.tail();
+        tail.commits >= self.snapshot_commits || tail.bytes >= self.snapshot_bytes
     }
 
     /// Takes over the shard in the directory `dir`.
@@ -90,6 +93,7 @@ impl ReplicationOptions {
                 }
             }
         }
+
         Err(Error::Corrupt {
             location: "the log of the shard".to_owned(),
             reason: last_reason,
@@ -110,10 +114,12 @@ impl ReplicationOptions {
             {
                 return Ok((disk, CopyOrigin::Directory));
             }
+
             self.reject_empty_log(dir, disk.flushed_state().position)?;
             drop(disk);
             discard(dir, CopyOrigin::Directory, "it follows another log")?;
         }
+
         let ours = delta::list(&*self.log, log)?;
         if !ours.is_empty() {
             self.load_newest(dir, options, ours)?;
@@ -122,6 +128,7 @@ impl ReplicationOptions {
                 CopyOrigin::Log,
             ));
         }
+
         if let Some(foreign) = self
             .log
             .snapshots()?
@@ -131,6 +138,7 @@ impl ReplicationOptions {
         {
             self.reject_empty_log(dir, foreign)?;
         }
+
         let dedupe_window = self.first_window()?.unwrap_or(options.dedupe_window);
         let options = Options {
             dedupe_window,
@@ -148,6 +156,7 @@ impl ReplicationOptions {
         if position == 0 || self.log.last()?.is_some() {
             return Ok(());
         }
+
         let reason = format!(
             "the log of this shard is empty, but {position} commits of an earlier log exist: \
              restore the stream, or move this directory and the snapshots of the shard away to \
@@ -166,6 +175,7 @@ impl ReplicationOptions {
             first = Some(entry.bytes);
             ControlFlow::Break(())
         })?;
+
         let read = first.and_then(|entry| frame::read(&entry).ok());
         Ok(read
             .filter(|(header, _)| header.kind == EntryKind::Claim)
@@ -185,10 +195,12 @@ impl ReplicationOptions {
             let Err(Error::Corrupt { .. }) = result else {
                 break;
             };
+
             let current = delta::list(&*self.log, self.log.identity()?)?;
             if current == ours {
                 break;
             }
+
             ours = current;
             result = self.load_one_of(dir, options, &ours);
         }
@@ -219,6 +231,7 @@ impl ReplicationOptions {
                 Err(LoadError::Failed(error)) => return Err(error),
             }
         }
+
         let (location, reason) = damage.unwrap_or_else(|| {
             (
                 "the snapshots of the shard".to_owned(),
@@ -238,12 +251,14 @@ impl ReplicationOptions {
         let [full, deltas @ ..] = chain else {
             return Err(LoadError::Damaged("it is empty".to_owned()));
         };
+
         remove(target)?;
         fs::create_dir_all(tables(target)).map_err(Error::io("create the directory", target))?;
         self.log.load(full, &tables(target).join("mdbx.dat"))?;
         if deltas.is_empty() {
             return Ok(());
         }
+
         let disk = StoreDir::open_replicated(target, options, full.position.log)?;
         for delta in deltas {
             let file = target.join("delta");
@@ -264,12 +279,15 @@ impl ReplicationOptions {
         let start = disk.log_position().copied().ok_or(Error::Closed)?;
         let mut tables = MergedTables::new(Arc::clone(disk));
         let mut follower = LogFollower::from(&start);
+
+        // The recorded claim outlasts the log: it distinguishes a lost log from a new one.
         if !options.accept_data_loss
             && let Some(claim) = self.log.recorded_claim().map_err(Error::from)?
         {
             follower.require_claim(claim.last_entry());
         }
-        let follow = || {
+
+        let claim = log_writer::claim(&*self.log, self.epoch, disk.dedupe_window(), || {
             self.follow(&mut follower, &mut |at, record| {
                 tables.apply(at, &Bytes::copy_from_slice(record))?;
                 meter.record_followed(record.len() as u64);
@@ -281,8 +299,8 @@ impl ReplicationOptions {
                 owner: follower.owner,
                 claim: follower.claim,
             })
-        };
-        let claim = log_writer::claim(&*self.log, self.epoch, disk.dedupe_window(), follow)?;
+        })?;
+
         let owner = claim.entry.owner;
         let claimed = start.at(RecordPosition {
             position: follower.position,
@@ -290,6 +308,7 @@ impl ReplicationOptions {
         });
         self.log.record_claim(&claimed).map_err(Error::from)?;
         meter.set_epoch(owner.epoch);
+
         Ok((
             tables,
             LogWriter::new(Arc::clone(&self.log), owner, claim.last, Arc::clone(meter)),
@@ -299,27 +318,21 @@ impl ReplicationOptions {
     fn follow(
         &self,
         follower: &mut LogFollower,
-        apply: &mut dyn FnMut(
-            crate::replication::follower::RecordPosition,
-            &Bytes,
-        ) -> Result<(), Error>,
+        apply: &mut RecordVisitor<'_>,
     ) -> Result<(), CopyError> {
-        let (behind, mut outcome) = (follower.number, Ok(()));
-        let mut take = |entry: &LogEntry| match follower.take(entry)? {
-            FollowStep::Nothing => Ok(()),
-            FollowStep::Record(at, record) => Ok(apply(at, &record)?),
-            FollowStep::Diverged(reason) => Err(CopyError::Diverged(reason)),
-        };
-        let read = self.log.read(behind, &mut |entry| {
-            outcome = take(&entry);
+        let mut outcome = Ok(());
+        let read = self.log.read(follower.number, &mut |entry| {
+            outcome = follow_entry(follower, &entry, apply);
             if outcome.is_ok() {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
         });
+
         outcome?;
         read.map_err(Error::from)?;
+
         let missing = if follower.awaits_start_entry() {
             Some(follower.number + 1)
         } else {
@@ -328,6 +341,7 @@ impl ReplicationOptions {
         let Some(acknowledged) = missing else {
             return Ok(());
         };
+
         let last = self.log.last().map_err(Error::from)?;
         let found = last.map_or(0, |last| last.number);
         Err(Error::LogLost {
@@ -335,6 +349,19 @@ impl ReplicationOptions {
             found,
         }
         .into())
+    }
+}
+
+/// Applies the commit that an entry completes, if any.
+fn follow_entry(
+    follower: &mut LogFollower,
+    entry: &LogEntry,
+    apply: &mut RecordVisitor<'_>,
+) -> Result<(), CopyError> {
+    match follower.take(entry)? {
+        FollowStep::Nothing => Ok(()),
+        FollowStep::Record(at, record) => Ok(apply(at, &record)?),
+        FollowStep::Diverged(reason) => Err(CopyError::Diverged(reason)),
     }
 }
 
@@ -392,11 +419,13 @@ fn discard(dir: &Path, origin: CopyOrigin, reason: &str) -> Result<(), Error> {
     if origin == CopyOrigin::Log {
         return remove(&tables);
     }
+
     let target_dir = |number: u32| dir.join(format!("aside-{number}"));
     let free = (1..=999)
         .map(target_dir)
         .find(|path| !path.exists())
         .unwrap_or_else(|| target_dir(0));
+
     fs::rename(&tables, &free).map_err(Error::io("move aside", &tables))?;
     tracing::warn!(
         reason,
@@ -410,6 +439,7 @@ fn discard(dir: &Path, origin: CopyOrigin, reason: &str) -> Result<(), Error> {
 /// Deletes the temporary snapshot files of earlier runs.
 fn drop_copies(dir: &Path) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(Error::io("create the directory", dir))?;
+
     for entry in fs::read_dir(dir).map_err(Error::io("read", dir))? {
         let entry = entry.map_err(Error::io("read", dir))?;
         if entry.file_name().to_string_lossy().starts_with(COPY_PREFIX) {

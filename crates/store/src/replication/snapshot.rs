@@ -35,11 +35,14 @@ impl Reader {
         let tables = dir.join("tables");
         fs::create_dir_all(&tables).map_err(Error::io("create the directory", &tables))?;
         let copied = copy(&self.shared, &tables.join("mdbx.dat"))?;
+
         if copied.log_position.is_none() {
             let mut options = orlog_journal::Options::new(copied.identity);
-            (options.first_sequence, options.segment_bytes) = (copied.position + 1, 4096);
+            options.first_sequence = copied.position + 1;
+            options.segment_bytes = 4096;
             Journal::open(dir.join("journal"), options)?;
         }
+
         Ok(copied.position)
     }
 }
@@ -79,12 +82,15 @@ pub(crate) fn run(
         let pause = not_before.map_or(Duration::MAX, |at| {
             at.saturating_duration_since(Instant::now())
         });
+
         if wake.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
             return;
         }
+        // A later commit also wakes the thread; it must not shorten the delay after a failure.
         if not_before.is_some_and(|at| at > Instant::now()) {
             continue;
         }
+
         let failed = replication.is_snapshot_due(meter) && !save(shared, meter, replication, dir);
         not_before = failed.then(|| Instant::now() + RETRY_DELAY);
     }
@@ -96,11 +102,13 @@ fn save(
     replication: &ReplicationOptions,
     dir: &Path,
 ) -> bool {
-    let (start, behind) = (Instant::now(), meter.start_snapshot());
+    let start = Instant::now();
+    let covered = meter.start_snapshot();
     let file = temporary(dir);
-    let saved = make_and_save(shared, replication, behind.1, &file);
+    let saved = make_and_save(shared, replication, covered.bytes, &file);
     // The next opening removes leftover files.
     fs::remove_file(&file).ok();
+
     let saved = match saved {
         Ok(position) => Ok(position),
         // The store is closing.
@@ -110,8 +118,9 @@ fn save(
             Err(error.to_string())
         }
     };
+
     let done = saved.is_ok();
-    meter.end_snapshot(saved, start.elapsed(), behind);
+    meter.end_snapshot(saved, start.elapsed(), covered);
     done
 }
 
@@ -123,10 +132,11 @@ fn make_and_save(
 ) -> Result<u64, Error> {
     let log = &*replication.log;
     let identity = log.identity()?;
-    let Some(snapshot) = make(shared, log, (identity, log_bytes), file)? else {
+    let Some(snapshot) = make(shared, log, identity, log_bytes, file)? else {
         // Before the first commit there is nothing to save.
         return Ok(0);
     };
+
     log.save(&snapshot, file)?;
     let ours = delta::list(log, identity)?;
     if let Some(oldest) = oldest_retained(&ours) {
@@ -136,16 +146,18 @@ fn make_and_save(
         {
             log.delete_snapshot(old)?;
         }
+
         // Entry numbers of a log that was recreated meanwhile are not comparable.
         if log.identity()? == identity {
             // The entry itself remains: a copy identifies the log by it.
             log.purge_before(oldest.number)?;
         }
     }
-    let (position, is_delta) = (snapshot.position.position, snapshot.base.is_some());
+
+    let position = snapshot.position.position;
     tracing::debug!(
         position,
-        is_delta,
+        is_delta = snapshot.base.is_some(),
         bytes = snapshot.bytes,
         "shard snapshot saved"
     );
@@ -173,11 +185,13 @@ fn oldest_retained(snapshots: &[Snapshot]) -> Option<LogPosition> {
 fn make(
     shared: &Shared,
     log: &dyn CommitLog,
-    (identity, log_bytes): ([u8; 16], u64),
+    identity: [u8; 16],
+    log_bytes: u64,
     file: &Path,
 ) -> Result<Option<Snapshot>, Error> {
     let existing = delta::list(log, identity)?;
     let chain = delta::chains(&existing).next().unwrap_or_default();
+
     if let Some(base) = chain.last().map(|newest| newest.position)
         && delta::is_worthwhile(&chain, log_bytes)
         && let Some(position) = delta::write(log, &base, shared.memtable_bytes, file)?
@@ -188,6 +202,8 @@ fn make(
             bytes: size(file)?,
         }));
     }
+
+    // A delta that was not completed has left its file; the copy is a new file.
     fs::remove_file(file).ok();
     let TableCopy { log_position, .. } = copy(shared, file)?;
     let position = log_position.filter(|position| position.number > 0);

@@ -68,19 +68,14 @@ fn value(tables: &dyn Tables, table: Table, key: &[u8]) -> Option<Vec<u8>> {
 /// Returns the keys of a range, and whether the scan was ended after `max` rows.
 fn keys(tables: &dyn Tables, from: &[u8], end: Option<&[u8]>, max: usize) -> (Vec<Vec<u8>>, bool) {
     let mut keys = Vec::new();
-    let flow = tables.scan(
-        (Table::Task, RowAccess::Values),
-        from,
-        end,
-        &mut |key, _| {
-            keys.push(key.to_vec());
-            Ok(if keys.len() < max {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            })
-        },
-    );
+    let flow = tables.scan(Table::Task, RowAccess::Values, from, end, &mut |key, _| {
+        keys.push(key.to_vec());
+        Ok(if keys.len() < max {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        })
+    });
     (keys, flow.unwrap().is_break())
 }
 
@@ -187,7 +182,7 @@ fn an_error_of_the_visitor_ends_the_scan() {
             ],
         );
         let mut visited = 0;
-        let scanned = tables.scan((Table::Task, RowAccess::Keys), b"", None, &mut |_, _| {
+        let scanned = tables.scan(Table::Task, RowAccess::Keys, b"", None, &mut |_, _| {
             visited += 1;
             Err(crate::Error::Closed)
         });

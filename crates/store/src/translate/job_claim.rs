@@ -28,6 +28,7 @@ pub(super) fn update(
     {
         let row = keys.instance(instance);
         let key = keys::job_claim(&row, *job);
+
         // An instance that was purged meanwhile gets no rows.
         if let Some(claim) = claim {
             if tables.contains(Table::Instance, &row)? {

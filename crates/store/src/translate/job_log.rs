@@ -30,27 +30,32 @@ pub(super) fn append(
     if append.chunk.lines.is_empty() || !tables.contains(Table::Instance, row)? {
         return Ok(());
     }
+
     let head = keys::history(row, 0);
     let range = tables.get(Table::JobLog, &head, |value| decode(Table::JobLog, value))?;
     let JobLogRange { mut first, next } = range
         .transpose()?
         .unwrap_or(JobLogRange { first: 1, next: 1 });
+
     let chunk = keys::history(row, next);
     record.put(KeyPresence::Absent, Table::JobLog, &chunk, |buffer| {
         encode(buffer, &append.chunk);
     })?;
+
     let after = next + append.chunk.lines.len() as u64;
     while first < next && after - first > append.max_lines {
         let oldest = keys::history(row, first);
         let chunk = tables.get(Table::JobLog, &oldest, |value| {
             decode::<JobLogChunk>(Table::JobLog, value)
         })?;
+
         record.delete(Table::JobLog, &oldest)?;
         // A damaged chunk has an unknown length: the lines before the new ones are lost with it.
         first = chunk
             .and_then(Result::ok)
             .map_or(next, |chunk| first + chunk.lines.len().max(1) as u64);
     }
+
     let range = JobLogRange { first, next: after };
     record.put(KeyPresence::Unknown, Table::JobLog, &head, |buffer| {
         encode(buffer, &range);

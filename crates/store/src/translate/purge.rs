@@ -49,7 +49,8 @@ impl DedupePurge {
         record: &mut RecordWriter,
         share: usize,
     ) -> Result<(usize, Option<Self>), Error> {
-        let (mut purged, mut next) = (0, None);
+        let mut purged = 0;
+        let mut next = None;
         tables.scan_keys(Table::Dedupe, &self.from, Some(&self.end), &mut |key, _| {
             if purged == share {
                 next = Some(Key::from_slice(key));
@@ -59,6 +60,7 @@ impl DedupePurge {
             record.delete(Table::Dedupe, key)?;
             Ok(ControlFlow::Continue(()))
         })?;
+
         Ok((
             purged,
             next.map(|from| Self {
@@ -82,6 +84,7 @@ pub(super) fn purge_instance(
     if unchanged.is_none() || has_any(tables, Table::BufferedInput, row)? {
         return Ok(None);
     }
+
     let mut remaining = PURGE_BATCH;
     for table in [Table::History, Table::JobLog, Table::JobClaim] {
         delete_some(
@@ -95,6 +98,7 @@ pub(super) fn purge_instance(
     if remaining == 0 {
         return Ok(None);
     }
+
     record.delete(Table::Instance, row)?;
     Ok(unchanged)
 }
@@ -109,24 +113,27 @@ pub(super) fn purge_tasks(
 ) -> Result<(), Error> {
     let stored = stored(tables, &keys.instance(instance))?;
     let mut remaining = PURGE_BATCH;
+
     for id in tasks {
         let key = keys.task(instance, *id);
         let row = tables.get(Table::Task, &key, |bytes| {
             decode::<TaskRow>(Table::Task, bytes)
         })?;
-        let is_orphaned = |row: &TaskRow| {
+        let is_orphaned = row.transpose()?.is_some_and(|row| {
             stored
                 .as_ref()
                 .is_none_or(|of| row.updated_at < of.created_at)
-        };
-        if row.transpose()?.is_some_and(|row| is_orphaned(&row)) {
-            let events = KeyRange::of_prefix(key.clone());
-            delete_some(tables, record, Table::TaskEvent, &events, &mut remaining)?;
-            if remaining == 0 {
-                return Ok(());
-            }
-            record.delete(Table::Task, &key)?;
+        });
+        if !is_orphaned {
+            continue;
         }
+
+        let events = KeyRange::of_prefix(key.clone());
+        delete_some(tables, record, Table::TaskEvent, &events, &mut remaining)?;
+        if remaining == 0 {
+            return Ok(());
+        }
+        record.delete(Table::Task, &key)?;
     }
     Ok(())
 }
@@ -143,6 +150,7 @@ pub(super) fn delete_some(
         if *remaining == 0 {
             return Ok(ControlFlow::Break(()));
         }
+
         *remaining -= 1;
         record.delete(table, key)?;
         Ok(ControlFlow::Continue(()))
@@ -157,7 +165,8 @@ pub(super) fn stored(tables: &MergedTables, row: &[u8]) -> Result<Option<Instanc
 }
 
 fn has_any(tables: &MergedTables, table: Table, prefix: &[u8]) -> Result<bool, Error> {
-    let (range, mut any) = (KeyRange::of_prefix(Key::from_slice(prefix)), false);
+    let range = KeyRange::of_prefix(Key::from_slice(prefix));
+    let mut any = false;
     tables.scan_keys(table, &range.start, range.end.as_deref(), &mut |_, _| {
         any = true;
         Ok(ControlFlow::Break(()))
