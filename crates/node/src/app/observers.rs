@@ -1,12 +1,10 @@
-//! Observers of attempts: counters, attempt buffer, the overridden observer and the span exporter.
-//! Also their metrics.
+//! Observers of attempts: lines of jobs, counters, attempt buffer, span exporter and the overridden
+//! observer. Also their metrics.
 
 use std::sync::Arc;
 
 use orlog_actors::{AttemptMetrics, MetricSink as _, Runtime, Tracer};
-use orlog_effect::limits::breaker::BreakerState;
-use orlog_effect::{AttemptReport, EffectObserver, NoopObserver, ProbeOutcome};
-use orlog_model::{TraceParent, WorkItem};
+use orlog_effect::{EffectObserver, ObserverList};
 use prometheus_client::metrics::counter::Counter;
 
 use crate::jobs::lines::UnsavedLines;
@@ -22,7 +20,7 @@ pub(crate) struct Observers {
     pub(crate) attempt_metrics: Arc<AttemptMetrics>,
     /// Lines of jobs.
     pub(crate) lines: Arc<UnsavedLines>,
-    /// The first observer, which calls the others.
+    /// All observers.
     pub(crate) effect_observer: Arc<dyn EffectObserver>,
 }
 
@@ -34,22 +32,28 @@ pub(crate) fn build_observers(
         .spans
         .clone()
         .map(|spans| spans as Arc<dyn Tracer>);
-    let observer = combined_observer(telemetry.spans.as_ref(), other);
+    let attempts = Arc::new(RecentAttempts::default());
+    let attempt_metrics = Arc::new(AttemptMetrics::default());
+    let lines = Arc::new(UnsavedLines::default());
 
-    // Each observer calls the next one, so that the executors need only one.
-    let attempts = Arc::new(RecentAttempts::observer(observer));
-    let attempt_metrics = AttemptMetrics::chained(Arc::clone(&attempts) as Arc<dyn EffectObserver>);
-    let lines = Arc::new(UnsavedLines::observer(
-        Arc::clone(&attempt_metrics) as Arc<dyn EffectObserver>
-    ));
-    let effect_observer = Arc::clone(&lines) as Arc<dyn EffectObserver>;
+    // The span of an attempt is the one of the exporter, if both it and the other observer return
+    // one.
+    let mut observers: Vec<Arc<dyn EffectObserver>> = vec![
+        Arc::<UnsavedLines>::clone(&lines),
+        Arc::<AttemptMetrics>::clone(&attempt_metrics),
+        Arc::<RecentAttempts>::clone(&attempts),
+    ];
+    if let Some(spans) = &telemetry.spans {
+        observers.push(Arc::<SpanExporter>::clone(spans));
+    }
+    observers.extend(other);
 
     Observers {
         tracer,
         attempts,
         attempt_metrics,
         lines,
-        effect_observer,
+        effect_observer: Arc::new(ObserverList::new(observers)),
     }
 }
 
@@ -81,49 +85,5 @@ impl InitialMetrics {
             collected,
             purges,
         }
-    }
-}
-
-/// Combines the span exporter and another observer.
-fn combined_observer(
-    spans: Option<&Arc<SpanExporter>>,
-    other: Option<Arc<dyn EffectObserver>>,
-) -> Arc<dyn EffectObserver> {
-    match (spans, other) {
-        (None, None) => Arc::new(NoopObserver),
-        (None, Some(other)) => other,
-        (Some(spans), None) => Arc::clone(spans) as Arc<dyn EffectObserver>,
-        (Some(spans), Some(other)) => Arc::new(TeeObserver {
-            spans: Arc::clone(spans),
-            other,
-        }),
-    }
-}
-
-struct TeeObserver {
-    spans: Arc<SpanExporter>,
-    other: Arc<dyn EffectObserver>,
-}
-
-impl EffectObserver for TeeObserver {
-    fn attempt_started(&self, item: &WorkItem) -> Option<TraceParent> {
-        self.spans.attempt_started(item)
-    }
-
-    fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
-        self.spans.attempt_finished(attempted);
-        self.other.attempt_finished(attempted);
-    }
-
-    fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
-        self.other.probe_finished(upstream, outcome);
-    }
-
-    fn facts_rejected(&self, upstream: &str, number: usize) {
-        self.other.facts_rejected(upstream, number);
-    }
-
-    fn breaker_changed(&self, upstream: &str, state: BreakerState) {
-        self.other.breaker_changed(upstream, state);
     }
 }
