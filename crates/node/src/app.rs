@@ -3,6 +3,7 @@
 //! A start scans no instances, so its cost does not depend on their number.
 
 mod callers;
+mod lifecycle;
 mod observers;
 mod overrides;
 mod publishing;
@@ -10,14 +11,11 @@ mod reload;
 mod services;
 mod shard_startup;
 mod slot_owner;
+mod status;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use anyhow::Context;
-use orlog_actors::{
-    AttemptMetrics, JobConsumer, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool,
-};
+use orlog_actors::{AttemptMetrics, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool};
 use orlog_bus::Bus;
 use orlog_effect::Catalog;
 use orlog_model::{Clock, Timestamp};
@@ -30,18 +28,13 @@ use crate::auth::Authenticator;
 use crate::background::BackgroundTasks;
 use crate::backup::service::claim_dir;
 use crate::clock::SystemClock;
-use crate::cluster::Cluster;
 use crate::config::{Config, ConfigSource};
 use crate::dead_letters;
 use crate::definitions::change::DefinitionLocks;
-use crate::definitions::closed::VisibleDefinitions;
 use crate::definitions::numbers::DeploymentNumbers;
 use crate::definitions::{DefinitionSet, initial};
-use crate::doctor::check::CheckResult;
-use crate::doctor::diagnostics::NodeParts;
 use crate::effects::EffectParts;
 use crate::jobs::runners::Runners;
-use crate::node::info::{self, Info};
 use crate::peers::{NodeIdentity, PeerClient, Peers};
 use crate::sagas::attempts::RecentAttempts;
 use crate::sagas::pages::BuiltInPages;
@@ -58,10 +51,6 @@ use slot_owner::Routing;
 
 pub use overrides::AppOverrides;
 pub use slot_owner::SlotOwner;
-
-/// Time to store the lines of jobs at the stop. A store without free space, or without its log,
-/// does not respond.
-const LINES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running node: its parts, and the services that use them.
 pub struct App {
@@ -340,175 +329,5 @@ impl App {
             locks: parts.locks,
             background: parts.background,
         }))
-    }
-
-    /// Checks the components of the running node. Blocks.
-    #[must_use]
-    pub fn diagnostics(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
-        self.diagnostics_for(&VisibleDefinitions::all(&self.programs), last_sequence)
-    }
-
-    /// Checks the components for a caller who may know these definitions. Blocks.
-    pub fn diagnostics_for(
-        &self,
-        definitions: &VisibleDefinitions,
-        last_sequence: Option<u64>,
-    ) -> Vec<CheckResult> {
-        let parts = NodeParts {
-            config: &self.config,
-            runtime: &self.runtime,
-            catalog: &self.catalog,
-            cluster: self.routing.cluster.as_ref().map(Cluster::info),
-            obstacles: self.routing.obstacles(),
-            trend: self.services.trends.read(),
-            limits: self.services.diagnosis,
-            workers: self.workers.as_deref(),
-            now: self.clock.now(),
-            definitions,
-        };
-        parts.diagnose(last_sequence)
-    }
-
-    /// Waits for the deployment, migration or replay that is in progress, and prevents the next one
-    /// until the guard is dropped.
-    pub async fn lock_definitions(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.locks.deploying.lock().await
-    }
-
-    /// Rejects new work and waits until no work is in flight, up to the configured timeout. Returns
-    /// `false` if work is still in flight; it continues at the next start.
-    pub async fn drain(&self) -> bool {
-        let deadline = self.config.drain.timeout;
-        let workers = async {
-            match &self.workers {
-                Some(workers) => workers.drain(deadline).await,
-                None => true,
-            }
-        };
-
-        // Both halves share one deadline: what the handover of shards uses is no longer available
-        // to the shards that stay.
-        let sagas = async {
-            let end = tokio::time::Instant::now() + deadline;
-            if let Some(cluster) = &self.routing.cluster {
-                cluster.drain(deadline).await;
-            }
-            self.runtime.drain(end - tokio::time::Instant::now()).await
-        };
-        let (sagas, workers) = tokio::join!(sagas, workers);
-        let drained = sagas && workers;
-
-        // Also after a timeout: the process stops, and the next start continues the work.
-        self.drain_state.send_replace(true);
-        drained
-    }
-
-    /// Waits until the node is drained and can stop.
-    pub async fn drained(&self) {
-        // The sender lives as long as `self`.
-        drop(
-            self.drain_state
-                .subscribe()
-                .wait_for(|drained| *drained)
-                .await,
-        );
-    }
-
-    /// Waits until a component has failed too often.
-    pub async fn has_failed(&self) {
-        let workers = async {
-            match &self.workers {
-                Some(workers) => workers.ended().await,
-                None => std::future::pending().await,
-            }
-        };
-
-        tokio::select! {
-            () = self.runtime.ended() => {}
-            () = workers => {}
-        }
-    }
-
-    /// Returns whether the effect workers are running; `true` if the node has none.
-    #[must_use]
-    pub fn workers_running(&self) -> bool {
-        self.workers.as_deref().is_none_or(WorkerPool::is_running)
-    }
-
-    /// Returns why the effect workers do not receive the jobs of an effect; `None`: they receive
-    /// all, or the node has none.
-    pub fn failing_subscription(&self) -> Option<String> {
-        self.workers.as_deref()?.failing_subscription()
-    }
-
-    /// Reads the consumers of the effect workers, with their backlogs; empty if the node has none.
-    pub async fn job_consumers(&self) -> Vec<JobConsumer> {
-        match &self.workers {
-            Some(workers) => workers.consumers().await,
-            None => Vec::new(),
-        }
-    }
-
-    /// Returns the consumers of the effect workers without their backlogs.
-    pub fn job_consumer_states(&self) -> Vec<JobConsumer> {
-        let workers = self.workers.as_deref();
-        workers.map(WorkerPool::consumer_states).unwrap_or_default()
-    }
-
-    /// Stops all components and flushes the files.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be flushed. Committed data is safe in its journal.
-    pub async fn stop(&self) -> anyhow::Result<()> {
-        self.background.stop().await;
-        if tokio::time::timeout(LINES_TIMEOUT, self.services.lines.save())
-            .await
-            .is_err()
-        {
-            tracing::warn!("lines of jobs are lost: their shards cannot store them");
-        }
-
-        if tokio::time::timeout(LINES_TIMEOUT, self.services.claims.save())
-            .await
-            .is_err()
-        {
-            tracing::warn!("claims of jobs are not stored: their shards cannot store them");
-        }
-
-        if let Some(workers) = &self.workers {
-            workers.stop().await;
-        }
-
-        if let Some(cluster) = &self.routing.cluster {
-            cluster.leave().await;
-        }
-
-        let stopped = self.runtime.stop().await;
-        self.transport.close().await?;
-        self.services.positions.store().await;
-        self.authenticator.signed().close();
-
-        stopped.context("the tables could not be flushed; the journal is complete")
-    }
-
-    /// Returns information about the node, with the consumers of its effect workers.
-    #[must_use]
-    pub fn info(&self, consumers: &[JobConsumer]) -> Info {
-        let reloaded = self.config_source.as_ref();
-        let limits = reloaded.map_or_else(|| self.config.limits.clone(), |source| source.limits());
-
-        info::collect(info::InfoSources {
-            config: &self.config,
-            limits,
-            runtime: &self.runtime,
-            catalog: &self.catalog,
-            definitions: &self.definitions,
-            stream: self.bus.stream_id().to_string(),
-            bus: self.transport.info(),
-            cluster: self.routing.cluster.as_ref().map(Cluster::info),
-            started_at: self.started_at,
-            identity: self.peers.identity().ok(),
-            consumers,
-        })
     }
 }
