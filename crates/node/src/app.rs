@@ -1,10 +1,10 @@
 //! Composition root of a node: builds all components in dependency order and owns their handles.
 //!
 //! A start scans no instances, so its cost does not depend on their number.
+//!
+//! Size: one function names each part once, in the order in which the parts are built.
 
-mod callers;
 mod lifecycle;
-mod observers;
 mod overrides;
 mod publishing;
 mod reload;
@@ -15,16 +15,20 @@ mod status;
 
 use std::sync::{Arc, Mutex};
 
-use orlog_actors::{AttemptMetrics, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool};
+use orlog_actors::{
+    AttemptMetrics, MetricSink as _, ProgramRegistry, Runtime, RuntimeDependencies, Tracer,
+    WorkerPool,
+};
 use orlog_bus::Bus;
-use orlog_effect::Catalog;
+use orlog_effect::{Catalog, EffectObserver, ObserverList};
 use orlog_model::{Clock, Timestamp};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
 use crate::access::{AccessRegistry, SignedEvents};
 use crate::admitted_tenants::AdmittedTenants;
 use crate::audit::AuditTrail;
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, SignedRequests, SignerKeys};
 use crate::background::BackgroundTasks;
 use crate::backup::service::claim_dir;
 use crate::clock::SystemClock;
@@ -33,19 +37,18 @@ use crate::dead_letters;
 use crate::definitions::change::DefinitionLocks;
 use crate::definitions::numbers::DeploymentNumbers;
 use crate::definitions::{DefinitionSet, initial};
-use crate::effects::EffectParts;
+use crate::jobs::lines::UnsavedLines;
 use crate::jobs::runners::Runners;
 use crate::peers::{NodeIdentity, PeerClient, Peers};
+use crate::retention::PurgeCounters;
 use crate::sagas::attempts::RecentAttempts;
 use crate::sagas::pages::BuiltInPages;
-use crate::stores::{LocalStorage, NodeStorage};
-use crate::telemetry::{MetricsRegistry, TelemetryHandle};
+use crate::stores::LocalStorage;
+use crate::telemetry::{MetricsRegistry, SpanExporter, TelemetryHandle};
 use crate::tls::NodeTls;
 use crate::transport::Transport;
 use crate::webhooks::Webhooks;
 use crate::{component_config, effects, stores};
-use callers::Callers;
-use observers::{InitialMetrics, Observers};
 use services::{Parts, ServiceParts, Services};
 use slot_owner::Routing;
 
@@ -120,11 +123,14 @@ fn admitted_tenants(transport: &Transport, config: &Config) -> Arc<AdmittedTenan
 
 /// State that the API reads.
 struct ApiParts {
-    registry: MetricsRegistry,
+    metrics_registry: MetricsRegistry,
     started_at: Timestamp,
     attempts: Arc<RecentAttempts>,
     attempt_metrics: Arc<AttemptMetrics>,
-    callers: Callers,
+    authenticator: Authenticator,
+    peers: Arc<Peers>,
+    peer_client: PeerClient,
+    node_keys: Vec<String>,
     pages: BuiltInPages,
     webhooks: Arc<Webhooks>,
     config_source: Option<Arc<ConfigSource>>,
@@ -149,73 +155,154 @@ impl App {
     }
 
     async fn build(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
+        let AppOverrides {
+            clock,
+            programs: added_programs,
+            upstreams: added_upstreams,
+            observer: commit_observer,
+            effect_observer: added_observer,
+            disk,
+            accept_data_loss,
+            session,
+            telemetry,
+            diagnosis,
+            config_source,
+        } = overrides;
+
         let config = Arc::new(config);
-        let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
+        tracing::debug!(node = config.node_name(), role = ?config.role, "node starts");
+
         let tls = NodeTls::load(&config)?;
+        tracing::debug!(configured = tls.is_some(), "certificates loaded");
 
         // Before any connection: a directory that is in use, or that lost data, is the first error.
-        let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
-        let NodeStorage {
-            mut stores,
-            transport,
-            access,
-        } = Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
+        let local = LocalStorage::claim(&config, disk, accept_data_loss)?;
+        tracing::debug!(dir = %config.data_dir.display(), "data directory claimed");
 
-        let Observers {
-            tracer,
-            attempts,
-            attempt_metrics,
-            lines,
-            effect_observer,
-        } = observers::build_observers(&overrides.telemetry, overrides.effect_observer);
+        // Before the transport: the embedded log is compared with the checkpoints of the stores.
+        let mut stores = stores::local(&config, &local).await?;
+        tracing::debug!(count = stores.len(), "local stores opened");
 
+        let transport = Box::pin(local.open_transport(&config, &stores, &clock)).await?;
+        let transport = Arc::new(transport);
+        let bus = transport.bus();
         let connection = transport.connection();
-        let callers = Callers::open(&config, connection, &clock, &access, overrides.session);
-        let callers = Box::pin(callers).await?;
-        let webhooks = Arc::new(Webhooks::new(&config)?);
-        let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
-        let backup_dir = claim_dir(&config)?;
-        let EffectParts {
-            upstreams,
-            catalog,
-            pages,
-        } = Box::pin(EffectParts::build(
-            &config,
-            connection,
-            overrides.upstreams,
-            &clock,
-            &effect_observer,
-        ))
-        .await?;
+        tracing::debug!(kind = ?config.bus.kind, "transport opened");
 
-        let dir = config
-            .definitions_dir
+        let access = local.open_registry(&config, connection);
+        let access = Arc::new(Box::pin(access).await?);
+        tracing::debug!("registry of contexts and actors opened");
+
+        // After the registry: it has the partitioning, which decides which shard a log belongs to.
+        let replicated = stores::replicated(&config, &transport, accept_data_loss);
+        stores.extend(Box::pin(replicated).await?);
+        tracing::debug!(
+            replicated = config.replicated(),
+            count = stores.len(),
+            "stores opened"
+        );
+
+        let tracer = telemetry
+            .spans
             .clone()
-            .filter(|_| config.role.runs_sagas());
-        let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
+            .map(|spans| spans as Arc<dyn Tracer>);
+        let attempts = Arc::new(RecentAttempts::default());
+        let attempt_metrics = Arc::new(AttemptMetrics::default());
+        let unsaved_lines = Arc::new(UnsavedLines::default());
+
+        // The span of an attempt is the one of the exporter, if both it and an added observer
+        // return one.
+        let mut observers: Vec<Arc<dyn EffectObserver>> = vec![
+            Arc::<UnsavedLines>::clone(&unsaved_lines),
+            Arc::<AttemptMetrics>::clone(&attempt_metrics),
+            Arc::<RecentAttempts>::clone(&attempts),
+        ];
+        if let Some(spans) = &telemetry.spans {
+            observers.push(Arc::<SpanExporter>::clone(spans));
+        }
+        observers.extend(added_observer);
+        tracing::debug!(count = observers.len(), "observers of attempts built");
+        let observer: Arc<dyn EffectObserver> = Arc::new(ObserverList::new(observers));
+
+        let identity = NodeIdentity::open(&config)?;
+        let node_keys = identity
+            .as_ref()
+            .map(NodeIdentity::key_ids)
+            .unwrap_or_default();
+        tracing::debug!(keys = node_keys.len(), "identity of the node opened");
+
+        let configured_peers = config.peers.clone();
+        let peers = Arc::new(Peers::new(identity, configured_peers, Arc::clone(&access)));
+        let peer_client =
+            PeerClient::new(&config, connection, Arc::clone(&peers), Arc::clone(&clock))?;
+        tracing::debug!(configured = config.peers.len(), "peers loaded");
+
+        // The peers have keys of their own, which sign requests, too.
+        let signer_keys = Arc::clone(&peers) as Arc<dyn SignerKeys>;
+        let signed_requests = SignedRequests::open(&config, connection, &clock, signer_keys);
+        let signed_requests = Box::pin(signed_requests).await?;
+        tracing::debug!("verification of signed requests opened");
+
+        let configured_keys = Arc::clone(signed_requests.configured());
+        let signed_events = SignedEvents::new(&config, Arc::clone(&access), configured_keys);
+        let signed_events = Arc::new(signed_events);
+        tracing::debug!("verification of signed events built");
+
+        let authenticator = Authenticator::new(&config, session, signed_requests);
+        let authenticator = Box::pin(authenticator).await?;
+        tracing::debug!(mode = ?config.auth.mode, "authentication opened");
+
+        let webhooks = Arc::new(Webhooks::new(&config)?);
+        tracing::debug!(count = config.webhooks.len(), "webhooks built");
+
+        let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
+        tracing::debug!("audit trail opened");
+
+        let backup_dir = claim_dir(&config)?;
+        tracing::debug!(dir = %backup_dir.display(), "backup directory claimed");
+
+        let remote = effects::remote_dependencies(&config, connection, &clock);
+        let remote = Box::pin(remote).await?;
+        tracing::debug!(
+            connected = remote.is_some(),
+            "remote dependencies of effects connected"
+        );
+
+        let pages = BuiltInPages::default();
+        let upstreams = effects::upstream_sources(&config, added_upstreams, &pages, remote);
+        let catalog = effects::open_catalog(&upstreams, &clock, &observer);
+        let catalog = Arc::new(Box::pin(catalog).await?);
+        tracing::debug!(
+            upstreams = catalog.executors().len(),
+            "catalog of upstreams built"
+        );
+
+        let runs_sagas = config.role.runs_sagas();
+        let definitions_dir = config.definitions_dir.clone().filter(|_| runs_sagas);
+        let definitions = Arc::new(DefinitionSet::new(definitions_dir, added_programs));
 
         // Before the runtime: a shard never runs without the definitions of its instances.
-        let programs = Arc::new(initial::activate(
-            &definitions,
-            &catalog,
-            &mut stores,
-            started_at,
-            config.role.runs_sagas(),
-        )?);
+        let programs =
+            initial::activate(&definitions, &catalog, &mut stores, started_at, runs_sagas)?;
+        let programs = Arc::new(programs);
+        tracing::debug!("definitions activated");
 
         let dependencies = RuntimeDependencies {
-            bus: transport.bus(),
-            sources: transport.sources(&callers.signed_events),
+            bus: Arc::clone(&bus),
+            sources: transport.sources(&signed_events),
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
             dead_letter_encoder: dead_letters::view::publishable(config.redact.clone()),
             shards: stores::shards(&config, stores),
-            observer: overrides.observer,
+            observer: commit_observer,
             tracer: tracer.clone(),
         };
-        let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
+        let runtime = Runtime::start(dependencies, local.runtime_config(&config));
+        let runtime = Arc::new(Box::pin(runtime).await?);
+        tracing::debug!(shards = runtime.owned_shards().len(), "runtime started");
 
         let workers = effects::workers(
             &config,
@@ -226,19 +313,24 @@ impl App {
             tracer,
         );
         let workers = Box::pin(workers).await?.map(Arc::new);
-        let InitialMetrics {
-            registry,
-            collected,
-            purges,
-        } = InitialMetrics::of(&runtime, &attempt_metrics, &overrides.telemetry);
+        tracing::debug!(started = workers.is_some(), "effect workers started");
+
+        let mut metrics_registry = MetricsRegistry::default();
+        let purges = PurgeCounters::register(&mut metrics_registry);
+        runtime.metrics().register(&mut metrics_registry);
+        attempt_metrics.register(&mut metrics_registry);
+        telemetry.register_metrics(&mut metrics_registry);
+        let collected = Counter::default();
+        metrics_registry.register("definitions_collected_total", collected.clone());
+        tracing::debug!("metrics registered");
 
         let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
         let tenants = admitted_tenants(&transport, &config);
         let parts = Parts {
             config,
             clock,
-            runtime: Arc::new(runtime),
-            bus: transport.bus(),
+            runtime,
+            bus,
             transport,
             programs,
             catalog,
@@ -249,13 +341,12 @@ impl App {
             background: Arc::default(),
             local,
             access,
-            signed_events: Arc::clone(&callers.signed_events),
+            signed_events,
             numbers,
             tenants,
             scans: Arc::default(),
         };
 
-        let diagnosis = overrides.diagnosis;
         let service_parts = ServiceParts {
             upstreams,
             tls,
@@ -263,19 +354,22 @@ impl App {
             collected,
             purges,
             diagnosis,
-            lines,
+            lines: unsaved_lines,
         };
 
         let state = ApiParts {
-            registry,
+            metrics_registry,
             started_at,
             attempts,
             attempt_metrics,
-            callers,
+            authenticator,
+            peers,
+            peer_client,
+            node_keys,
             pages,
             webhooks,
-            config_source: overrides.config_source.map(Arc::new),
-            telemetry: overrides.telemetry,
+            config_source: config_source.map(Arc::new),
+            telemetry,
         };
         Box::pin(Self::join(parts, service_parts, state)).await
     }
@@ -290,9 +384,7 @@ impl App {
         let services = Services::build(&parts, service_parts);
         services.run_in(&parts.background);
 
-        let identity = state.callers.peer_client.peers().identity();
-        let node_keys = identity.map(NodeIdentity::key_ids).unwrap_or_default();
-        let routing = Routing::join(&parts, node_keys).await?;
+        let routing = Routing::join(&parts, state.node_keys).await?;
         if let Some(deployment) = parts.definitions.deployment() {
             parts.numbers.raise(deployment.number).await;
         }
@@ -307,15 +399,15 @@ impl App {
             definitions: parts.definitions,
             services,
             routing,
-            metrics_registry: Mutex::new(state.registry),
+            metrics_registry: Mutex::new(state.metrics_registry),
             started_at: state.started_at,
             attempts: state.attempts,
             attempt_metrics: state.attempt_metrics,
             runners: Runners::default(),
-            authenticator: state.callers.authenticator,
+            authenticator: state.authenticator,
             access: parts.access,
-            peers: Arc::clone(state.callers.peer_client.peers()),
-            peer_client: state.callers.peer_client,
+            peers: state.peers,
+            peer_client: state.peer_client,
             signed_events: parts.signed_events,
             pages: state.pages,
             webhooks: state.webhooks,
