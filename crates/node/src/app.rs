@@ -13,7 +13,7 @@ mod shard_startup;
 mod slot_owner;
 mod status;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 
 use orlog_actors::{
     AttemptMetrics, MetricSink as _, ProgramRegistry, Runtime, RuntimeDependencies, Tracer,
@@ -28,28 +28,40 @@ use tokio::sync::watch;
 use crate::access::{AccessRegistry, SignedEvents};
 use crate::admitted_tenants::AdmittedTenants;
 use crate::audit::AuditTrail;
+use crate::audit::publisher::AuditPublisher;
 use crate::auth::{Authenticator, SignedRequests, SignerKeys};
 use crate::background::BackgroundTasks;
-use crate::backup::service::claim_dir;
+use crate::backup::service::{Backups, claim_dir};
+use crate::certificates::KeyFiles;
 use crate::clock::SystemClock;
+use crate::cluster::{Cluster, ShardHost};
 use crate::config::{Config, ConfigSource};
 use crate::dead_letters;
+use crate::dead_letters::tenant_redrive::{ScanRequests, TenantRedrive};
 use crate::definitions::change::DefinitionLocks;
+use crate::definitions::deploy::Deployments;
+use crate::definitions::gc::Collector;
+use crate::definitions::migrate::Migrations;
 use crate::definitions::numbers::DeploymentNumbers;
+use crate::definitions::schedules::deployed::DeployedSchedules;
 use crate::definitions::{DefinitionSet, initial};
-use crate::jobs::lines::UnsavedLines;
+use crate::doctor::trends::Trends;
+use crate::jobs::claims::ClaimWriter;
+use crate::jobs::lines::{LineWriter, UnsavedLines};
 use crate::jobs::runners::Runners;
 use crate::peers::{NodeIdentity, PeerClient, Peers};
-use crate::retention::PurgeCounters;
+use crate::replay::Replays;
+use crate::retention::{PurgeCounters, Retention};
 use crate::sagas::attempts::RecentAttempts;
 use crate::sagas::pages::BuiltInPages;
-use crate::stores::LocalStorage;
+use crate::stores::{LocalStorage, PositionRecorder};
 use crate::telemetry::{MetricsRegistry, SpanExporter, TelemetryHandle};
 use crate::tls::NodeTls;
 use crate::transport::Transport;
 use crate::webhooks::Webhooks;
 use crate::{component_config, effects, stores};
-use services::{Parts, ServiceParts, Services};
+use services::Services;
+use shard_startup::ShardStarter;
 use slot_owner::Routing;
 
 pub use overrides::AppOverrides;
@@ -112,29 +124,6 @@ pub struct App {
     drain_state: watch::Sender<bool>,
     locks: Arc<DefinitionLocks>,
     background: Arc<BackgroundTasks>,
-}
-
-/// Returns the tenants that the streams of the node use, so that a reload changes one list.
-fn admitted_tenants(transport: &Transport, config: &Config) -> Arc<AdmittedTenants> {
-    transport
-        .admitted_tenants()
-        .unwrap_or_else(|| Arc::new(AdmittedTenants::new(config.tenants.clone())))
-}
-
-/// State that the API reads.
-struct ApiParts {
-    metrics_registry: MetricsRegistry,
-    started_at: Timestamp,
-    attempts: Arc<RecentAttempts>,
-    attempt_metrics: Arc<AttemptMetrics>,
-    authenticator: Authenticator,
-    peers: Arc<Peers>,
-    peer_client: PeerClient,
-    node_keys: Vec<String>,
-    pages: BuiltInPages,
-    webhooks: Arc<Webhooks>,
-    config_source: Option<Arc<ConfigSource>>,
-    telemetry: TelemetryHandle,
 }
 
 impl App {
@@ -326,100 +315,228 @@ impl App {
 
         let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
         let tenants = admitted_tenants(&transport, &config);
-        let parts = Parts {
-            config,
-            clock,
-            runtime,
-            bus,
-            transport,
-            programs,
-            catalog,
-            definitions,
-            workers,
-            audit,
-            locks: Arc::default(),
-            background: Arc::default(),
-            local,
-            access,
-            signed_events,
-            numbers,
-            tenants,
-            scans: Arc::default(),
-        };
+        let locks = Arc::<DefinitionLocks>::default();
+        let background = Arc::<BackgroundTasks>::default();
+        let scans = Arc::<ScanRequests>::default();
 
-        let service_parts = ServiceParts {
-            upstreams,
-            tls,
-            backup_dir,
+        // Before the deployments, which start a collection when they retire definitions.
+        let collector = Arc::new(Collector {
+            runtime: Arc::clone(&runtime),
+            programs: Arc::clone(&programs),
+            definitions: Arc::clone(&definitions),
+            catalog: Arc::clone(&catalog),
+            locks: Arc::clone(&locks),
+            background: Arc::clone(&background),
             collected,
+        });
+        tracing::debug!("garbage collection of definitions built");
+
+        let schedules = Arc::new(DeployedSchedules {
+            runtime: Arc::clone(&runtime),
+            definitions: Arc::clone(&definitions),
+            clock: Arc::clone(&clock),
+            retries: Mutex::default(),
+        });
+        tracing::debug!("schedules built");
+
+        let deployments = Arc::new(Deployments {
+            schedules: Arc::clone(&schedules),
+            runtime: Arc::clone(&runtime),
+            programs: Arc::clone(&programs),
+            definitions: Arc::clone(&definitions),
+            catalog: Arc::clone(&catalog),
+            upstreams,
+            workers: workers.clone(),
+            clock: Arc::clone(&clock),
+            locks: Arc::clone(&locks),
+            collector: Arc::clone(&collector),
+            context_limits: RwLock::new(component_config::context_limits(&config)),
+            numbers: Arc::clone(&numbers),
+        });
+        tracing::debug!("deployments built");
+
+        let migrations = Migrations {
+            runtime: Arc::clone(&runtime),
+            programs: Arc::clone(&programs),
+            clock: Arc::clone(&clock),
+            locks: Arc::clone(&locks),
+        };
+        tracing::debug!("migrations built");
+
+        let replays = Arc::new(Replays {
+            runtime: Arc::clone(&runtime),
+            programs: Arc::clone(&programs),
+            clock: Arc::clone(&clock),
+            locks: Arc::clone(&locks),
+            sources: transport.sources(&signed_events),
+            node: config.node_name(),
+        });
+        tracing::debug!("replays built");
+
+        let retention = Arc::new(Retention {
+            config: Arc::clone(&config),
+            runtime: Arc::clone(&runtime),
+            clock: Arc::clone(&clock),
             purges,
-            diagnosis,
-            lines: unsaved_lines,
-        };
+        });
+        tracing::debug!("retention built");
 
-        let state = ApiParts {
-            metrics_registry,
-            started_at,
-            attempts,
-            attempt_metrics,
-            authenticator,
-            peers,
-            peer_client,
-            node_keys,
-            pages,
-            webhooks,
-            config_source: config_source.map(Arc::new),
-            telemetry,
-        };
-        Box::pin(Self::join(parts, service_parts, state)).await
-    }
+        let tenant_redrive = Arc::new(TenantRedrive {
+            config: Arc::clone(&config),
+            runtime: Arc::clone(&runtime),
+            tenants: Arc::<AdmittedTenants>::clone(&tenants),
+            locks: Arc::clone(&locks),
+            audit: Arc::clone(&audit),
+            requests: Arc::clone(&scans),
+            page: tokio::sync::Mutex::default(),
+        });
+        tracing::debug!("redrive of admitted tenants built");
 
-    /// Starts the services, and joins the cluster if it is configured.
-    async fn join(
-        parts: Parts,
-        service_parts: ServiceParts,
-        state: ApiParts,
-    ) -> anyhow::Result<Arc<Self>> {
+        let backups = Arc::new(Backups {
+            config: Arc::clone(&config),
+            runtime: Arc::clone(&runtime),
+            transport: Arc::clone(&transport),
+            access: Arc::clone(&access),
+            clock: Arc::clone(&clock),
+            dir: backup_dir,
+            turn: Arc::default(),
+            handle: Mutex::default(),
+        });
+        tracing::debug!("backups built");
+
+        let keys = Arc::new(KeyFiles {
+            config: Arc::clone(&config),
+            tls,
+            connection: connection.cloned(),
+            signing_failure: Mutex::default(),
+        });
+        tracing::debug!("reload of certificates and signing keys built");
+
+        let positions = Arc::new(PositionRecorder {
+            runtime: Arc::clone(&runtime),
+            transport: Arc::clone(&transport),
+            positions: Arc::clone(&local.positions),
+            access: Arc::clone(&access),
+        });
+        tracing::debug!("recorder of durable positions built");
+
+        let trends = Trends::new(Arc::clone(&runtime), Arc::clone(&clock), diagnosis.window);
+        let trends = Arc::new(trends);
+        tracing::debug!(window = ?diagnosis.window, "trends built");
+
+        let publisher = Arc::new(AuditPublisher {
+            audit: Arc::clone(&audit),
+            bus: Arc::clone(&bus),
+            subject: config.audit.nats_subject.clone(),
+            retries: Mutex::default(),
+        });
+        tracing::debug!(subject = ?config.audit.nats_subject, "publisher of audit records built");
+
+        let lines = Arc::new(LineWriter {
+            unsaved: unsaved_lines,
+            runtime: Arc::clone(&runtime),
+            max_lines: config.jobs.lines,
+            turn: tokio::sync::Mutex::default(),
+        });
+        tracing::debug!(max_lines = config.jobs.lines, "writer of job lines built");
+
+        let claims = Arc::new(ClaimWriter {
+            catalog: Arc::clone(&catalog),
+            runtime: Arc::clone(&runtime),
+            clock: Arc::clone(&clock),
+            unsaved: tokio::sync::Mutex::default(),
+        });
+        tracing::debug!("writer of job claims built");
+
         // Before the cluster is joined: from then on shards arrive, and they use the services.
-        let services = Services::build(&parts, service_parts);
-        services.run_in(&parts.background);
+        let services = Services {
+            deployments,
+            schedules,
+            collector,
+            migrations,
+            replays,
+            retention,
+            tenant_redrive,
+            backups,
+            keys,
+            positions,
+            trends,
+            diagnosis,
+            publisher,
+            lines,
+            claims,
+        };
+        services.run_in(&background);
+        tracing::debug!("services started");
 
-        let routing = Routing::join(&parts, state.node_keys).await?;
-        if let Some(deployment) = parts.definitions.deployment() {
-            parts.numbers.raise(deployment.number).await;
+        let shard_host: Arc<dyn ShardHost> = Arc::new(ShardStarter {
+            config: Arc::clone(&config),
+            runtime: Arc::clone(&runtime),
+            programs: Arc::clone(&programs),
+            definitions: Arc::clone(&definitions),
+            catalog: Arc::clone(&catalog),
+            clock: Arc::clone(&clock),
+            transport: Arc::clone(&transport),
+            local,
+            locks: Arc::clone(&locks),
+            numbers: Arc::clone(&numbers),
+            scans,
+        });
+        let cluster = match connection {
+            Some(connection) if config.is_clustered() => {
+                Some(Cluster::join(&shard_host, connection, node_keys).await?)
+            }
+            _ => None,
+        };
+        let routing = Routing {
+            config: Arc::clone(&config),
+            runtime: Arc::clone(&runtime),
+            cluster,
+        };
+        tracing::debug!(joined = routing.is_clustered(), "routing built");
+
+        if let Some(deployment) = definitions.deployment() {
+            numbers.raise(deployment.number).await;
         }
 
         Ok(Arc::new(Self {
-            runtime: parts.runtime,
-            bus: parts.bus,
-            programs: parts.programs,
-            catalog: parts.catalog,
-            clock: parts.clock,
-            config: parts.config,
-            definitions: parts.definitions,
+            runtime,
+            bus,
+            programs,
+            catalog,
+            clock,
+            config,
+            definitions,
             services,
             routing,
-            metrics_registry: Mutex::new(state.metrics_registry),
-            started_at: state.started_at,
-            attempts: state.attempts,
-            attempt_metrics: state.attempt_metrics,
+            metrics_registry: Mutex::new(metrics_registry),
+            started_at,
+            attempts,
+            attempt_metrics,
             runners: Runners::default(),
-            authenticator: state.authenticator,
-            access: parts.access,
-            peers: state.peers,
-            peer_client: state.peer_client,
-            signed_events: parts.signed_events,
-            pages: state.pages,
-            webhooks: state.webhooks,
-            config_source: state.config_source,
-            audit: parts.audit,
-            telemetry: state.telemetry,
-            tenants: parts.tenants,
-            transport: parts.transport,
-            workers: parts.workers,
+            authenticator,
+            access,
+            peers,
+            peer_client,
+            signed_events,
+            pages,
+            webhooks,
+            config_source: config_source.map(Arc::new),
+            audit,
+            telemetry,
+            tenants,
+            transport,
+            workers,
             drain_state: watch::Sender::new(false),
-            locks: parts.locks,
-            background: parts.background,
+            locks,
+            background,
         }))
     }
+}
+
+/// Returns the tenants that the streams of the node use, so that a reload changes one list.
+fn admitted_tenants(transport: &Transport, config: &Config) -> Arc<AdmittedTenants> {
+    transport
+        .admitted_tenants()
+        .unwrap_or_else(|| Arc::new(AdmittedTenants::new(config.tenants.clone())))
 }
