@@ -8,7 +8,7 @@ use orlog_model::{
     Clock, CorrelationId, Destination, Event, EventId, EventType, InstanceKey, Priority, SagaName,
     Timestamp, WorkKind,
 };
-use orlog_program::{Definition, Program, StepAction};
+use orlog_program::{Program, compile_yaml};
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::{FakeUpstreams, event};
 use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, tenant};
@@ -19,18 +19,20 @@ const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 /// Size of the windows of the relay, much smaller than the backlogs.
 const WINDOW: usize = 16;
 
+const PARCEL: &str = "\
+saga: parcel
+version: 1
+start: Parcel
+vars: { priority: =event.priority }
+steps:
+  - id: send
+    do: { effect: post.send, data: { priority: =vars.priority } }
+    priority: =vars.priority
+completed: { fact: Sent, data: {} }
+";
+
 fn parcel() -> Arc<dyn Program> {
-    let saga = Definition::builder("parcel")
-        .start("Parcel")
-        .var("priority", json!("=event.priority"))
-        .step(
-            "send",
-            StepAction::effect("post.send").data(json!({ "priority": "=vars.priority" })),
-        )
-        .priority("=vars.priority")
-        .completed("Sent", json!({}))
-        .build();
-    Arc::new(saga.expect("the definition is valid"))
+    Arc::new(compile_yaml(PARCEL, "parcel.saga.yaml").expect("the definition is valid"))
 }
 
 /// Upstream that executes one call at a time, after a permit, and its executed calls.

@@ -38,7 +38,7 @@ pub use dispatcher::{Dispatcher, LeaseEnd, StartRecorder, StopToken};
 pub use effect_execution::{ExecutionProgress, ExecutionResult};
 pub use executor::EffectExecutor;
 pub use fact_types::FactTypes;
-pub use observer::{AttemptReport, EffectObserver, NoopObserver, ProbeOutcome};
+pub use observer::{AttemptReport, EffectObserver, NoopObserver, ObserverList, ProbeOutcome};
 pub use policy::{Policy, TenantLimits};
 pub use provider::{
     Attempt, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,

@@ -1,5 +1,6 @@
 //! Observer of attempts and circuit breakers, implemented by the metrics.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{
@@ -96,6 +97,66 @@ pub struct NoopObserver;
 
 impl EffectObserver for NoopObserver {}
 
+/// Observers of one executor, called in their order.
+///
+/// Every observer receives every event. The span of an attempt is the first one that an observer
+/// returns.
+pub struct ObserverList(Vec<Arc<dyn EffectObserver>>);
+
+impl ObserverList {
+    /// Creates a list of observers.
+    #[must_use]
+    pub fn new(observers: Vec<Arc<dyn EffectObserver>>) -> Self {
+        Self(observers)
+    }
+}
+
+// The defaults of the trait ignore an event. A method that is missing here would hide its events
+// from all observers, so the lint requires each one.
+#[deny(clippy::missing_trait_methods)]
+impl EffectObserver for ObserverList {
+    fn attempt_started(&self, item: &WorkItem) -> Option<TraceParent> {
+        let mut span = None;
+        for observer in &self.0 {
+            // Called also if there is a span already: an observer may count the starts.
+            let own_span = observer.attempt_started(item);
+            span = span.or(own_span);
+        }
+
+        span
+    }
+
+    fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
+        for observer in &self.0 {
+            observer.attempt_finished(attempted);
+        }
+    }
+
+    fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
+        for observer in &self.0 {
+            observer.probe_finished(upstream, outcome);
+        }
+    }
+
+    fn facts_rejected(&self, upstream: &str, number: usize) {
+        for observer in &self.0 {
+            observer.facts_rejected(upstream, number);
+        }
+    }
+
+    fn job_logged(&self, item: &WorkItem, lines: &[LogLine]) {
+        for observer in &self.0 {
+            observer.job_logged(item, lines);
+        }
+    }
+
+    fn breaker_changed(&self, upstream: &str, state: BreakerState) {
+        for observer in &self.0 {
+            observer.breaker_changed(upstream, state);
+        }
+    }
+}
+
 /// Report of a finished attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptReport<'a> {
@@ -164,5 +225,70 @@ fn response_text(payload: &Value) -> Option<String> {
         Some(Value::String(text)) => Some(text.clone()),
         Some(_) | None if payload.is_null() => None,
         Some(_) | None => Some(payload.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use orlog_model::EffectName;
+    use orlog_testkit::provider_suite::item;
+
+    use super::*;
+
+    /// Observer that counts the started attempts and the lines of jobs.
+    #[derive(Default)]
+    struct EventCounter {
+        span: Option<TraceParent>,
+        started: AtomicUsize,
+        lines: AtomicUsize,
+    }
+
+    impl EffectObserver for EventCounter {
+        fn attempt_started(&self, _item: &WorkItem) -> Option<TraceParent> {
+            self.started.fetch_add(1, Ordering::SeqCst);
+            self.span.clone()
+        }
+
+        fn job_logged(&self, _item: &WorkItem, lines: &[LogLine]) {
+            self.lines.fetch_add(lines.len(), Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn every_observer_of_a_list_receives_every_event() {
+        let span = |id: char| {
+            let text = format!("00-{}-{}-01", "a".repeat(32), id.to_string().repeat(16));
+            TraceParent::new(&text)
+        };
+        let counters = [None, span('b'), span('c')].map(|span| {
+            Arc::new(EventCounter {
+                span,
+                ..EventCounter::default()
+            })
+        });
+        let observers = counters
+            .iter()
+            .map(|counter| Arc::clone(counter) as Arc<dyn EffectObserver>);
+        let list = ObserverList::new(observers.collect());
+
+        let item = item(&EffectName::new("job.t").unwrap(), 1);
+        let line = LogLine {
+            at: Timestamp::from_millis(1),
+            text: "started".to_owned(),
+        };
+        let started = list.attempt_started(&item);
+        list.job_logged(&item, &[line]);
+
+        assert_eq!(
+            started,
+            span('b'),
+            "the first span is the one of the attempt"
+        );
+        for counter in &counters {
+            assert_eq!(counter.started.load(Ordering::SeqCst), 1);
+            assert_eq!(counter.lines.load(Ordering::SeqCst), 1);
+        }
     }
 }

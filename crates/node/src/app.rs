@@ -1,67 +1,71 @@
 //! Composition root of a node: builds all components in dependency order and owns their handles.
 //!
 //! A start scans no instances, so its cost does not depend on their number.
+//!
+//! Size: one function names each part once, in the order in which the parts are built.
 
-mod callers;
-mod observers;
+mod lifecycle;
 mod overrides;
 mod publishing;
 mod reload;
 mod services;
 mod shard_startup;
 mod slot_owner;
+mod status;
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, RwLock};
 
-use anyhow::Context;
 use orlog_actors::{
-    AttemptMetrics, JobConsumer, ProgramRegistry, Runtime, RuntimeDependencies, WorkerPool,
+    AttemptMetrics, MetricSink as _, ProgramRegistry, Runtime, RuntimeDependencies, Tracer,
+    WorkerPool,
 };
 use orlog_bus::Bus;
-use orlog_effect::Catalog;
+use orlog_effect::{Catalog, EffectObserver, ObserverList};
 use orlog_model::{Clock, Timestamp};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
 use crate::access::{AccessRegistry, SignedEvents};
 use crate::admitted_tenants::AdmittedTenants;
 use crate::audit::AuditTrail;
-use crate::auth::Authenticator;
+use crate::audit::publisher::AuditPublisher;
+use crate::auth::{Authenticator, SignedRequests, SignerKeys};
 use crate::background::BackgroundTasks;
-use crate::backup::service::claim_dir;
+use crate::backup::service::{Backups, claim_dir};
+use crate::certificates::KeyFiles;
 use crate::clock::SystemClock;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, ShardHost};
 use crate::config::{Config, ConfigSource};
 use crate::dead_letters;
+use crate::dead_letters::tenant_redrive::{ScanRequests, TenantRedrive};
 use crate::definitions::change::DefinitionLocks;
-use crate::definitions::closed::VisibleDefinitions;
+use crate::definitions::deploy::Deployments;
+use crate::definitions::gc::Collector;
+use crate::definitions::migrate::Migrations;
 use crate::definitions::numbers::DeploymentNumbers;
+use crate::definitions::schedules::deployed::DeployedSchedules;
 use crate::definitions::{DefinitionSet, initial};
-use crate::doctor::check::CheckResult;
-use crate::doctor::diagnostics::NodeParts;
-use crate::effects::EffectParts;
+use crate::doctor::trends::Trends;
+use crate::jobs::claims::ClaimWriter;
+use crate::jobs::lines::{LineWriter, UnsavedLines};
 use crate::jobs::runners::Runners;
-use crate::node::info::{self, Info};
 use crate::peers::{NodeIdentity, PeerClient, Peers};
+use crate::replay::Replays;
+use crate::retention::{PurgeCounters, Retention};
 use crate::sagas::attempts::RecentAttempts;
 use crate::sagas::pages::BuiltInPages;
-use crate::stores::{LocalStorage, NodeStorage};
-use crate::telemetry::{MetricsRegistry, TelemetryHandle};
+use crate::stores::{LocalStorage, PositionRecorder};
+use crate::telemetry::{MetricsRegistry, SpanExporter, TelemetryHandle};
 use crate::tls::NodeTls;
 use crate::transport::Transport;
 use crate::webhooks::Webhooks;
 use crate::{component_config, effects, stores};
-use callers::Callers;
-use observers::{InitialMetrics, Observers};
-use services::{Parts, ServiceParts, Services};
+use services::Services;
+use shard_startup::ShardStarter;
 use slot_owner::Routing;
 
 pub use overrides::AppOverrides;
 pub use slot_owner::SlotOwner;
-
-/// Time to store the lines of jobs at the stop. A store without free space, or without its log,
-/// does not respond.
-const LINES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running node: its parts, and the services that use them.
 pub struct App {
@@ -122,26 +126,6 @@ pub struct App {
     background: Arc<BackgroundTasks>,
 }
 
-/// Returns the tenants that the streams of the node use, so that a reload changes one list.
-fn admitted_tenants(transport: &Transport, config: &Config) -> Arc<AdmittedTenants> {
-    transport
-        .admitted_tenants()
-        .unwrap_or_else(|| Arc::new(AdmittedTenants::new(config.tenants.clone())))
-}
-
-/// State that the API reads.
-struct ApiParts {
-    registry: MetricsRegistry,
-    started_at: Timestamp,
-    attempts: Arc<RecentAttempts>,
-    attempt_metrics: Arc<AttemptMetrics>,
-    callers: Callers,
-    pages: BuiltInPages,
-    webhooks: Arc<Webhooks>,
-    config_source: Option<Arc<ConfigSource>>,
-    telemetry: TelemetryHandle,
-}
-
 impl App {
     /// Starts a node.
     ///
@@ -160,73 +144,154 @@ impl App {
     }
 
     async fn build(config: Config, overrides: AppOverrides) -> anyhow::Result<Arc<Self>> {
+        let AppOverrides {
+            clock,
+            programs: added_programs,
+            upstreams: added_upstreams,
+            observer: commit_observer,
+            effect_observer: added_observer,
+            disk,
+            accept_data_loss,
+            session,
+            telemetry,
+            diagnosis,
+            config_source,
+        } = overrides;
+
         let config = Arc::new(config);
-        let clock = overrides.clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
         let started_at = clock.now();
+        tracing::debug!(node = config.node_name(), role = ?config.role, "node starts");
+
         let tls = NodeTls::load(&config)?;
+        tracing::debug!(configured = tls.is_some(), "certificates loaded");
 
         // Before any connection: a directory that is in use, or that lost data, is the first error.
-        let local = LocalStorage::claim(&config, overrides.disk, overrides.accept_data_loss)?;
-        let NodeStorage {
-            mut stores,
-            transport,
-            access,
-        } = Box::pin(NodeStorage::open(&config, &local, &clock)).await?;
+        let local = LocalStorage::claim(&config, disk, accept_data_loss)?;
+        tracing::debug!(dir = %config.data_dir.display(), "data directory claimed");
 
-        let Observers {
-            tracer,
-            attempts,
-            attempt_metrics,
-            lines,
-            effect_observer,
-        } = observers::build_observers(&overrides.telemetry, overrides.effect_observer);
+        // Before the transport: the embedded log is compared with the checkpoints of the stores.
+        let mut stores = stores::local(&config, &local).await?;
+        tracing::debug!(count = stores.len(), "local stores opened");
 
+        let transport = Box::pin(local.open_transport(&config, &stores, &clock)).await?;
+        let transport = Arc::new(transport);
+        let bus = transport.bus();
         let connection = transport.connection();
-        let callers = Callers::open(&config, connection, &clock, &access, overrides.session);
-        let callers = Box::pin(callers).await?;
-        let webhooks = Arc::new(Webhooks::new(&config)?);
-        let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
-        let backup_dir = claim_dir(&config)?;
-        let EffectParts {
-            upstreams,
-            catalog,
-            pages,
-        } = Box::pin(EffectParts::build(
-            &config,
-            connection,
-            overrides.upstreams,
-            &clock,
-            &effect_observer,
-        ))
-        .await?;
+        tracing::debug!(kind = ?config.bus.kind, "transport opened");
 
-        let dir = config
-            .definitions_dir
+        let access = local.open_registry(&config, connection);
+        let access = Arc::new(Box::pin(access).await?);
+        tracing::debug!("registry of contexts and actors opened");
+
+        // After the registry: it has the partitioning, which decides which shard a log belongs to.
+        let replicated = stores::replicated(&config, &transport, accept_data_loss);
+        stores.extend(Box::pin(replicated).await?);
+        tracing::debug!(
+            replicated = config.replicated(),
+            count = stores.len(),
+            "stores opened"
+        );
+
+        let tracer = telemetry
+            .spans
             .clone()
-            .filter(|_| config.role.runs_sagas());
-        let definitions = Arc::new(DefinitionSet::new(dir, overrides.programs));
+            .map(|spans| spans as Arc<dyn Tracer>);
+        let attempts = Arc::new(RecentAttempts::default());
+        let attempt_metrics = Arc::new(AttemptMetrics::default());
+        let unsaved_lines = Arc::new(UnsavedLines::default());
+
+        // The span of an attempt is the one of the exporter, if both it and an added observer
+        // return one.
+        let mut observers: Vec<Arc<dyn EffectObserver>> = vec![
+            Arc::<UnsavedLines>::clone(&unsaved_lines),
+            Arc::<AttemptMetrics>::clone(&attempt_metrics),
+            Arc::<RecentAttempts>::clone(&attempts),
+        ];
+        if let Some(spans) = &telemetry.spans {
+            observers.push(Arc::<SpanExporter>::clone(spans));
+        }
+        observers.extend(added_observer);
+        tracing::debug!(count = observers.len(), "observers of attempts built");
+        let observer: Arc<dyn EffectObserver> = Arc::new(ObserverList::new(observers));
+
+        let identity = NodeIdentity::open(&config)?;
+        let node_keys = identity
+            .as_ref()
+            .map(NodeIdentity::key_ids)
+            .unwrap_or_default();
+        tracing::debug!(keys = node_keys.len(), "identity of the node opened");
+
+        let configured_peers = config.peers.clone();
+        let peers = Arc::new(Peers::new(identity, configured_peers, Arc::clone(&access)));
+        let peer_client =
+            PeerClient::new(&config, connection, Arc::clone(&peers), Arc::clone(&clock))?;
+        tracing::debug!(configured = config.peers.len(), "peers loaded");
+
+        // The peers have keys of their own, which sign requests, too.
+        let signer_keys = Arc::clone(&peers) as Arc<dyn SignerKeys>;
+        let signed_requests = SignedRequests::open(&config, connection, &clock, signer_keys);
+        let signed_requests = Box::pin(signed_requests).await?;
+        tracing::debug!("verification of signed requests opened");
+
+        let configured_keys = Arc::clone(signed_requests.configured());
+        let signed_events = SignedEvents::new(&config, Arc::clone(&access), configured_keys);
+        let signed_events = Arc::new(signed_events);
+        tracing::debug!("verification of signed events built");
+
+        let authenticator = Authenticator::new(&config, session, signed_requests);
+        let authenticator = Box::pin(authenticator).await?;
+        tracing::debug!(mode = ?config.auth.mode, "authentication opened");
+
+        let webhooks = Arc::new(Webhooks::new(&config)?);
+        tracing::debug!(count = config.webhooks.len(), "webhooks built");
+
+        let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
+        tracing::debug!("audit trail opened");
+
+        let backup_dir = claim_dir(&config)?;
+        tracing::debug!(dir = %backup_dir.display(), "backup directory claimed");
+
+        let remote = effects::remote_dependencies(&config, connection, &clock);
+        let remote = Box::pin(remote).await?;
+        tracing::debug!(
+            connected = remote.is_some(),
+            "remote dependencies of effects connected"
+        );
+
+        let pages = BuiltInPages::default();
+        let upstreams = effects::upstream_sources(&config, added_upstreams, &pages, remote);
+        let catalog = effects::open_catalog(&upstreams, &clock, &observer);
+        let catalog = Arc::new(Box::pin(catalog).await?);
+        tracing::debug!(
+            upstreams = catalog.executors().len(),
+            "catalog of upstreams built"
+        );
+
+        let runs_sagas = config.role.runs_sagas();
+        let definitions_dir = config.definitions_dir.clone().filter(|_| runs_sagas);
+        let definitions = Arc::new(DefinitionSet::new(definitions_dir, added_programs));
 
         // Before the runtime: a shard never runs without the definitions of its instances.
-        let programs = Arc::new(initial::activate(
-            &definitions,
-            &catalog,
-            &mut stores,
-            started_at,
-            config.role.runs_sagas(),
-        )?);
+        let programs =
+            initial::activate(&definitions, &catalog, &mut stores, started_at, runs_sagas)?;
+        let programs = Arc::new(programs);
+        tracing::debug!("definitions activated");
 
         let dependencies = RuntimeDependencies {
-            bus: transport.bus(),
-            sources: transport.sources(&callers.signed_events),
+            bus: Arc::clone(&bus),
+            sources: transport.sources(&signed_events),
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
             dead_letter_encoder: dead_letters::view::publishable(config.redact.clone()),
             shards: stores::shards(&config, stores),
-            observer: overrides.observer,
+            observer: commit_observer,
             tracer: tracer.clone(),
         };
-        let runtime = Box::pin(Runtime::start(dependencies, local.runtime_config(&config))).await?;
+        let runtime = Runtime::start(dependencies, local.runtime_config(&config));
+        let runtime = Arc::new(Box::pin(runtime).await?);
+        tracing::debug!(shards = runtime.owned_shards().len(), "runtime started");
 
         let workers = effects::workers(
             &config,
@@ -237,278 +302,241 @@ impl App {
             tracer,
         );
         let workers = Box::pin(workers).await?.map(Arc::new);
-        let InitialMetrics {
-            registry,
-            collected,
-            purges,
-        } = InitialMetrics::of(&runtime, &attempt_metrics, &overrides.telemetry);
+        tracing::debug!(started = workers.is_some(), "effect workers started");
+
+        let mut metrics_registry = MetricsRegistry::default();
+        let purges = PurgeCounters::register(&mut metrics_registry);
+        runtime.metrics().register(&mut metrics_registry);
+        attempt_metrics.register(&mut metrics_registry);
+        telemetry.register_metrics(&mut metrics_registry);
+        let collected = Counter::default();
+        metrics_registry.register("definitions_collected_total", collected.clone());
+        tracing::debug!("metrics registered");
 
         let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
         let tenants = admitted_tenants(&transport, &config);
-        let parts = Parts {
-            config,
-            clock,
-            runtime: Arc::new(runtime),
-            bus: transport.bus(),
-            transport,
-            programs,
-            catalog,
-            definitions,
-            workers,
-            audit,
-            locks: Arc::default(),
-            background: Arc::default(),
-            local,
-            access,
-            signed_events: Arc::clone(&callers.signed_events),
-            numbers,
-            tenants,
-            scans: Arc::default(),
-        };
+        let locks = Arc::<DefinitionLocks>::default();
+        let background = Arc::<BackgroundTasks>::default();
+        let scans = Arc::<ScanRequests>::default();
 
-        let diagnosis = overrides.diagnosis;
-        let service_parts = ServiceParts {
-            upstreams,
-            tls,
-            backup_dir,
+        // Before the deployments, which start a collection when they retire definitions.
+        let collector = Arc::new(Collector {
+            runtime: Arc::clone(&runtime),
+            programs: Arc::clone(&programs),
+            definitions: Arc::clone(&definitions),
+            catalog: Arc::clone(&catalog),
+            locks: Arc::clone(&locks),
+            background: Arc::clone(&background),
             collected,
+        });
+        tracing::debug!("garbage collection of definitions built");
+
+        let schedules = Arc::new(DeployedSchedules {
+            runtime: Arc::clone(&runtime),
+            definitions: Arc::clone(&definitions),
+            clock: Arc::clone(&clock),
+            retries: Mutex::default(),
+        });
+        tracing::debug!("schedules built");
+
+        let deployments = Arc::new(Deployments {
+            schedules: Arc::clone(&schedules),
+            runtime: Arc::clone(&runtime),
+            programs: Arc::clone(&programs),
+            definitions: Arc::clone(&definitions),
+            catalog: Arc::clone(&catalog),
+            upstreams,
+            workers: workers.clone(),
+            clock: Arc::clone(&clock),
+            locks: Arc::clone(&locks),
+            collector: Arc::clone(&collector),
+            context_limits: RwLock::new(component_config::context_limits(&config)),
+            numbers: Arc::clone(&numbers),
+        });
+        tracing::debug!("deployments built");
+
+        let migrations = Migrations {
+            runtime: Arc::clone(&runtime),
+            programs: Arc::clone(&programs),
+            clock: Arc::clone(&clock),
+            locks: Arc::clone(&locks),
+        };
+        tracing::debug!("migrations built");
+
+        let replays = Arc::new(Replays {
+            runtime: Arc::clone(&runtime),
+            programs: Arc::clone(&programs),
+            clock: Arc::clone(&clock),
+            locks: Arc::clone(&locks),
+            sources: transport.sources(&signed_events),
+            node: config.node_name(),
+        });
+        tracing::debug!("replays built");
+
+        let retention = Arc::new(Retention {
+            config: Arc::clone(&config),
+            runtime: Arc::clone(&runtime),
+            clock: Arc::clone(&clock),
             purges,
-            diagnosis,
-            lines,
-        };
+        });
+        tracing::debug!("retention built");
 
-        let state = ApiParts {
-            registry,
-            started_at,
-            attempts,
-            attempt_metrics,
-            callers,
-            pages,
-            webhooks,
-            config_source: overrides.config_source.map(Arc::new),
-            telemetry: overrides.telemetry,
-        };
-        Box::pin(Self::join(parts, service_parts, state)).await
-    }
+        let tenant_redrive = Arc::new(TenantRedrive {
+            config: Arc::clone(&config),
+            runtime: Arc::clone(&runtime),
+            tenants: Arc::<AdmittedTenants>::clone(&tenants),
+            locks: Arc::clone(&locks),
+            audit: Arc::clone(&audit),
+            requests: Arc::clone(&scans),
+            page: tokio::sync::Mutex::default(),
+        });
+        tracing::debug!("redrive of admitted tenants built");
 
-    /// Starts the services, and joins the cluster if it is configured.
-    async fn join(
-        parts: Parts,
-        service_parts: ServiceParts,
-        state: ApiParts,
-    ) -> anyhow::Result<Arc<Self>> {
+        let backups = Arc::new(Backups {
+            config: Arc::clone(&config),
+            runtime: Arc::clone(&runtime),
+            transport: Arc::clone(&transport),
+            access: Arc::clone(&access),
+            clock: Arc::clone(&clock),
+            dir: backup_dir,
+            turn: Arc::default(),
+            handle: Mutex::default(),
+        });
+        tracing::debug!("backups built");
+
+        let keys = Arc::new(KeyFiles {
+            config: Arc::clone(&config),
+            tls,
+            connection: connection.cloned(),
+            signing_failure: Mutex::default(),
+        });
+        tracing::debug!("reload of certificates and signing keys built");
+
+        let positions = Arc::new(PositionRecorder {
+            runtime: Arc::clone(&runtime),
+            transport: Arc::clone(&transport),
+            positions: Arc::clone(&local.positions),
+            access: Arc::clone(&access),
+        });
+        tracing::debug!("recorder of durable positions built");
+
+        let trends = Trends::new(Arc::clone(&runtime), Arc::clone(&clock), diagnosis.window);
+        let trends = Arc::new(trends);
+        tracing::debug!(window = ?diagnosis.window, "trends built");
+
+        let publisher = Arc::new(AuditPublisher {
+            audit: Arc::clone(&audit),
+            bus: Arc::clone(&bus),
+            subject: config.audit.nats_subject.clone(),
+            retries: Mutex::default(),
+        });
+        tracing::debug!(subject = ?config.audit.nats_subject, "publisher of audit records built");
+
+        let lines = Arc::new(LineWriter {
+            unsaved: unsaved_lines,
+            runtime: Arc::clone(&runtime),
+            max_lines: config.jobs.lines,
+            turn: tokio::sync::Mutex::default(),
+        });
+        tracing::debug!(max_lines = config.jobs.lines, "writer of job lines built");
+
+        let claims = Arc::new(ClaimWriter {
+            catalog: Arc::clone(&catalog),
+            runtime: Arc::clone(&runtime),
+            clock: Arc::clone(&clock),
+            unsaved: tokio::sync::Mutex::default(),
+        });
+        tracing::debug!("writer of job claims built");
+
         // Before the cluster is joined: from then on shards arrive, and they use the services.
-        let services = Services::build(&parts, service_parts);
-        services.run_in(&parts.background);
+        let services = Services {
+            deployments,
+            schedules,
+            collector,
+            migrations,
+            replays,
+            retention,
+            tenant_redrive,
+            backups,
+            keys,
+            positions,
+            trends,
+            diagnosis,
+            publisher,
+            lines,
+            claims,
+        };
+        services.run_in(&background);
+        tracing::debug!("services started");
 
-        let identity = state.callers.peer_client.peers().identity();
-        let node_keys = identity.map(NodeIdentity::key_ids).unwrap_or_default();
-        let routing = Routing::join(&parts, node_keys).await?;
-        if let Some(deployment) = parts.definitions.deployment() {
-            parts.numbers.raise(deployment.number).await;
+        let shard_host: Arc<dyn ShardHost> = Arc::new(ShardStarter {
+            config: Arc::clone(&config),
+            runtime: Arc::clone(&runtime),
+            programs: Arc::clone(&programs),
+            definitions: Arc::clone(&definitions),
+            catalog: Arc::clone(&catalog),
+            clock: Arc::clone(&clock),
+            transport: Arc::clone(&transport),
+            local,
+            locks: Arc::clone(&locks),
+            numbers: Arc::clone(&numbers),
+            scans,
+        });
+        let cluster = match connection {
+            Some(connection) if config.is_clustered() => {
+                Some(Cluster::join(&shard_host, connection, node_keys).await?)
+            }
+            _ => None,
+        };
+        let routing = Routing {
+            config: Arc::clone(&config),
+            runtime: Arc::clone(&runtime),
+            cluster,
+        };
+        tracing::debug!(joined = routing.is_clustered(), "routing built");
+
+        if let Some(deployment) = definitions.deployment() {
+            numbers.raise(deployment.number).await;
         }
 
         Ok(Arc::new(Self {
-            runtime: parts.runtime,
-            bus: parts.bus,
-            programs: parts.programs,
-            catalog: parts.catalog,
-            clock: parts.clock,
-            config: parts.config,
-            definitions: parts.definitions,
+            runtime,
+            bus,
+            programs,
+            catalog,
+            clock,
+            config,
+            definitions,
             services,
             routing,
-            metrics_registry: Mutex::new(state.registry),
-            started_at: state.started_at,
-            attempts: state.attempts,
-            attempt_metrics: state.attempt_metrics,
+            metrics_registry: Mutex::new(metrics_registry),
+            started_at,
+            attempts,
+            attempt_metrics,
             runners: Runners::default(),
-            authenticator: state.callers.authenticator,
-            access: parts.access,
-            peers: Arc::clone(state.callers.peer_client.peers()),
-            peer_client: state.callers.peer_client,
-            signed_events: parts.signed_events,
-            pages: state.pages,
-            webhooks: state.webhooks,
-            config_source: state.config_source,
-            audit: parts.audit,
-            telemetry: state.telemetry,
-            tenants: parts.tenants,
-            transport: parts.transport,
-            workers: parts.workers,
+            authenticator,
+            access,
+            peers,
+            peer_client,
+            signed_events,
+            pages,
+            webhooks,
+            config_source: config_source.map(Arc::new),
+            audit,
+            telemetry,
+            tenants,
+            transport,
+            workers,
             drain_state: watch::Sender::new(false),
-            locks: parts.locks,
-            background: parts.background,
+            locks,
+            background,
         }))
     }
+}
 
-    /// Checks the components of the running node. Blocks.
-    #[must_use]
-    pub fn diagnostics(&self, last_sequence: Option<u64>) -> Vec<CheckResult> {
-        self.diagnostics_for(&VisibleDefinitions::all(&self.programs), last_sequence)
-    }
-
-    /// Checks the components for a caller who may know these definitions. Blocks.
-    pub fn diagnostics_for(
-        &self,
-        definitions: &VisibleDefinitions,
-        last_sequence: Option<u64>,
-    ) -> Vec<CheckResult> {
-        let parts = NodeParts {
-            config: &self.config,
-            runtime: &self.runtime,
-            catalog: &self.catalog,
-            cluster: self.routing.cluster.as_ref().map(Cluster::info),
-            obstacles: self.routing.obstacles(),
-            trend: self.services.trends.read(),
-            limits: self.services.diagnosis,
-            workers: self.workers.as_deref(),
-            now: self.clock.now(),
-            definitions,
-        };
-        parts.diagnose(last_sequence)
-    }
-
-    /// Waits for the deployment, migration or replay that is in progress, and prevents the next one
-    /// until the guard is dropped.
-    pub async fn lock_definitions(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.locks.deploying.lock().await
-    }
-
-    /// Rejects new work and waits until no work is in flight, up to the configured timeout. Returns
-    /// `false` if work is still in flight; it continues at the next start.
-    pub async fn drain(&self) -> bool {
-        let deadline = self.config.drain.timeout;
-        let workers = async {
-            match &self.workers {
-                Some(workers) => workers.drain(deadline).await,
-                None => true,
-            }
-        };
-
-        // Both halves share one deadline: what the handover of shards uses is no longer available
-        // to the shards that stay.
-        let sagas = async {
-            let end = tokio::time::Instant::now() + deadline;
-            if let Some(cluster) = &self.routing.cluster {
-                cluster.drain(deadline).await;
-            }
-            self.runtime.drain(end - tokio::time::Instant::now()).await
-        };
-        let (sagas, workers) = tokio::join!(sagas, workers);
-        let drained = sagas && workers;
-
-        // Also after a timeout: the process stops, and the next start continues the work.
-        self.drain_state.send_replace(true);
-        drained
-    }
-
-    /// Waits until the node is drained and can stop.
-    pub async fn drained(&self) {
-        // The sender lives as long as `self`.
-        drop(
-            self.drain_state
-                .subscribe()
-                .wait_for(|drained| *drained)
-                .await,
-        );
-    }
-
-    /// Waits until a component has failed too often.
-    pub async fn has_failed(&self) {
-        let workers = async {
-            match &self.workers {
-                Some(workers) => workers.ended().await,
-                None => std::future::pending().await,
-            }
-        };
-
-        tokio::select! {
-            () = self.runtime.ended() => {}
-            () = workers => {}
-        }
-    }
-
-    /// Returns whether the effect workers are running; `true` if the node has none.
-    #[must_use]
-    pub fn workers_running(&self) -> bool {
-        self.workers.as_deref().is_none_or(WorkerPool::is_running)
-    }
-
-    /// Returns why the effect workers do not receive the jobs of an effect; `None`: they receive
-    /// all, or the node has none.
-    pub fn failing_subscription(&self) -> Option<String> {
-        self.workers.as_deref()?.failing_subscription()
-    }
-
-    /// Reads the consumers of the effect workers, with their backlogs; empty if the node has none.
-    pub async fn job_consumers(&self) -> Vec<JobConsumer> {
-        match &self.workers {
-            Some(workers) => workers.consumers().await,
-            None => Vec::new(),
-        }
-    }
-
-    /// Returns the consumers of the effect workers without their backlogs.
-    pub fn job_consumer_states(&self) -> Vec<JobConsumer> {
-        let workers = self.workers.as_deref();
-        workers.map(WorkerPool::consumer_states).unwrap_or_default()
-    }
-
-    /// Stops all components and flushes the files.
-    ///
-    /// # Errors
-    /// Fails if the store cannot be flushed. Committed data is safe in its journal.
-    pub async fn stop(&self) -> anyhow::Result<()> {
-        self.background.stop().await;
-        if tokio::time::timeout(LINES_TIMEOUT, self.services.lines.save())
-            .await
-            .is_err()
-        {
-            tracing::warn!("lines of jobs are lost: their shards cannot store them");
-        }
-
-        if tokio::time::timeout(LINES_TIMEOUT, self.services.claims.save())
-            .await
-            .is_err()
-        {
-            tracing::warn!("claims of jobs are not stored: their shards cannot store them");
-        }
-
-        if let Some(workers) = &self.workers {
-            workers.stop().await;
-        }
-
-        if let Some(cluster) = &self.routing.cluster {
-            cluster.leave().await;
-        }
-
-        let stopped = self.runtime.stop().await;
-        self.transport.close().await?;
-        self.services.positions.store().await;
-        self.authenticator.signed().close();
-
-        stopped.context("the tables could not be flushed; the journal is complete")
-    }
-
-    /// Returns information about the node, with the consumers of its effect workers.
-    #[must_use]
-    pub fn info(&self, consumers: &[JobConsumer]) -> Info {
-        let reloaded = self.config_source.as_ref();
-        let limits = reloaded.map_or_else(|| self.config.limits.clone(), |source| source.limits());
-
-        info::collect(info::InfoSources {
-            config: &self.config,
-            limits,
-            runtime: &self.runtime,
-            catalog: &self.catalog,
-            definitions: &self.definitions,
-            stream: self.bus.stream_id().to_string(),
-            bus: self.transport.info(),
-            cluster: self.routing.cluster.as_ref().map(Cluster::info),
-            started_at: self.started_at,
-            identity: self.peers.identity().ok(),
-            consumers,
-        })
-    }
+/// Returns the tenants that the streams of the node use, so that a reload changes one list.
+fn admitted_tenants(transport: &Transport, config: &Config) -> Arc<AdmittedTenants> {
+    transport
+        .admitted_tenants()
+        .unwrap_or_else(|| Arc::new(AdmittedTenants::new(config.tenants.clone())))
 }

@@ -22,51 +22,45 @@ use crate::definitions::DefinitionErrors;
 use crate::sagas::pages::BuiltInPages;
 use crate::upstreams::{QueueProviderFactory, RemoteDependencies, UpstreamSources};
 
-/// Effect components of a node: executors and attempt records.
-pub(crate) struct EffectParts {
-    pub(crate) upstreams: UpstreamSources,
-    pub(crate) catalog: Arc<Catalog>,
-    pub(crate) pages: BuiltInPages,
+/// Returns the sources of the upstreams: the configuration, the directory of upstreams, the built-in
+/// sagas, and `added` upstreams.
+pub(crate) fn upstream_sources(
+    config: &Config,
+    added: Vec<Upstream>,
+    pages: &BuiltInPages,
+    remote: Option<RemoteDependencies>,
+) -> UpstreamSources {
+    UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), added)
+        .with_built_in_sagas(pages.upstreams())
+        .in_role(config.role, remote)
+        // A node of the role `effect` executes what it receives over NATS; without signatures every
+        // publisher could run a script there.
+        .reject_scripts(config.role == Role::Effect && !config.nats.permits_scripts())
 }
 
-impl EffectParts {
-    /// Builds the upstreams; `others` are upstreams in addition to the configured ones.
-    pub(crate) async fn build(
-        config: &Config,
-        connection: Option<&Connection>,
-        others: Vec<Upstream>,
-        clock: &Arc<dyn Clock>,
-        observer: &Arc<dyn EffectObserver>,
-    ) -> anyhow::Result<Self> {
-        let remote_dependencies = remote_dependencies(config, connection, clock).await?;
-        let pages = BuiltInPages::default();
-        let upstreams =
-            UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), others)
-                .with_built_in_sagas(pages.upstreams())
-                .in_role(config.role, remote_dependencies)
-                // A node of the role `effect` executes what it receives over NATS; without
-                // signatures every publisher could run a script there.
-                .reject_scripts(config.role == Role::Effect && !config.nats.permits_scripts());
-        let read = upstreams.read().map_err(DefinitionErrors)?;
+/// Builds the executors of the upstreams.
+///
+/// # Errors
+/// If an upstream is invalid, or needs what the system of this node does not support.
+pub(crate) async fn open_catalog(
+    upstreams: &UpstreamSources,
+    clock: &Arc<dyn Clock>,
+    observer: &Arc<dyn EffectObserver>,
+) -> anyhow::Result<Catalog> {
+    let read = upstreams.read().map_err(DefinitionErrors)?;
 
-        for upstream in &read {
-            // What the system of this node cannot support is an error of the start, not of the
-            // first saga that uses the upstream.
-            let checked = upstream.provider.check().await;
-            checked.map_err(|reason| anyhow::anyhow!("upstream {}: {reason}", upstream.name))?;
-        }
-
-        let catalog = Arc::new(Catalog::new(read, clock, observer)?);
-        Ok(Self {
-            upstreams,
-            catalog,
-            pages,
-        })
+    for upstream in &read {
+        // What the system of this node cannot support is an error of the start, not of the first
+        // saga that uses the upstream.
+        let checked = upstream.provider.check().await;
+        checked.map_err(|reason| anyhow::anyhow!("upstream {}: {reason}", upstream.name))?;
     }
+
+    Ok(Catalog::new(read, clock, observer)?)
 }
 
 /// Connects the remote dependencies of a node; `None` without NATS.
-async fn remote_dependencies(
+pub(crate) async fn remote_dependencies(
     config: &Config,
     connection: Option<&Connection>,
     clock: &Arc<dyn Clock>,

@@ -51,7 +51,10 @@ impl ReadOnlyStores {
 ///
 /// # Errors
 /// Fails if a store is not available; the text states the reason.
-async fn local(config: &Config, local: &LocalStorage) -> anyhow::Result<Vec<(Writer, Reader)>> {
+pub(crate) async fn local(
+    config: &Config,
+    local: &LocalStorage,
+) -> anyhow::Result<Vec<(Writer, Reader)>> {
     // In a cluster the stores follow the leases, and a replicated store must first be compared with
     // its log.
     if !has_all(config) || config.replicated() {
@@ -198,60 +201,51 @@ impl LocalStorage {
         })
     }
 
+    /// Opens the embedded log, or connects the streams. The log is compared with its stored position
+    /// and with the checkpoints of the stores.
+    pub(crate) async fn open_transport(
+        &self,
+        config: &Config,
+        stores: &[(Writer, Reader)],
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Transport> {
+        let log = LogExpectation {
+            durable: self.positions.get(layout::BUS),
+            checkpoints: log_checkpoints(stores)?,
+            accept_data_loss: self.accept_data_loss,
+        };
+        let transport = Box::pin(Transport::open(config, log, Arc::clone(clock))).await?;
+
+        // At once, not with the next periodic update: a new log that is lost before it would look
+        // like one that never existed.
+        self.positions.store(transport.durable_position());
+        Ok(transport)
+    }
+
+    /// Opens the registry of contexts and actors, and confirms the layout of the data directory.
+    pub(crate) async fn open_registry(
+        &self,
+        config: &Config,
+        connection: Option<&Connection>,
+    ) -> anyhow::Result<AccessRegistry> {
+        let expected = self
+            .positions
+            .get(layout::REGISTRY)
+            .filter(|_| !self.accept_data_loss);
+        let access = Box::pin(registry::open(config, expected, connection)).await?;
+
+        // The registry contains the partitioning of the cluster; a new layout is written when both
+        // agree, and before stores are created.
+        self.positions.confirm()?;
+        Ok(access)
+    }
+
     /// Returns the configuration of the runtime on this storage.
     pub(crate) fn runtime_config(&self, config: &Config) -> RuntimeConfig {
         RuntimeConfig {
             accept_data_loss: self.accept_data_loss,
             ..component_config::runtime(config)
         }
-    }
-}
-
-/// Storage of a node. Contains the permanent stores; in a cluster, other shards are acquired and
-/// released.
-pub(crate) struct NodeStorage {
-    pub(crate) stores: Vec<(Writer, Reader)>,
-    pub(crate) transport: Arc<Transport>,
-    pub(crate) access: Arc<AccessRegistry>,
-}
-
-impl NodeStorage {
-    /// Opens the stores of the data directory, and connects the bus and the replicated logs.
-    pub(crate) async fn open(
-        config: &Config,
-        local: &LocalStorage,
-        clock: &Arc<dyn Clock>,
-    ) -> anyhow::Result<Self> {
-        // First, so that a directory that is in use is reported before any other error.
-        let mut stores = self::local(config, local).await?;
-        let log = LogExpectation {
-            durable: local.positions.get(layout::BUS),
-            checkpoints: log_checkpoints(&stores)?,
-            accept_data_loss: local.accept_data_loss,
-        };
-        let transport = Box::pin(Transport::open(config, log, Arc::clone(clock))).await?;
-
-        // At once, not with the next periodic update: a new log that is lost before it would look
-        // like one that never existed.
-        local.positions.store(transport.durable_position());
-        let expected = local
-            .positions
-            .get(layout::REGISTRY)
-            .filter(|_| !local.accept_data_loss);
-        let access =
-            Arc::new(Box::pin(registry::open(config, expected, transport.connection())).await?);
-
-        // The registry contains the partitioning of the cluster; a new layout is written when both
-        // agree, and before stores are created.
-        local.positions.confirm()?;
-        let replicated = self::replicated(config, &transport, local.accept_data_loss);
-        stores.extend(Box::pin(replicated).await?);
-
-        Ok(Self {
-            stores,
-            transport: Arc::new(transport),
-            access,
-        })
     }
 }
 

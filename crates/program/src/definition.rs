@@ -1,4 +1,4 @@
-//! Intermediate form: a saga as plain data, produced by the YAML front-end and by the builder.
+//! Intermediate form: a saga as plain data, produced by the YAML front-end.
 //!
 //! A template is JSON. A text in it that starts with `=` is a CEL expression (`==` stands for a
 //! literal `=`). An expression (`when`, `in`) is CEL, with or without the `=`. An unreadable part

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Diagnostic {
     /// File name as passed to the front-end.
     pub file: String,
-    /// Line, from 1; 0 if the definition has no text, as in the builder.
+    /// Line, from 1; 0 if the definition has no text.
     pub line: usize,
     /// Column in characters, from 1; 0 if the definition has no text.
     pub column: usize,

@@ -1,13 +1,11 @@
 //! Saga programs: the trait [`Program`], and the front-ends that produce programs.
 //!
-//! A saga in YAML ([`compile_yaml`]) or from the builder ([`Definition::builder`]) becomes the same
-//! intermediate form, a [`Definition`], and is compiled to a [`CompiledDefinition`], which runs on
-//! the step machine. A saga that is a program rather than a list of steps implements
-//! [`NativeSaga`], or is a WebAssembly module ([`load_wasm`]).
+//! A saga in YAML ([`compile_yaml`]) becomes an intermediate form, a [`Definition`], and is compiled
+//! to a [`CompiledDefinition`], which runs on the step machine. A saga that is a program rather than
+//! a list of steps implements [`NativeSaga`], or is a WebAssembly module ([`load_wasm`]).
 
 pub mod batch;
 pub mod budget;
-mod builder;
 mod built_in;
 mod compile;
 mod contract;
@@ -38,7 +36,6 @@ pub mod in_doubt {
     pub use crate::machine::{EXECUTED, NOT_EXECUTED};
 }
 
-pub use builder::{DefinitionBuilder, EventHandler, MigrationBuilder, StepAction};
 pub use built_in::is_built_in;
 pub use built_in::page::PageProgram;
 pub use compile::{CompiledDefinition, compile};

@@ -92,12 +92,6 @@ macro_rules! kinds {
                 }
             }
 
-            pub(crate) fn kind_mut(&mut self) -> &mut dyn DefinedAction {
-                match self {
-                    $(Action::$kind(form) => form,)+
-                }
-            }
-
             /// Compiles the action without its results and limits, which belong to the step.
             pub(crate) fn compile(
                 &self,

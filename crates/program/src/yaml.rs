@@ -86,7 +86,7 @@ pub(crate) fn to_json(text: &str) -> serde_json::Value {
     tree::parse(text).expect("the text is valid YAML").to_json()
 }
 
-/// Compiles the source of a definition, either YAML or the canonical JSON of the builder. The
+/// Compiles the source of a definition, either YAML or the canonical JSON of a [`Definition`]. The
 /// output of [`CompiledDefinition::source`] compiles to the same program.
 ///
 /// # Errors
@@ -95,7 +95,7 @@ pub fn load(source: &str, file: &str) -> Result<CompiledDefinition, Vec<Diagnost
     if source.len() > MAX_SOURCE_BYTES {
         return compile_yaml(source, file);
     }
-    // The canonical JSON of the builder is also valid YAML, but in another form.
+    // Canonical JSON is also valid YAML, but in another form.
     match serde_json::from_str::<Definition>(source) {
         Ok(definition) => compile(definition),
         Err(_) => compile_yaml(source, file),
@@ -158,7 +158,7 @@ pub(crate) fn locate_diagnostics(
     source: &str,
     file: &str,
 ) -> Vec<Diagnostic> {
-    // The JSON of the builder has no lines.
+    // The positions in canonical JSON tell its reader nothing.
     let is_yaml = serde_json::from_str::<Definition>(source).is_err();
     match tree::parse(source).ok().filter(|_| is_yaml) {
         Some(root) => findings

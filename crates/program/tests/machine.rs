@@ -3,52 +3,47 @@
 use std::time::Duration;
 
 use orlog_model::{Failure, Status, TimerChange, WaitKind, Work, WorkOutcome};
-use orlog_program::{CompiledDefinition, Definition, StepAction};
+use orlog_program::{CompiledDefinition, Definition, compile_yaml, load};
 use orlog_testkit::definition_suite::{InstanceDriver, failed, succeeded};
 use serde_json::{Value, json};
 
-/// Returns a saga that reserves by command, charges by effect and ships by command; all steps have
+/// Saga that reserves by command, charges by effect and ships by command; all steps but the last have
 /// compensations.
+const ORDER: &str = "\
+saga: order
+version: 1
+start: OrderPlaced
+correlate: orderId
+vars: { orderId: =event.orderId, total: =event.total }
+steps:
+  - id: reserve
+    do: { command: inventory.ReserveStock, data: { orderId: =vars.orderId } }
+    ok: StockReserved
+    fail: StockRejected
+    undo: { command: inventory.ReleaseStock, data: { orderId: =vars.orderId } }
+  - id: charge
+    do: { effect: http.post, data: { amount: =vars.total } }
+    ok: PaymentCharged
+    fail: PaymentDeclined
+    timeout: 30m
+    save: { paymentId: =event.paymentId }
+    undo: { effect: http.post, data: { payment: =vars.paymentId } }
+  - id: ship
+    when: vars.total > 0
+    do: { command: shipping.Ship, data: { orderId: =vars.orderId } }
+    ok: Shipped
+    fail: ShippingFailed
+completed: { fact: OrderCompleted, data: { orderId: =vars.orderId } }
+failed: { fact: OrderCancelled, data: { orderId: =vars.orderId, reason: =failure } }
+";
+
+#[track_caller]
+fn compiled(text: &str) -> CompiledDefinition {
+    compile_yaml(text, "test.saga.yaml").expect("the definition is valid")
+}
+
 fn order() -> CompiledDefinition {
-    Definition::builder("order")
-        .start("OrderPlaced")
-        .correlate("orderId")
-        .var("orderId", json!("=event.orderId"))
-        .var("total", json!("=event.total"))
-        .step(
-            "reserve",
-            StepAction::command("inventory.ReserveStock")
-                .data(json!({ "orderId": "=vars.orderId" })),
-        )
-        .ok("StockReserved")
-        .fail("StockRejected")
-        .undo(
-            StepAction::command("inventory.ReleaseStock")
-                .data(json!({ "orderId": "=vars.orderId" })),
-        )
-        .step(
-            "charge",
-            StepAction::effect("http.post").data(json!({ "amount": "=vars.total" })),
-        )
-        .ok("PaymentCharged")
-        .fail("PaymentDeclined")
-        .timeout(Duration::from_mins(30))
-        .save("paymentId", json!("=event.paymentId"))
-        .undo(StepAction::effect("http.post").data(json!({ "payment": "=vars.paymentId" })))
-        .step(
-            "ship",
-            StepAction::command("shipping.Ship").data(json!({ "orderId": "=vars.orderId" })),
-        )
-        .when("vars.total > 0")
-        .ok("Shipped")
-        .fail("ShippingFailed")
-        .completed("OrderCompleted", json!({ "orderId": "=vars.orderId" }))
-        .failed(
-            "OrderCancelled",
-            json!({ "orderId": "=vars.orderId", "reason": "=failure" }),
-        )
-        .build()
-        .expect("the order saga is valid")
+    compiled(ORDER)
 }
 
 fn placed(saga: &CompiledDefinition) -> InstanceDriver<'_> {
@@ -274,18 +269,17 @@ fn invalid_result_fails_the_step() {
 
 #[test]
 fn expression_error_fails_the_step_and_compensates() {
-    let saga = Definition::builder("s")
-        .start("Go")
-        .var("items", json!("=event.items"))
-        .step("one", StepAction::command("a.One"))
-        .ok("OneDone")
-        .undo(StepAction::command("a.UndoOne"))
-        .step(
-            "two",
-            StepAction::effect("e.two").data(json!({ "first": "=vars.items[0]" })),
-        )
-        .build()
-        .unwrap();
+    let saga = compiled(
+        "\
+saga: s
+version: 1
+start: Go
+vars: { items: =event.items }
+steps:
+  - { id: one, do: { command: a.One }, ok: OneDone, undo: { command: a.UndoOne } }
+  - { id: two, do: { effect: e.two, data: { first: '=vars.items[0]' } } }
+",
+    );
     let mut run = InstanceDriver::new(&saga);
     run.event("Go", json!({ "items": [] })).unwrap();
     let note = run.event("OneDone", json!({})).unwrap();
@@ -310,13 +304,15 @@ fn start_event_without_required_vars_is_a_schema_mismatch() {
 
 #[test]
 fn saga_timeout_compensates() {
-    let saga = Definition::builder("s")
-        .start("Go")
-        .saga_timeout(Duration::from_hours(1))
-        .step("one", StepAction::command("a.One"))
-        .ok("OneDone")
-        .build()
-        .unwrap();
+    let saga = compiled(
+        "\
+saga: s
+version: 1
+start: Go
+timeout: 1h
+steps: [{ id: one, do: { command: a.One }, ok: OneDone }]
+",
+    );
     let mut run = InstanceDriver::new(&saga);
     run.event("Go", json!({})).unwrap();
     assert_eq!(run.timers(), ["saga"]);
@@ -331,24 +327,20 @@ fn saga_timeout_compensates() {
     );
 }
 
-/// Returns a saga with a, then b and c in parallel, then d.
+/// Saga with a, then b and c in parallel, then d.
+const DIAMOND: &str = "\
+saga: diamond
+version: 1
+start: Go
+steps:
+  - { id: a, do: { effect: e.a }, undo: { effect: e.undo-a } }
+  - { id: b, after: [a], do: { effect: e.b }, timeout: 1m, undo: { effect: e.undo-b } }
+  - { id: c, after: [a], do: { effect: e.c }, timeout: 1m, undo: { effect: e.undo-c } }
+  - { id: d, after: [b, c], do: { effect: e.d } }
+";
+
 fn diamond() -> CompiledDefinition {
-    Definition::builder("diamond")
-        .start("Go")
-        .step("a", StepAction::effect("e.a"))
-        .undo(StepAction::effect("e.undo-a"))
-        .step("b", StepAction::effect("e.b"))
-        .after(&["a"])
-        .timeout(Duration::from_mins(1))
-        .undo(StepAction::effect("e.undo-b"))
-        .step("c", StepAction::effect("e.c"))
-        .after(&["a"])
-        .timeout(Duration::from_mins(1))
-        .undo(StepAction::effect("e.undo-c"))
-        .step("d", StepAction::effect("e.d"))
-        .after(&["b", "c"])
-        .build()
-        .expect("the definition is valid")
+    compiled(DIAMOND)
 }
 
 #[test]
@@ -390,8 +382,12 @@ fn late_parallel_success_is_compensated_newest_first() {
 #[test]
 fn canonical_json_round_trips() {
     let saga = order();
-    let decoded: Definition =
-        serde_json::from_str(orlog_program::CompiledDefinition::source(&saga)).unwrap();
+    let json = serde_json::to_string(saga.definition()).unwrap();
+
+    let loaded = load(&json, "order").unwrap();
+    assert_eq!(loaded.definition(), saga.definition());
+
+    let decoded: Definition = serde_json::from_str(CompiledDefinition::source(&loaded)).unwrap();
     assert_eq!(&decoded, saga.definition());
 }
 

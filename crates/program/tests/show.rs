@@ -2,24 +2,26 @@
 
 use orlog_model::EventType;
 use orlog_program::{
-    CompiledDefinition, Definition, EventSubscription, NativeProgram, NativeSaga, Program,
-    SagaDecision, StepAction, TransitionBuilder,
+    CompiledDefinition, EventSubscription, NativeProgram, NativeSaga, Program, SagaDecision,
+    TransitionBuilder, compile_yaml,
 };
 use orlog_testkit::definition_suite::{InstanceDriver, failed, succeeded};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+const ORDER: &str = "\
+saga: order
+version: 1
+start: OrderPlaced
+correlate: orderId
+vars: { orderId: =event.orderId }
+steps:
+  - { id: reserve, do: { effect: http.post, data: {} }, undo: { effect: http.post, data: {} } }
+  - { id: charge, do: { effect: http.post, data: {} }, timeout: 30m }
+";
+
 fn order() -> CompiledDefinition {
-    Definition::builder("order")
-        .start("OrderPlaced")
-        .correlate("orderId")
-        .var("orderId", json!("=event.orderId"))
-        .step("reserve", StepAction::effect("http.post").data(json!({})))
-        .undo(StepAction::effect("http.post").data(json!({})))
-        .step("charge", StepAction::effect("http.post").data(json!({})))
-        .timeout(std::time::Duration::from_mins(30))
-        .build()
-        .expect("the order saga is valid")
+    compile_yaml(ORDER, "order.saga.yaml").expect("the order saga is valid")
 }
 
 fn view(program: &dyn Program, run: &InstanceDriver<'_>) -> Value {

@@ -11,8 +11,8 @@ use orlog_model::{
     TenantId, Timestamp, Transition,
 };
 use orlog_program::{
-    Context, Definition, EventSubscription, Manifest, Program, ProgramError, ProgramInput,
-    ProgramOutput, StepAction,
+    Context, EventSubscription, Manifest, Program, ProgramError, ProgramInput, ProgramOutput,
+    compile_yaml,
 };
 use serde_json::{Value, json};
 
@@ -24,46 +24,43 @@ pub type PlannedOrder = (InstanceKey, Value);
 /// Steps of [`order`], in order.
 pub const STEPS: [&str; 4] = ["reserve", "charge", "ship", "notify"];
 
+/// Definition of [`order`]. `TIMEOUT` is replaced.
+const ORDER: &str = "\
+saga: order
+version: 1
+start: OrderPlaced
+vars: { plan: =event.plan }
+steps:
+  - id: reserve
+    do: { command: inventory.Reserve, data: { tag: reserve, plan: =vars.plan } }
+    ok: StockReserved
+    fail: StockRejected
+    timeout: TIMEOUT
+    undo:
+      command: inventory.Release
+      data: { tag: compensate:reserve, plan: =vars.plan }
+      ok: StockReleased
+  - id: charge
+    do: { effect: payments.charge, data: { tag: charge, plan: =vars.plan } }
+    undo: { effect: payments.refund, data: { tag: compensate:charge, plan: =vars.plan } }
+  - id: ship
+    do: { command: shipping.Ship, data: { tag: ship, plan: =vars.plan } }
+    undo: { command: shipping.Recall, data: { tag: compensate:ship, plan: =vars.plan } }
+  - id: notify
+    do: { effect: mail.send, data: { tag: notify, plan: =vars.plan } }
+    undo: { effect: mail.retract, data: { tag: compensate:notify, plan: =vars.plan } }
+completed: { fact: OrderCompleted, data: {} }
+failed: { fact: OrderFailed, data: {} }
+";
+
 /// Returns a saga of four steps, one of each kind. The steps are a command completed by an event, an
 /// effect, a command completed by its acceptance, and another effect. Each step has a compensation.
 /// `timeout` is the time limit of the first step.
 #[must_use]
 pub fn order(timeout: Duration) -> Arc<dyn Program> {
-    let data = |tag: &str| json!({ "tag": tag, "plan": "=vars.plan" });
-    let saga = Definition::builder("order")
-        .start("OrderPlaced")
-        .var("plan", json!("=event.plan"))
-        .step(
-            "reserve",
-            StepAction::command("inventory.Reserve").data(data("reserve")),
-        )
-        .ok("StockReserved")
-        .fail("StockRejected")
-        .timeout(timeout)
-        .undo(
-            StepAction::command("inventory.Release")
-                .data(data("compensate:reserve"))
-                .ok("StockReleased"),
-        )
-        .step(
-            "charge",
-            StepAction::effect("payments.charge").data(data("charge")),
-        )
-        .undo(StepAction::effect("payments.refund").data(data("compensate:charge")))
-        .step(
-            "ship",
-            StepAction::command("shipping.Ship").data(data("ship")),
-        )
-        .undo(StepAction::command("shipping.Recall").data(data("compensate:ship")))
-        .step(
-            "notify",
-            StepAction::effect("mail.send").data(data("notify")),
-        )
-        .undo(StepAction::effect("mail.retract").data(data("compensate:notify")))
-        .completed("OrderCompleted", json!({}))
-        .failed("OrderFailed", json!({}))
-        .build();
-    Arc::new(saga.expect("the definition is valid"))
+    let timeout = format!("{}ms", timeout.as_millis());
+    let text = ORDER.replace("TIMEOUT", &timeout);
+    Arc::new(compile_yaml(&text, "order.saga.yaml").expect("the definition is valid"))
 }
 
 /// Returns the key of the order with that number.

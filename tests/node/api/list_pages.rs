@@ -191,7 +191,7 @@ async fn start() -> Node {
     let mut builder = NodeBuilder::new().config(|config| {
         config.http.max_page_bytes = PAGE_BYTES as u64;
         // The mailboxes are those of live instances.
-        config.limits.idle_timeout = Duration::from_secs(3600);
+        config.limits.idle_timeout = Duration::from_hours(1);
         "one".clone_into(&mut config.node_name);
     });
     for number in 0..ENTRIES {

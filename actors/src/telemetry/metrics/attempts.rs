@@ -1,10 +1,7 @@
 //! Observer that counts attempts by upstream and outcome.
 
-use std::sync::Arc;
-
-use orlog_effect::limits::breaker::BreakerState;
 use orlog_effect::{AttemptReport, EffectObserver, ProbeOutcome};
-use orlog_model::{AttemptOutcome, TraceParent, WorkItem};
+use orlog_model::AttemptOutcome;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -20,14 +17,13 @@ const OUTCOMES: [AttemptOutcome; 6] = [
     AttemptOutcome::TimedOut,
 ];
 
-/// Attempt counters that forward each call to the next observer.
+/// Attempt counters.
 pub struct AttemptMetrics {
     count: Family<[(&'static str, String); 2], Counter>,
     seconds: AttemptDurations,
     probes: Family<[(&'static str, String); 2], Counter>,
     rejected_facts: Family<[(&'static str, String); 1], Counter>,
     by_upstream: Cached<UpstreamAttemptMetrics>,
-    next: Arc<dyn EffectObserver>,
 }
 
 /// Durations by upstream.
@@ -42,20 +38,19 @@ struct UpstreamAttemptMetrics {
     rejected_facts: Counter,
 }
 
-impl AttemptMetrics {
-    /// Creates counters that forward to another observer.
-    #[must_use]
-    pub fn chained(behind: Arc<dyn EffectObserver>) -> Arc<Self> {
-        Arc::new(Self {
+impl Default for AttemptMetrics {
+    fn default() -> Self {
+        Self {
             count: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             probes: Family::default(),
             rejected_facts: Family::default(),
             by_upstream: Cached::default(),
-            next: behind,
-        })
+        }
     }
+}
 
+impl AttemptMetrics {
     /// Registers the metrics.
     pub fn register(&self, sink: &mut impl MetricSink) {
         sink.register("effect_attempts_total", self.count.clone());
@@ -101,10 +96,6 @@ impl AttemptMetrics {
 }
 
 impl EffectObserver for AttemptMetrics {
-    fn attempt_started(&self, item: &WorkItem) -> Option<TraceParent> {
-        self.next.attempt_started(item)
-    }
-
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
         let metrics = self
             .by_upstream
@@ -115,13 +106,11 @@ impl EffectObserver for AttemptMetrics {
             .position(|outcome| *outcome == attempted.outcome);
         metrics.count[index.expect("every attempt outcome is listed")].inc();
         metrics.seconds.observe(attempted.duration.as_secs_f64());
-        self.next.attempt_finished(attempted);
     }
 
     fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
         let metrics = self.by_upstream.get(upstream, || self.create(upstream));
         metrics.probes[outcome as usize].inc();
-        self.next.probe_finished(upstream, outcome);
     }
 
     fn facts_rejected(&self, upstream: &str, number: usize) {
@@ -129,10 +118,5 @@ impl EffectObserver for AttemptMetrics {
         metrics
             .rejected_facts
             .inc_by(u64::try_from(number).unwrap_or(u64::MAX));
-        self.next.facts_rejected(upstream, number);
-    }
-
-    fn breaker_changed(&self, upstream: &str, state: BreakerState) {
-        self.next.breaker_changed(upstream, state);
     }
 }

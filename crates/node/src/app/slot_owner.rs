@@ -8,7 +8,6 @@ use orlog_actors::Runtime;
 use orlog_bus::membership::Pod;
 use orlog_model::{InstanceKey, Slot, SlotAssigner, TenantId};
 
-use super::services::{Parts, shard_host};
 use crate::cluster::{Cluster, ShardObstacles};
 use crate::component_config;
 use crate::config::Config;
@@ -32,24 +31,6 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// Joins the cluster if it is configured.
-    /// `node_keys` are the ids of the keys of the node.
-    pub(crate) async fn join(parts: &Parts, node_keys: Vec<String>) -> anyhow::Result<Self> {
-        let config = &parts.config;
-        let cluster = match parts.transport.connection() {
-            Some(connection) if config.is_clustered() => {
-                Some(Cluster::join(&shard_host(parts), connection, node_keys).await?)
-            }
-            _ => None,
-        };
-
-        Ok(Self {
-            config: Arc::clone(config),
-            runtime: Arc::clone(&parts.runtime),
-            cluster,
-        })
-    }
-
     /// Returns whether the node is part of a cluster.
     #[must_use]
     pub fn is_clustered(&self) -> bool {

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use orlog_actors::Runtime;
-use orlog_effect::limits::breaker::BreakerState;
-use orlog_effect::{AttemptReport, EffectObserver, ProbeOutcome};
-use orlog_model::{InstanceKey, JobLogAppend, JobLogChunk, LogLine, TraceParent, WorkItem};
+use orlog_effect::EffectObserver;
+use orlog_model::{InstanceKey, JobLogAppend, JobLogChunk, LogLine, WorkItem};
 use orlog_program::flow;
 use tokio::sync::Notify;
 
@@ -30,10 +29,9 @@ const MAX_UNSAVED_BYTES: usize = 64 << 20;
 /// Maximum number of concurrent appends, each to another flow.
 const MAX_APPENDS: usize = 64;
 
-/// Lines that are not stored yet. It observes the job logs of all upstreams and forwards everything
-/// to the next observer.
+/// Lines that are not stored yet. It observes the job logs of all upstreams.
+#[derive(Default)]
 pub struct UnsavedLines {
-    next: Arc<dyn EffectObserver>,
     state: Mutex<Unsaved>,
     changed: Notify,
 }
@@ -58,15 +56,6 @@ struct UnsavedFlow {
 }
 
 impl UnsavedLines {
-    /// Creates the observer; it forwards everything to `next`.
-    pub(crate) fn observer(next: Arc<dyn EffectObserver>) -> Self {
-        Self {
-            next,
-            state: Mutex::default(),
-            changed: Notify::new(),
-        }
-    }
-
     /// Returns whether lines of a flow wait.
     pub fn has(&self, flow: &InstanceKey) -> bool {
         self.lock().flows.contains_key(flow)
@@ -165,32 +154,11 @@ fn size(lines: &[LogLine]) -> usize {
 }
 
 impl EffectObserver for UnsavedLines {
-    fn attempt_started(&self, item: &WorkItem) -> Option<TraceParent> {
-        self.next.attempt_started(item)
-    }
-
-    fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
-        self.next.attempt_finished(attempted);
-    }
-
-    fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
-        self.next.probe_finished(upstream, outcome);
-    }
-
-    fn facts_rejected(&self, upstream: &str, number: usize) {
-        self.next.facts_rejected(upstream, number);
-    }
-
-    fn breaker_changed(&self, upstream: &str, state: BreakerState) {
-        self.next.breaker_changed(upstream, state);
-    }
-
     fn job_logged(&self, item: &WorkItem, lines: &[LogLine]) {
         if item.instance.saga.as_str() == flow::SAGA && !lines.is_empty() {
             self.lock().add(item, lines);
             self.changed.notify_one();
         }
-        self.next.job_logged(item, lines);
     }
 }
 

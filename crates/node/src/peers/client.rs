@@ -118,11 +118,6 @@ impl PeerClient {
         })
     }
 
-    /// Returns the identity and the peers of this node.
-    pub(crate) fn peers(&self) -> &Arc<Peers> {
-        &self.peers
-    }
-
     /// Sends a signed request with a JSON body to a peer, and returns the body of its successful
     /// response. The path starts with `/`.
     ///

@@ -4,11 +4,10 @@
 //! attempt is stored only after a failed one, so an instance without failures costs one lookup.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use orlog_effect::limits::breaker::BreakerState;
-use orlog_effect::{AttemptReport, EffectObserver, ProbeOutcome};
-use orlog_model::{AttemptOutcome, AttemptRecord, InstanceKey, TraceParent, WorkItem};
+use orlog_effect::{AttemptReport, EffectObserver};
+use orlog_model::{AttemptOutcome, AttemptRecord, InstanceKey};
 use uuid::Uuid;
 
 /// Maximum number of instances with stored attempts.
@@ -30,8 +29,8 @@ pub struct FailedAttemptRecord {
 }
 
 /// Recent attempts of instances with failures.
+#[derive(Default)]
 pub struct RecentAttempts {
-    next: Arc<dyn EffectObserver>,
     buffer: Mutex<AttemptBuffer>,
 }
 
@@ -43,15 +42,6 @@ struct AttemptBuffer {
 }
 
 impl RecentAttempts {
-    /// Creates a buffer that records attempts and forwards them to `next`.
-    #[must_use]
-    pub fn observer(next: Arc<dyn EffectObserver>) -> Self {
-        Self {
-            next,
-            buffer: Mutex::default(),
-        }
-    }
-
     /// Returns the recent attempts of an instance with failures, oldest first.
     #[must_use]
     pub fn for_instance(&self, key: &InstanceKey) -> Vec<FailedAttemptRecord> {
@@ -91,10 +81,6 @@ impl AttemptBuffer {
 }
 
 impl EffectObserver for RecentAttempts {
-    fn attempt_started(&self, item: &WorkItem) -> Option<TraceParent> {
-        self.next.attempt_started(item)
-    }
-
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
         let succeeded = attempted.outcome == AttemptOutcome::Succeeded;
         let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,22 +92,6 @@ impl EffectObserver for RecentAttempts {
                 attempt: attempted.record(),
             }
         });
-
-        // The next observer does not run under the lock.
-        drop(buffer);
-        self.next.attempt_finished(attempted);
-    }
-
-    fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
-        self.next.probe_finished(upstream, outcome);
-    }
-
-    fn facts_rejected(&self, upstream: &str, number: usize) {
-        self.next.facts_rejected(upstream, number);
-    }
-
-    fn breaker_changed(&self, upstream: &str, state: BreakerState) {
-        self.next.breaker_changed(upstream, state);
     }
 }
 

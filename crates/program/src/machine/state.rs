@@ -54,7 +54,7 @@ pub(super) struct State {
     pub(super) run: RunState,
 }
 
-/// Returns the values of variables in the stored state of a definition in YAML or of the builder;
+/// Returns the values of variables in the stored state of a compiled definition;
 /// `None` for each that is missing, and for all if another program wrote the state.
 #[must_use]
 pub fn stored_variables(state: &[u8], names: &[&str]) -> Vec<Option<Value>> {

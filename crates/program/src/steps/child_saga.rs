@@ -73,10 +73,6 @@ impl DefinedAction for ChildSagaAction {
     fn names(&self) -> Vec<UsedName<'_>> {
         vec![UsedName::new("saga", self.saga.as_str(), "saga")]
     }
-
-    fn data_mut(&mut self) -> Option<&mut Value> {
-        Some(&mut self.data)
-    }
 }
 
 /// Compiled child saga.

@@ -108,10 +108,6 @@ impl DefinedAction for CommandAction {
             UsedName::new("command", self.name.as_str(), "command"),
         ]
     }
-
-    fn data_mut(&mut self) -> Option<&mut Value> {
-        Some(&mut self.data)
-    }
 }
 
 /// Compiled command.

@@ -86,10 +86,6 @@ impl DefinedAction for EffectAction {
     fn names(&self) -> Vec<UsedName<'_>> {
         vec![UsedName::new("effect", self.name.as_str(), "effect")]
     }
-
-    fn data_mut(&mut self) -> Option<&mut Value> {
-        Some(&mut self.data)
-    }
 }
 
 /// Compiled effect.

@@ -25,14 +25,6 @@ language_map! {
 }
 
 impl Foreach {
-    pub(crate) fn new(list: &str, name: &str) -> Self {
-        Self {
-            list: list.to_owned(),
-            name: name.to_owned(),
-            max_concurrency: None,
-        }
-    }
-
     /// Checks the constants of the step at `path`, whose action has these properties.
     pub(crate) fn check(
         &self,

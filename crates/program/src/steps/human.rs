@@ -67,21 +67,6 @@ language_map! {
     }
 }
 
-impl HumanTask {
-    /// Creates a task; the title is a template.
-    pub(crate) fn new(title: &str) -> Self {
-        Self {
-            title: Value::from(title),
-            roles: Vec::new(),
-            not_by: Vec::new(),
-            assignee: None,
-            due: None,
-            data: Value::Null,
-            escalate: None,
-        }
-    }
-}
-
 impl ActionForm for HumanTask {
     const TRAITS: KindTraits = KindTraits::new("a human task", Completion::User);
     const FIELDS: &'static [FieldSchema] = &[must::<Self>("human", "Human task.")];
@@ -135,11 +120,7 @@ impl ActionForm for HumanTask {
     }
 }
 
-impl DefinedAction for HumanTask {
-    fn data_mut(&mut self) -> Option<&mut Value> {
-        Some(&mut self.data)
-    }
-}
+impl DefinedAction for HumanTask {}
 
 /// Compiled human task.
 #[derive(Debug)]

@@ -76,19 +76,6 @@ impl Codec for Texts {
 }
 
 impl JobAction {
-    /// Creates a job: a script of this type.
-    pub(crate) fn new(kind: Name, script: &str) -> Self {
-        Self {
-            kind,
-            script: script.to_owned(),
-            env: Map::new(),
-            args: Value::Null,
-            prerequisites: Vec::new(),
-            dependencies: Vec::new(),
-            runner: None,
-        }
-    }
-
     /// Returns the effect that executes the job.
     pub(crate) fn effect(&self) -> Result<EffectName, orlog_model::IdError> {
         EffectName::new(format!("job.{}", self.kind))

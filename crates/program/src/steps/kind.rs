@@ -146,11 +146,6 @@ pub(crate) trait DefinedAction {
         Vec::new()
     }
 
-    /// Returns the payload template.
-    fn data_mut(&mut self) -> Option<&mut Value> {
-        None
-    }
-
     /// Returns the steps that must be finished first, each with its field.
     fn required_steps(&self) -> Vec<(&'static str, &Name)> {
         Vec::new()

@@ -48,10 +48,6 @@ impl DefinedAction for RestartAction {
             "restart_as_new",
         )]
     }
-
-    fn data_mut(&mut self) -> Option<&mut Value> {
-        Some(&mut self.data)
-    }
 }
 
 /// Compiled restart.

@@ -17,15 +17,6 @@ language_map! {
     }
 }
 
-impl From<RetryPolicy> for RetrySpec {
-    fn from(policy: RetryPolicy) -> Self {
-        Self {
-            max_attempts: policy.max_attempts,
-            initial_backoff: policy.initial_backoff.map(TimeLimit::Constant),
-        }
-    }
-}
-
 /// Compiled retry policy.
 #[derive(Debug, Default)]
 pub(crate) struct CompiledRetry {

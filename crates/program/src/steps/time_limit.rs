@@ -11,7 +11,6 @@ use crate::diagnostic::RawDiagnostic;
 use crate::expression::{Bindings, EvalError, Expression, kind_of};
 use crate::language::{Codec, Decoder, Period, ValueSchema};
 use crate::limits::{check_duration, duration_problem};
-use crate::yaml::duration;
 use crate::yaml::tree::{Content, Node};
 
 /// Remaining time until a point in time that has passed. No limit is zero, because upstreams take
@@ -50,22 +49,6 @@ impl TimeLimit {
             TimeLimit::Constant(_) => None,
             TimeLimit::Computed(expression) => Some(expression),
         }
-    }
-}
-
-impl From<Duration> for TimeLimit {
-    fn from(duration: Duration) -> Self {
-        TimeLimit::Constant(duration)
-    }
-}
-
-/// A duration such as `30m`, otherwise an expression.
-impl From<&str> for TimeLimit {
-    fn from(text: &str) -> Self {
-        duration::parse(text).map_or_else(
-            |_| TimeLimit::Computed(text.to_owned()),
-            TimeLimit::Constant,
-        )
     }
 }
 

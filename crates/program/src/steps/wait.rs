@@ -43,11 +43,6 @@ impl TimeSpec {
         ],
     };
 
-    /// Creates a duration in the syntax of the definition language.
-    pub(crate) fn after(time: Duration) -> Self {
-        TimeSpec::For(Value::from(format!("{}ms", time.as_millis())))
-    }
-
     pub(super) fn compile_field(
         &self,
         compiler: &mut ExpressionCompiler<'_>,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use orlog_model::{InDoubtPolicy, Status, WaitKind, Work, WorkOutcome};
 use orlog_program::in_doubt::{EXECUTED, NOT_EXECUTED};
-use orlog_program::{Definition, StepAction};
 use orlog_testkit::definition_suite::{InstanceDriver, in_doubt, resolve_in_doubt};
 use serde_json::{Value, json};
 
@@ -370,19 +369,12 @@ fn in_doubt_compensation_is_stuck() {
 
 #[test]
 fn in_doubt_policy_is_passed_to_providers_only() {
-    let built = Definition::builder("t")
-        .start("Go")
-        .step(
-            "pay",
-            StepAction::effect("e.pay").in_doubt(InDoubtPolicy::Fail),
-        )
-        .in_doubt(InDoubtPolicy::Ask)
-        .step(
-            "job",
-            StepAction::job("py", "x").in_doubt(InDoubtPolicy::Retry),
-        )
-        .build()
-        .unwrap();
+    let built = saga(
+        "steps:
+  - { id: pay, do: { effect: e.pay }, in_doubt: ask }
+  - { id: job, do: { job: { type: py, script: x } }, in_doubt: retry }
+",
+    );
     let run = start_run(&built, json!({}));
     let Some(Work::Effect(effect)) = run.work().last() else {
         panic!("an effect")

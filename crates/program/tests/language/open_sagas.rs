@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use orlog_model::{ParentEndPolicy, Status, WaitKind, Work, WorkOutcome};
-use orlog_program::{AfterHandler, Definition, EventHandler, StepAction, compile_yaml};
+use orlog_model::{Status, WaitKind, Work, WorkOutcome};
+use orlog_program::compile_yaml;
 use orlog_testkit::definition_suite::{self, InstanceDriver, failed, succeeded};
 use serde_json::json;
 
@@ -333,15 +333,14 @@ fn children_of_handlers_survive_a_migration() {
 }
 
 #[test]
-fn builder_builds_an_open_saga() {
-    let child = StepAction::child_saga("shipment").on_parent_end(ParentEndPolicy::Wait);
-    let saga = Definition::builder("t")
-        .start("Go")
-        .keep_active()
-        .on(EventHandler::event("LineAdded").action(child))
-        .on(EventHandler::event("Closed").then(AfterHandler::Complete))
-        .build()
-        .unwrap();
+fn open_saga_waits_for_its_child_before_it_completes() {
+    let saga = saga(
+        "keep_active: true
+on:
+  - { event: LineAdded, do: { saga: shipment, on_parent_end: wait } }
+  - { event: Closed, then: complete }
+",
+    );
     let mut run = start_run(&saga, json!({}));
     run.event("LineAdded", json!({})).unwrap();
     let tag = run.requested()[0].clone();

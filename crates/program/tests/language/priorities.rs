@@ -1,7 +1,6 @@
 //! Priorities of the work of steps: constants, expressions, and rejected values.
 
 use orlog_model::{Priority, Status, Work};
-use orlog_program::{Definition, StepAction};
 use orlog_testkit::definition_suite::InstanceDriver;
 use serde_json::json;
 
@@ -100,18 +99,4 @@ fn invalid_priorities_are_reported_with_their_location() {
         found,
         "steps[0].priority: a wait does not wait for an upstream, so it has no `priority`"
     );
-}
-
-#[test]
-fn builder_sets_priorities() {
-    let saga = Definition::builder("rush")
-        .start("Go")
-        .step("pay", StepAction::effect("e.pay").priority("low"))
-        .priority("high")
-        .undo(StepAction::effect("u.pay").priority("high"))
-        .build()
-        .unwrap();
-    let mut run = start_run(&saga, json!({}));
-    ok(&mut run, "pay");
-    assert_eq!(priorities(&run), [("pay".to_owned(), Priority::High)]);
 }

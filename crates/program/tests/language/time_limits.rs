@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orlog_model::{RetryPolicy, Status, TimerChange, Work};
-use orlog_program::{Definition, RetrySpec, StepAction, compile_yaml};
+use orlog_program::compile_yaml;
 use orlog_testkit::definition_suite::{InstanceDriver, failed};
 use serde_json::{Value, json};
 
@@ -315,20 +315,15 @@ fn migration_keeps_the_end_of_the_saga_timeout_and_computes_a_new_one() {
 }
 
 #[test]
-fn builder_accepts_durations_and_expressions() {
-    let saga = Definition::builder("t")
-        .start("Go")
-        .var("limit", json!("=event.limit"))
-        .saga_timeout("=vars.limit")
-        .step("a", StepAction::effect("e.a").timeout("90s"))
-        .step("b", StepAction::effect("e.b"))
-        .timeout(Duration::from_secs(5))
-        .retry(RetrySpec {
-            max_attempts: Some(2),
-            initial_backoff: Some("=vars.limit".into()),
-        })
-        .build()
-        .unwrap();
+fn time_limits_are_durations_or_expressions() {
+    let saga = saga(
+        "vars: { limit: =event.limit }
+timeout: =vars.limit
+steps:
+  - { id: a, do: { effect: e.a }, timeout: 90s }
+  - { id: b, do: { effect: e.b }, timeout: 5s, retry: { max_attempts: 2, initial_backoff: =vars.limit } }
+",
+    );
     let mut run = start_run(&saga, json!({ "limit": "1h" }));
     assert_eq!(
         (until(&run, "saga"), until(&run, "a")),
