@@ -2,6 +2,7 @@
 //! record.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::Request;
@@ -156,8 +157,8 @@ fn caller_key(request: &Request) -> CallerKey {
     let name = request
         .extensions()
         .get::<Caller>()
-        .and_then(|caller| caller.name.clone());
-    name.map_or_else(|| address_key(request), CallerKey::User)
+        .and_then(|caller| caller.name.as_deref());
+    name.map_or_else(|| address_key(request), |name| CallerKey::User(name.into()))
 }
 
 fn address_key(request: &Request) -> CallerKey {
@@ -228,7 +229,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
 
     if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
         scope.key = caller.key;
-        scope.user.clone_from(&caller.name);
+        scope.user = caller.name.as_deref().map(Arc::from);
     }
 
     if let Some(name) = &caller.name {

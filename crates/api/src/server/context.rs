@@ -45,7 +45,7 @@ pub(crate) struct RequestScope {
     /// Key that signed the request.
     pub(crate) key: Option<KeyId>,
     /// Name of the authenticated caller.
-    pub(crate) user: Option<String>,
+    pub(crate) user: Option<Arc<str>>,
 }
 
 /// Node, state of the API, and the scope of a request. As an extractor it has the scope of its
