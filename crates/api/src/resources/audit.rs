@@ -82,7 +82,7 @@ pub(crate) async fn list(
     let limits = page_limits(search.limit, &api);
     let closed =
         (search.all || search.denials).then(|| api.app.access.closed_to(&caller, Right::Audit));
-    api.read_json(move |app| {
+    api.read_json(move |scope| {
         let filter = AuditFilter {
             tenant: (!search.all && !search.denials).then(|| tenant.as_str()),
             closed: closed.as_ref(),
@@ -93,7 +93,7 @@ pub(crate) async fn list(
             cursor: search.cursor.as_deref(),
             limit: limits.entries,
             bytes: Some(limits.bytes),
-            scan: app.config.http.scan_limit,
+            scan: scope.http().scan_limit,
         };
 
         let set = if search.denials {
@@ -101,10 +101,13 @@ pub(crate) async fn list(
         } else {
             FileSet::Calls
         };
-        let page = app.audit.read(set, &filter).map_err(|error| match error {
-            Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),
-            Error::Io(_) => Problem::new(Code::Unavailable, error.to_string()),
-        })?;
+        let page = scope
+            .audit
+            .read(set, &filter)
+            .map_err(|error| match error {
+                Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),
+                Error::Io(_) => Problem::new(Code::Unavailable, error.to_string()),
+            })?;
 
         Ok(AuditPageView {
             items: page.records,

@@ -142,7 +142,7 @@ pub(crate) async fn discard(
 ) -> Result<StatusCode, Problem> {
     let id = read_id(&id)?;
     let dropped = api
-        .read(move |app| Ok(app.services.backups.delete(id)))
+        .read(move |scope| Ok(scope.services.backups.delete(id)))
         .await?;
 
     if dropped {

@@ -131,11 +131,11 @@ pub(crate) async fn list(
     QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<EncodedJson, Problem> {
     let limits = page_limits(page.limit, &api);
-    api.read_json(move |app| {
-        let found = collect_page(app, &tenant, page.cursor, limits.entries)?;
+    api.read_json(move |scope| {
+        let found = collect_page(scope, &tenant, page.cursor, limits.entries)?;
         let mut page = PageBuilder::new(limits);
         for dead_letter in &found.items {
-            let view = DeadLetterView::of(dead_letter, &app.config.redact);
+            let view = DeadLetterView::of(dead_letter, scope.redact());
             if !page.push(view, dead_letter.id.to_string()) {
                 break;
             }
@@ -152,13 +152,13 @@ pub(crate) async fn list(
 
 /// Returns dead letters of all shards after `after`, ordered by id; each of them once.
 pub(crate) fn collect_page(
-    app: &ReadScope,
+    scope: &ReadScope,
     tenant: &TenantId,
     after: Option<Uuid>,
     limit: usize,
 ) -> Result<orlog_store::DeadLetterPage, Problem> {
     let mut pages = Vec::new();
-    for reader in app.readers() {
+    for reader in scope.readers() {
         pages.push(reader.dead_letter_page(tenant, after, limit)?);
     }
     Ok(orlog_store::DeadLetterPage::merged(pages, limit))
@@ -337,8 +337,8 @@ fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
 async fn find(api: &ApiState, tenant: TenantId, id: &str) -> Result<(DeadLetter, bool), Problem> {
     let id = Uuid::parse_str(id)
         .map_err(|error| invalid_parameter("id", format!("not a dead letter id: {error}")))?;
-    let found = api.read(move |app| {
-        for reader in app.readers() {
+    let found = api.read(move |scope| {
+        for reader in scope.readers() {
             if let Some(dead_letter) = reader.dead_letter(&tenant, id)? {
                 let is_awaited = reader.is_awaited(&dead_letter)?;
                 return Ok(Some((dead_letter, is_awaited)));

@@ -55,7 +55,7 @@ pub(crate) async fn diagnostics(
     let definitions =
         VisibleDefinitions::to(&caller, Right::Read, &api.app.access, &api.app.programs);
     let mut findings = api
-        .read(move |app| Ok(app.diagnostics_for(&definitions, last)))
+        .read(move |scope| Ok(scope.diagnostics_for(&definitions, last)))
         .await?;
     findings.insert(1, bus);
 

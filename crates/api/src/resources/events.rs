@@ -147,7 +147,7 @@ pub(crate) async fn publish(
     // Only on request: it reads the store for each event.
     let existing = if query.existing {
         let of = events.clone();
-        api.read(move |app| of.iter().map(|event| has_instance(app, event)).collect())
+        api.read(move |scope| of.iter().map(|event| has_instance(scope, event)).collect())
             .await?
     } else {
         vec![None; events.len()]
@@ -186,13 +186,13 @@ pub(crate) async fn publish(
 
 /// Returns whether an instance exists that a start event would start; `None` if the event is no
 /// start event, or another pod runs the shard.
-fn has_instance(app: &ReadScope, event: &Event) -> Result<Option<bool>, Problem> {
+fn has_instance(scope: &ReadScope, event: &Event) -> Result<Option<bool>, Problem> {
     let mut found = None;
-    for key in app.programs.route(event).into_iter().flatten() {
-        let program = app.programs.active(&key.tenant, &key.saga);
+    for key in scope.programs().route(event).into_iter().flatten() {
+        let program = scope.programs().active(&key.tenant, &key.saga);
         let starts =
             program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some());
-        if let Some(reader) = app.reader(&key).filter(|_| starts) {
+        if let Some(reader) = scope.reader(&key).filter(|_| starts) {
             found = Some(reader.instance(&key)?.is_some() || found == Some(true));
         }
     }

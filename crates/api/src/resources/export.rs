@@ -103,7 +103,7 @@ pub(crate) async fn export(
         let requested = order.clone();
         let is_draining = !api.app.runtime.health().accepting;
         let part = api
-            .read(move |app| read::read(app, &requested, &shards))
+            .read(move |scope| read::read(scope, &requested, &shards))
             .await?;
         let is_quiet = part.lines.is_empty() && !part.cursor.is_scanning() && !part.more;
 

@@ -28,7 +28,7 @@ pub(crate) async fn info(api: ApiState) -> Result<Json<Value>, Problem> {
     let consumers = tokio::time::timeout(BUS_TIMEOUT, api.app.job_consumers()).await;
     let consumers = consumers.unwrap_or_else(|_| api.app.job_consumer_states());
     let info = api
-        .read(move |app| Ok(serde_json::to_value(app.info(&consumers))))
+        .read(move |scope| Ok(serde_json::to_value(scope.info(&consumers))))
         .await?;
     Ok(Json(info.expect("node information serializes to JSON")))
 }

@@ -74,16 +74,16 @@ pub(crate) async fn list(
     };
     let limits = page_limits(query.limit, &api);
 
-    api.read_json(move |app| {
-        let now = app.clock.now();
-        let stored = &app.access.directory().peers;
+    api.read_json(move |scope| {
+        let now = scope.now();
+        let stored = &scope.access.directory().peers;
         let stored = stored
             .iter()
             .filter_map(|(name, stored)| Some((name, stored.value.as_ref()?)));
         let mut all: BTreeMap<_, _> = stored
             .map(|(name, peer)| (name.clone(), PeerView::of(name, peer, now)))
             .collect();
-        let configured = app.peers.all_configured();
+        let configured = scope.peers.all_configured();
         all.extend(
             configured
                 .iter()

@@ -186,7 +186,7 @@ pub(crate) async fn list(
     let timeout = api.app.config.http.request_timeout / 2;
     let source = params.filter;
     let count = params.count;
-    api.read_json(move |app| {
+    api.read_json(move |scope| {
         let _permit = permit;
         timer.unwrap_or_default().run(|| {
             let filter = source.as_deref().map(search::compile_filter).transpose()?;
@@ -198,9 +198,9 @@ pub(crate) async fn list(
                 count,
                 timeout,
             };
-            let result = search::search(app, search)?;
+            let result = search::search(scope, search)?;
 
-            Ok(InstancePage::of(app, result, limits, count))
+            Ok(InstancePage::of(scope, result, limits, count))
         })
     })
     .await
@@ -224,8 +224,8 @@ pub(crate) async fn show(
 ) -> Result<EncodedJson, Problem> {
     let limits = page_limits(page.history_limit, &api);
     let buffered_limit = api.app.config.http.max_page_size;
-    api.read_json(move |app| {
-        let reader = app
+    api.read_json(move |scope| {
+        let reader = scope
             .reader(&key)
             .ok_or_else(|| Problem::new(Code::InstanceNotFound, format!("no instance {key}")))?;
         let Some(instance) = reader.instance(&key)? else {
@@ -237,9 +237,9 @@ pub(crate) async fn show(
         let spilled = reader.spilled_inputs(&key, buffered_limit)?;
         let (work, whole) = outbox(&reader, &key, &instance)?;
         let (dead_letters, scanned_all) = context::dead_letters(&reader, &key)?;
-        let redact = &app.config.redact;
-        let hidden = hidden_values(app, &instance);
-        let mut detail = InstanceDetail::of(app, &key, &instance, &history, limits, &work);
+        let redact = scope.redact();
+        let hidden = hidden_values(scope, &instance);
+        let mut detail = InstanceDetail::of(scope, &key, &instance, &history, limits, &work);
         detail.buffered_inputs = buffered.len() + spilled.len();
 
         let inputs = buffered
@@ -256,9 +256,9 @@ pub(crate) async fn show(
             .map(|letter| DeadLetterView::of(letter, redact))
             .collect();
         detail.dead_letters_complete = scanned_all;
-        detail.breakers = context::breakers(app, &work);
+        detail.breakers = context::breakers(scope, &work);
 
-        let attempts = app.attempts.for_instance(&key);
+        let attempts = scope.failed_attempts(&key);
         detail.attempts = attempts
             .iter()
             .map(|made| AttemptView::of(made, &hidden, redact))

@@ -80,9 +80,7 @@ pub(crate) async fn list(
         tenant,
         schedule::SAGA,
         params,
-        |app, key, instance| {
-            ScheduleView::of(key, instance, &app.config.redact, app.clock.now(), NEXT)
-        },
+        |scope, key, instance| ScheduleView::of(key, instance, scope.redact(), scope.now(), NEXT),
         SchedulePage::of,
     )
     .await
@@ -275,8 +273,8 @@ async fn view(
             format!("no schedule \"{}\"", key.correlation),
         )
     };
-    let view = built_in::show(api, key, missing, move |app, key, instance| {
-        ScheduleView::of(key, instance, &app.config.redact, app.clock.now(), next)
+    let view = built_in::show(api, key, missing, move |scope, key, instance| {
+        ScheduleView::of(key, instance, scope.redact(), scope.now(), next)
     });
 
     view.await.map(Json)

@@ -173,12 +173,12 @@ pub(crate) async fn list(
         scan_limit: api.app.config.http.scan_limit,
     };
 
-    api.read_json(move |app| {
-        let pages: Result<Vec<_>, _> = app.readers().map(|reader| reader.tasks(&query)).collect();
+    api.read_json(move |scope| {
+        let pages: Result<Vec<_>, _> = scope.readers().map(|reader| reader.tasks(&query)).collect();
         let found = merge_tasks(pages?, limits.entries);
         let mut page = PageBuilder::new(limits);
         for row in &found.items {
-            let view = TaskView::of(row, &app.config.redact);
+            let view = TaskView::of(row, scope.redact());
             if !page.push(view, row.task.id.to_string()) {
                 break;
             }
@@ -207,8 +207,8 @@ pub(crate) async fn show(
     LastSegment(id): LastSegment,
 ) -> Result<Json<TaskDetail>, Problem> {
     let id = parse(&id)?;
-    let detail = api.read(move |app| {
-        for reader in app.readers() {
+    let detail = api.read(move |scope| {
+        for reader in scope.readers() {
             if let Some(row) = reader.task(&tenant, id)? {
                 let events = reader.task_events(&row, MAX_EVENTS)?;
                 let instance = reader.instance(&row.instance)?;
@@ -216,7 +216,7 @@ pub(crate) async fn show(
                     &row,
                     instance.as_ref(),
                     &events,
-                    &app.config.redact,
+                    scope.redact(),
                 ));
             }
         }
@@ -359,8 +359,8 @@ async fn send_action(
     roles: Vec<String>,
 ) -> Result<Json<ControlResponse>, Problem> {
     let row: TaskRow = api
-        .read(move |app| {
-            for reader in app.readers() {
+        .read(move |scope| {
+            for reader in scope.readers() {
                 if let Some(row) = reader.task(&tenant, id)? {
                     return Ok(row);
                 }

@@ -65,8 +65,8 @@ pub(crate) async fn list(
         scan_limit: api.app.config.http.scan_limit,
     };
 
-    api.read_json(move |app| {
-        let found = gather(app, query)?;
+    api.read_json(move |scope| {
+        let found = gather(scope, query)?;
         let mut page = PageBuilder::new(limits);
         for timer in &found.items {
             if !page.push(TimerListItem::of(timer), timer.cursor_after()) {
@@ -97,8 +97,8 @@ impl TimerListItem {
 }
 
 /// Merges the timers of all shards by due time, as far as every shard was scanned.
-fn gather(app: &ReadScope, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem> {
-    let readers: Vec<_> = app.readers().collect();
+fn gather(scope: &ReadScope, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem> {
+    let readers: Vec<_> = scope.readers().collect();
     query.scan_limit = (query.scan_limit / readers.len().max(1)).max(1);
     let mut all = Page {
         items: Vec::new(),

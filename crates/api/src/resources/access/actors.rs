@@ -80,9 +80,9 @@ pub(crate) async fn list(
     };
     let limits = page_limits(query.limit, &api);
 
-    api.read_json(move |app| {
-        let directory = app.access.directory();
-        let now = app.clock.now();
+    api.read_json(move |scope| {
+        let directory = scope.access.directory();
+        let now = scope.now();
         let mut page = PageBuilder::new(limits);
         for (id, stored) in directory.actors.range((start, Bound::Unbounded)) {
             if let Some(actor) = &stored.value

@@ -109,12 +109,12 @@ pub(crate) async fn list(
     };
     let limits = page_limits(query.limit, &api);
 
-    api.read_json(move |app| {
-        let directory = app.access.directory();
+    api.read_json(move |scope| {
+        let directory = scope.access.directory();
         let mut page = PageBuilder::new(limits);
         for (tenant, stored) in directory.contexts.range((start, Bound::Unbounded)) {
             let mut member = caller.clone();
-            app.access.enter(&mut member, tenant)?;
+            scope.access.enter(&mut member, tenant)?;
             if !member.tenants.contains(tenant) || !member.roles.allow(Right::Read) {
                 continue;
             }
@@ -298,8 +298,8 @@ async fn rest(api: &ApiState, tenant: &TenantId) -> Result<Option<&'static str>,
         scan_limit: 1,
         ..InstanceQuery::default()
     };
-    let found = api.read(move |app| {
-        for reader in app.readers() {
+    let found = api.read(move |scope| {
+        for reader in scope.readers() {
             if !reader.instances(&query)?.items.is_empty() {
                 return Ok(Some(
                     "instances (end them, and wait until retention purges them)",

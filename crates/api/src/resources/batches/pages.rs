@@ -83,8 +83,8 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
 /// If another saga requests it: a definition can name any effect, and a batch has the rights of the
 /// user who created it.
 async fn batch(api: &ApiState, own: InstanceKey) -> Result<CorrelationId, ProviderError> {
-    let found = api.read(move |app| {
-        let instance = app
+    let found = api.read(move |scope| {
+        let instance = scope
             .reader(&own)
             .ok_or(ControlError::Unavailable)?
             .instance(&own)?;
@@ -109,19 +109,19 @@ async fn search(
     cursor: Option<String>,
     limit: usize,
 ) -> Result<PageOutcome, ProviderError> {
-    let found = api.read(move |app| {
-        if app.reader(&own).is_none() {
+    let found = api.read(move |scope| {
+        if scope.reader(&own).is_none() {
             return Err(ControlError::Unavailable.into());
         }
 
-        let shard = Some(app.routing.shard_of(&own));
+        let shard = Some(scope.routing.shard_of(&own));
         let part = Part {
             cursor: cursor.as_deref(),
             limit,
             shard,
         };
 
-        selection::next(app, &own.tenant, &selection, &part)
+        selection::next(scope, &own.tenant, &selection, &part)
     });
     let found = found.await.map_err(|problem| failed(&problem))?;
     Ok(PageOutcome {
@@ -258,9 +258,9 @@ async fn reasons(
         return Ok(Vec::new());
     }
 
-    let reasons = api.read(move |app| {
+    let reasons = api.read(move |scope| {
         let reason = |(key, reason): (InstanceKey, String)| {
-            let reason = stored_hidden_values(app, &key).remove_from(&reason);
+            let reason = stored_hidden_values(scope, &key).remove_from(&reason);
             InstanceReason {
                 correlation: key.correlation,
                 reason,

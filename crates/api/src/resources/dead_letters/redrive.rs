@@ -151,7 +151,7 @@ pub(crate) async fn redrive_many(
     // The canary and the others meet the same definitions.
     let _alone = api.app.lock_definitions().await;
     let selected = api
-        .read(move |app| choose(app, &tenant, &selection, limit))
+        .read(move |scope| choose(scope, &tenant, &selection, limit))
         .await?;
     let mut redriven = RedriveResponse {
         matched: selected.dead_letters.len(),
@@ -177,7 +177,7 @@ fn at_least_one(name: &str, count: Option<usize>) -> Result<Option<usize>, Probl
 /// Returns the matching dead letters of a tenant, oldest first; one that is in several shards
 /// occurs once. They are in memory together, so that their size is limited too.
 fn choose(
-    app: &ReadScope,
+    scope: &ReadScope,
     tenant: &TenantId,
     selection: &RedriveBody,
     limit: usize,
@@ -197,7 +197,7 @@ fn choose(
     let mut bytes = 0;
     let mut after = None;
     loop {
-        let page = collect_page(app, tenant, after, BATCH)?;
+        let page = collect_page(scope, tenant, after, BATCH)?;
         for dead_letter in page.items.into_iter().filter(is_meant) {
             if chosen.dead_letters.len() == limit || bytes >= MAX_BYTES {
                 chosen.has_more = true;
@@ -206,7 +206,7 @@ fn choose(
 
             bytes += encoded_bytes(&dead_letter);
             chosen.dead_letters.push(Selected {
-                has_ended: has_ended(app, dead_letter.instance.as_ref())?,
+                has_ended: has_ended(scope, dead_letter.instance.as_ref())?,
                 dead_letter,
             });
         }
@@ -218,8 +218,8 @@ fn choose(
     }
 }
 
-fn has_ended(app: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem> {
-    let Some((reader, key)) = key.and_then(|key| Some((app.reader(key)?, key))) else {
+fn has_ended(scope: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem> {
+    let Some((reader, key)) = key.and_then(|key| Some((scope.reader(key)?, key))) else {
         return Ok(false);
     };
     match reader.instance(key) {

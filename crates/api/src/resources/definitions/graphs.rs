@@ -74,11 +74,11 @@ pub(crate) async fn of_instance(
     api: ApiState,
     InstancePath(key): InstancePath,
 ) -> Result<Response, Problem> {
-    let drawn = api.read(move |app| {
+    let drawn = api.read(move |scope| {
         let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
-        let reader = app.reader(&key).ok_or_else(missing)?;
+        let reader = scope.reader(&key).ok_or_else(missing)?;
         let instance = reader.instance(&key)?.ok_or_else(missing)?;
-        let program = app.programs.by_hash(&instance.definition.hash);
+        let program = scope.programs().by_hash(&instance.definition.hash);
         let undrawn = || {
             Problem::new(
                 Code::DefinitionNotFound,

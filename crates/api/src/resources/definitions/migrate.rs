@@ -122,7 +122,7 @@ pub(crate) async fn migrate(
     let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;
     let found = api
-        .read(move |app| select_instances(app, tenant, saga, &migration, limit, scan_limit))
+        .read(move |scope| select_instances(scope, tenant, saga, &migration, limit, scan_limit))
         .await?;
     let MigrationBatch {
         to,
@@ -160,14 +160,14 @@ struct MigrationBatch {
 }
 
 fn select_instances(
-    app: &ReadScope,
+    scope: &ReadScope,
     tenant: TenantId,
     saga: SagaName,
     migration: &MigrateBody,
     limit: usize,
     scan_limit: usize,
 ) -> Result<MigrationBatch, Problem> {
-    let to = target(app, &tenant, &saga, migration.to.as_deref())?;
+    let to = target(scope, &tenant, &saga, migration.to.as_deref())?;
     let from = DefinitionSelector::read("from", &migration.from)?;
     let is_selected = |instance: &Instance| {
         from.names(&instance.definition)
@@ -184,7 +184,7 @@ fn select_instances(
                 correlation: correlation.clone(),
             };
             let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
-            let reader = app.reader(&key).ok_or_else(missing)?;
+            let reader = scope.reader(&key).ok_or_else(missing)?;
             let instance = reader.instance(&key)?.ok_or_else(missing)?;
 
             instances.push((key, instance));
@@ -211,7 +211,7 @@ fn select_instances(
         ..InstanceQuery::default()
     };
 
-    let page = find(app, query, shard)?;
+    let page = find(scope, query, shard)?;
     let instances = page
         .items
         .into_iter()

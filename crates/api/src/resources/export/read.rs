@@ -59,13 +59,13 @@ impl ExportRequest {
 
 /// Reads the next part. Blocks.
 pub(crate) fn read(
-    app: &ReadScope,
+    scope: &ReadScope,
     order: &ExportRequest,
     shards: &[(u16, Reader)],
 ) -> Result<ExportPart, Problem> {
     let shards: Vec<_> = shards
         .iter()
-        .map(|(shard, reader)| (*shard, app.cancelling(reader)))
+        .map(|(shard, reader)| (*shard, scope.cancelling(reader)))
         .collect();
     let start = || {
         // The heads are read before the snapshot: a change during the scan is in the feed behind
@@ -97,7 +97,7 @@ pub(crate) fn read(
         String::new()
     };
     let mut reading = ExportReader {
-        app,
+        scope,
         order,
         shards: &shards,
         cursor,
@@ -117,7 +117,7 @@ pub(crate) fn read(
 
 /// Reader that fills a part.
 struct ExportReader<'a> {
-    app: &'a App,
+    scope: &'a ReadScope,
     order: &'a ExportRequest,
     shards: &'a [(u16, Reader)],
     cursor: ExportCursor,
@@ -141,7 +141,7 @@ impl ExportReader<'_> {
     fn is_full(&self) -> bool {
         self.count >= self.order.limit
             || self.lines.len() >= BYTES
-            || self.started.elapsed() >= self.app.config.http.request_timeout / 2
+            || self.started.elapsed() >= self.scope.http().request_timeout / 2
     }
 
     /// Continues the snapshot within the size limit.
@@ -211,7 +211,7 @@ impl ExportReader<'_> {
             |touched: &&orlog_store::FeedItem| !self.order.closed.contains(line::tenant(touched));
         for touched in items.iter().filter(is_open) {
             self.lines
-                .push_str(&line::entity_line(self.app, shard, touched));
+                .push_str(&line::entity_line(self.scope, shard, touched));
         }
     }
 }

@@ -313,11 +313,11 @@ async fn stored_before(
     }
 
     let tenant = tenant.clone();
-    let read = api.read(move |app| {
-        let now = app.clock.now();
+    let read = api.read(move |scope| {
+        let now = scope.now();
         let mut stored = Vec::new();
         for (index, (job, claim)) in results {
-            for reader in app.readers() {
+            for reader in scope.readers() {
                 if reader.has_job_result(&tenant, job, claim, now)? {
                     stored.push(index);
                     break;

@@ -160,8 +160,8 @@ async fn add_lines_of_jobs(
         saga,
         ..own.clone()
     };
-    let lines = api.read(move |app| {
-        let Some(reader) = app.reader(&flow) else {
+    let lines = api.read(move |scope| {
+        let Some(reader) = scope.reader(&flow) else {
             return Ok((Vec::new(), 0));
         };
 

@@ -288,8 +288,8 @@ pub(super) async fn stored<S: Send + 'static>(
     decode: fn(&[u8]) -> Result<S, ProgramError>,
 ) -> Result<Option<S>, Problem> {
     let key = key.clone();
-    api.read(move |app| {
-        let instance = app
+    api.read(move |scope| {
+        let instance = scope
             .reader(&key)
             .ok_or_else(Problem::moving)?
             .instance(&key)?;

@@ -87,9 +87,9 @@ pub(crate) async fn deepest(
     let after = query.cursor.as_deref().map(MailboxPosition::parse);
     let after = after.transpose()?;
 
-    api.read_json(move |app| {
+    api.read_json(move |scope| {
         let mut mailboxes = Vec::new();
-        app.runtime.for_each_mailbox(|key, depth| {
+        scope.runtime.for_each_mailbox(|key, depth| {
             if key.tenant == tenant {
                 mailboxes.push(MailboxPosition::of(key, depth));
             }

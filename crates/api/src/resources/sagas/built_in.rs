@@ -57,11 +57,11 @@ where
         ..InstanceQuery::default()
     };
 
-    api.read_json(move |app| {
-        let found = find(app, query, shard)?;
+    api.read_json(move |scope| {
+        let found = find(scope, query, shard)?;
         let mut page = PageBuilder::new(limits);
         for located in &found.items {
-            let view = view(app, &located.found.key, &located.found.instance)?;
+            let view = view(scope, &located.found.key, &located.found.instance)?;
             if let Some(view) = view
                 && !page.push(view, located.cursor())
             {
@@ -85,11 +85,11 @@ where
     V: Send + 'static,
     F: Fn(&ReadScope, &InstanceKey, &Instance) -> Result<Option<V>, Problem> + Send + 'static,
 {
-    let view = api.read(move |app| {
+    let view = api.read(move |scope| {
         // The shard was here when the request arrived.
-        let reader = app.reader(&key).ok_or_else(Problem::moving)?;
+        let reader = scope.reader(&key).ok_or_else(Problem::moving)?;
         let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
-        view(app, &key, &instance)?.ok_or_else(|| missing(&key))
+        view(scope, &key, &instance)?.ok_or_else(|| missing(&key))
     });
     view.await
 }

@@ -15,7 +15,6 @@ use crate::server::extract::{NodeAccess, Tenant};
 use crate::server::overview_cache::{DeadLetterCounts, TaskCounts, TenantCounts};
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
-use orlog_node::app::App;
 
 /// Maximum number of destinations in the response.
 const MAX_DESTINATIONS: usize = 100;
@@ -161,19 +160,19 @@ pub(crate) async fn overview(
     let counts = counts::counts(&api, &tenant)
         .await
         .map(|counted| OverviewCounts::of(&counted));
-    let overview = api.read(move |app| read_overview(app, &tenant, counts, sees_node));
+    let overview = api.read(move |scope| read_overview(scope, &tenant, counts, sees_node));
     overview.await.map(Json)
 }
 
 fn read_overview(
-    app: &ReadScope,
+    scope: &ReadScope,
     tenant: &TenantId,
     counts: Option<OverviewCounts>,
     sees_node: bool,
 ) -> Result<Overview, Problem> {
-    let health = app.runtime.health();
+    let health = scope.runtime.health();
     let mut destinations = Vec::new();
-    for reader in app.readers() {
+    for reader in scope.readers() {
         for destination in reader
             .tenant_destinations(tenant)?
             .into_iter()
@@ -186,17 +185,17 @@ fn read_overview(
 
     destinations.sort();
     Ok(Overview {
-        now: app.clock.now().to_string(),
+        now: scope.now().to_string(),
         node: NodeView {
-            name: app.config.node_name(),
+            name: scope.config.node_name(),
             version: env!("CARGO_PKG_VERSION"),
-            started_at: app.started_at.to_string(),
+            started_at: scope.started_at.to_string(),
             accepting: health.accepting,
             healthy: health.is_running,
             has_capacity: health.has_capacity,
         },
-        totals: sees_node.then(|| Totals::of(app)),
-        depths: sees_node.then(|| Depths::of(app)).transpose()?,
+        totals: sees_node.then(|| Totals::of(scope)),
+        depths: sees_node.then(|| Depths::of(scope)).transpose()?,
         destinations: destinations
             .into_iter()
             .map(|(oldest, destination)| DestinationView::of(&destination, oldest.to_string()))
@@ -206,13 +205,13 @@ fn read_overview(
 }
 
 impl Totals {
-    fn of(app: &App) -> Self {
-        let metrics = app.runtime.metrics();
+    fn of(scope: &ReadScope) -> Self {
+        let metrics = scope.runtime.metrics();
         Self {
             events: metrics.ingested(),
             transitions: metrics.transitions(),
             commits: metrics.commits(),
-            attempts: app.attempt_metrics.total(),
+            attempts: scope.attempt_metrics.total(),
             timers: metrics.timers_fired(),
             dead_letters: metrics.dead_letters(),
         }
@@ -220,18 +219,18 @@ impl Totals {
 }
 
 impl Depths {
-    fn of(app: &App) -> Result<Self, Problem> {
+    fn of(scope: &ReadScope) -> Result<Self, Problem> {
         let mut outbox = 0;
         let mut next_timer = None;
-        for reader in app.runtime.readers() {
+        for reader in scope.runtime.readers() {
             outbox += reader.outbox_depth()?;
             next_timer = next_timer.into_iter().chain(reader.next_timer()?).min();
         }
 
         Ok(Self {
             outbox,
-            live_instances: app.runtime.metrics().live_instances(),
-            deepest_mailbox: app
+            live_instances: scope.runtime.metrics().live_instances(),
+            deepest_mailbox: scope
                 .runtime
                 .deepest_mailboxes(1)
                 .first()

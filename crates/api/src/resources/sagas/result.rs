@@ -18,7 +18,7 @@ use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{InstanceParams, InstancePath, QueryParams, duration};
 use crate::server::problem::{Code, Problem};
-use orlog_node::app::App;
+use crate::server::read_scope::ReadScope;
 use orlog_node::redact::Redaction;
 use orlog_node::url_path::path;
 
@@ -89,8 +89,8 @@ impl ResultView {
         }
     }
 
-    fn of(app: &App, key: &InstanceKey, instance: &Instance) -> Self {
-        let hidden = hidden_values(app, instance);
+    fn of(scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Self {
+        let hidden = hidden_values(scope, instance);
         let failure = instance
             .last_error
             .as_ref()
@@ -100,7 +100,7 @@ impl ResultView {
             result: instance
                 .result
                 .as_deref()
-                .map(|result| SagaResultView::of(result, &app.config.redact)),
+                .map(|result| SagaResultView::of(result, scope.redact())),
             failure: failure.map(|failure| FailureView::of_instance(failure, &hidden)),
             ..Self::of_status(key, instance.status, instance.paused, instance.version)
         }
@@ -194,13 +194,13 @@ pub(crate) async fn await_end(
             .map_err(|_| interrupted(api))?;
         let of = key.clone();
         let (has_ended, view) = api
-            .read(move |app| {
+            .read(move |scope| {
                 let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {of}"));
-                let reader = app.reader(&of).ok_or_else(missing)?;
+                let reader = scope.reader(&of).ok_or_else(missing)?;
                 let instance = reader.instance(&of)?.ok_or_else(missing)?;
                 Ok((
                     instance.status.is_final(),
-                    ResultView::of(app, &of, &instance),
+                    ResultView::of(scope, &of, &instance),
                 ))
             })
             .await?;

@@ -113,16 +113,16 @@ async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem
         after,
         limits,
     } = request.clone();
-    api.read(move |app| {
+    api.read(move |scope| {
         // The shard was here when the request arrived.
-        let reader = app.reader(&key).ok_or_else(Problem::moving)?;
+        let reader = scope.reader(&key).ok_or_else(Problem::moving)?;
         let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
         // In this order: the lines of a flow that has ended are received, those that do not wait
         // are stored.
-        let has_unsaved = app.services.lines.unsaved.has(&key);
+        let has_unsaved = scope.has_unsaved_lines(&key);
         let (first, _) = reader.job_log_range(&key)?;
         let found = reader.job_log(&key, after, limits.entries)?;
-        let hidden = hidden_values(app, &instance);
+        let hidden = hidden_values(scope, &instance);
         let ended = found.is_empty() && instance.status.is_final() && !has_unsaved;
         let is_of = |tag: &str| {
             job.as_ref()

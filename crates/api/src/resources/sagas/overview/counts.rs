@@ -51,7 +51,7 @@ async fn count(api: ApiState, tenant: TenantId) {
     let reader = api.clone();
     // A panic ends this count only.
     let counted =
-        tokio::spawn(async move { reader.read(move |app| count_tenant(app, &of)).await }).await;
+        tokio::spawn(async move { reader.read(move |scope| count_tenant(scope, &of)).await }).await;
     let mut tallies = api.overview_cache.lock();
     let entry = tallies.entry(tenant).or_default();
     entry.is_counting = false;
@@ -63,9 +63,9 @@ async fn count(api: ApiState, tenant: TenantId) {
     }
 }
 
-fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Problem> {
+fn count_tenant(scope: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Problem> {
     let began = Instant::now();
-    let at = app.clock.now();
+    let at = scope.now();
     let mut instance_counts = InstanceCounts {
         complete: true,
         ..InstanceCounts::default()
@@ -84,7 +84,7 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
         complete: true,
     };
 
-    for reader in app.readers() {
+    for reader in scope.readers() {
         instance_counts.add(reader.count_instances(tenant)?);
         let page = reader.tasks(&query)?;
         let overdue = page
@@ -97,7 +97,7 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
         tasks.complete &= page.next.is_none();
     }
 
-    let counted = causes::count_causes(app, tenant)?;
+    let counted = causes::count_causes(scope, tenant)?;
     let dead_letter_count = DeadLetterCounts {
         count: counted.causes.values().map(|cause| cause.count).sum(),
         complete: counted.complete,
