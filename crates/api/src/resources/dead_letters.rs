@@ -178,10 +178,7 @@ pub(crate) async fn show(
     LastSegment(id): LastSegment,
 ) -> Result<Json<DeadLetterView>, Problem> {
     let (dead_letter, _) = find(&api, tenant, &id).await?;
-    Ok(Json(DeadLetterView::whole(
-        &dead_letter,
-        &api.app.config.redact,
-    )))
+    Ok(Json(DeadLetterView::whole(&dead_letter, api.redact())))
 }
 
 /// Result of the redrive of one dead letter.

@@ -96,14 +96,14 @@ pub(crate) async fn publish(
     body: Body,
 ) -> Result<(StatusCode, Json<AcceptedEvents>), Problem> {
     takes_work(&api)?;
-    let http = &api.app.config.http;
+    let http = api.http();
     let format = format(&headers)?;
     let limit = match format {
         BodyFormat::Batch | BodyFormat::Plain => http.max_batch_size.max(http.max_body_size),
         BodyFormat::Structured | BodyFormat::Binary => http.max_body_size,
     };
     let body = body::read(&api, &headers, body, limit).await?;
-    let now = api.app.clock.now();
+    let now = api.now();
 
     let signed_events = api
         .app
@@ -138,7 +138,7 @@ pub(crate) async fn publish(
     };
 
     // The body stays in the budget until its events are durable.
-    let (events, signed) = api.bodies.parse(&body, decoded).await?;
+    let (events, signed) = api.bodies().parse(&body, decoded).await?;
     let consumers = |event: &Event| api.app.programs.consumers(&event.tenant, &event.kind);
     let matches: Vec<_> = events
         .iter()
@@ -215,7 +215,7 @@ impl From<orlog_bus::Error> for Problem {
 
 /// Rejects a request before its body is read, if the node accepts no events.
 pub(crate) fn takes_work(api: &ApiState) -> Result<(), Problem> {
-    let health = api.app.runtime.health();
+    let health = api.health();
     if !health.accepting {
         return Err(Problem::new(
             Code::Draining,

@@ -82,11 +82,11 @@ pub(crate) async fn export(
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
 
-    let until = Instant::now() + query.timeout()?.min(api.app.config.http.request_timeout);
+    let until = Instant::now() + query.timeout()?.min(api.http().request_timeout);
     let _long_poll = query
         .wait
         .is_some()
-        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
+        .then(|| api.begin_long_poll())
         .transpose()?;
     let mut order = query.order(&api, (!query.all).then_some(tenant))?;
 
@@ -101,7 +101,7 @@ pub(crate) async fn export(
             order.closed = api.app.access.closed_to(&caller, Right::Read);
         }
         let requested = order.clone();
-        let is_draining = !api.app.runtime.health().accepting;
+        let is_draining = !api.health().accepting;
         let part = api
             .read(move |scope| read::read(scope, &requested, &shards))
             .await?;
@@ -123,7 +123,7 @@ pub(crate) async fn export(
             // The next read detects a closed shard.
             _ = changed => tokio::time::sleep(COALESCE_DELAY.min(remaining)).await,
             () = tokio::time::sleep(remaining) => {}
-            () = api.app.drained() => {}
+            () = api.drained() => {}
         }
     }
 }
@@ -134,7 +134,7 @@ impl ExportQuery {
     }
 
     fn order(&self, api: &ApiState, tenant: Option<TenantId>) -> Result<ExportRequest, Problem> {
-        let http = &api.app.config.http;
+        let http = api.http();
         let requested = self.kinds.as_deref().map(kinds).transpose()?;
         let cursor = self.after.as_deref().map(ExportCursor::read).transpose()?;
         if let Some(cursor) = &cursor {

@@ -163,7 +163,7 @@ pub(crate) async fn claim_job(
     let job = id(&job)?;
     let request = job_claim_request(&api, &tenant, job, body.worker, body.probes)?;
     for (board, terms, _) in api.app.catalog.job_boards() {
-        match board.claim_job(api.app.clock.as_ref(), &request, terms) {
+        match board.claim_job(api.clock(), &request, terms) {
             Ok(claimed) => return Ok(Json(ClaimedJobView::from(claimed)).into_response()),
             Err(ClaimRejection::Lost(_)) => {}
             Err(full @ ClaimRejection::AtCapacity { .. }) => {
@@ -218,15 +218,13 @@ async fn take(
         biased;
         jobs = take_jobs(api, &order) => jobs,
         // The process is shutting down and would wait for this response.
-        () = api.app.drained() => Ok(Vec::new()),
+        () = api.drained() => Ok(Vec::new()),
     }
 }
 
 /// Counts a request that waits against the quota of its caller.
 fn begin_wait(api: &ApiState, wait: Duration) -> Result<Option<LongPollPermit>, Problem> {
-    (!wait.is_zero())
-        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
-        .transpose()
+    (!wait.is_zero()).then(|| api.begin_long_poll()).transpose()
 }
 
 /// Extend a claim

@@ -192,7 +192,7 @@ pub(crate) async fn reject(
     Path(path): Path<MessagePath>,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
-    let RejectBody { reason, user } = api.bodies.parse(&bytes, body::parse).await?;
+    let RejectBody { reason, user } = api.bodies().parse(&bytes, body::parse).await?;
     check_text("reason", &reason)?;
     let action = signal(message::REJECT, json!({ "reason": reason }));
     change(&api, &caller, received(tenant, &path)?, user, action).await
@@ -216,7 +216,7 @@ pub(crate) async fn add_line(
     Path(path): Path<MessagePath>,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
-    let LineBody { text, user } = api.bodies.parse(&bytes, body::parse).await?;
+    let LineBody { text, user } = api.bodies().parse(&bytes, body::parse).await?;
     check_text("text", &text)?;
     let action = signal(message::LINE, json!({ "text": text }));
     change(&api, &caller, received(tenant, &path)?, user, action).await

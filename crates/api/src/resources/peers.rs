@@ -140,7 +140,7 @@ pub(crate) async fn create(
     }
 
     check_reachable(&api, &address)?;
-    let now = api.app.clock.now();
+    let now = api.now();
     let mut peer = Peer::new(address, now);
     let mut added = Vec::new();
     for (index, key) in keys.into_iter().enumerate() {
@@ -177,7 +177,7 @@ pub(crate) async fn show(
     Path(path): Path<PeerPath>,
 ) -> Result<Json<PeerView>, Problem> {
     let name = peer_name(&path.peer)?;
-    let now = api.app.clock.now();
+    let now = api.now();
     if let Some(peer) = api.app.peers.configured(&name) {
         return Ok(Json(PeerView::configured(&name, &peer, now)));
     }
@@ -263,7 +263,7 @@ pub(crate) async fn add_key(
     let name = peer_name(&path.peer)?;
     let overlap = duration("overlap", body.overlap.as_deref())?.unwrap_or(KEY_OVERLAP);
     let owner = format!("peer {name}");
-    let key = body.key.into_key(api.app.clock.now(), "/key")?;
+    let key = body.key.into_key(api.now(), "/key")?;
     check_is_free(&api, &owner, &key, Code::PeerConflict)?;
 
     let apply = |peer: &mut Peer, now: Timestamp| {
@@ -336,10 +336,7 @@ pub(crate) async fn refresh(
         return Err(Problem::new(Code::InvalidNodeDocument, detail));
     }
 
-    let stated: Vec<_> = keys
-        .iter()
-        .map(|key| Key::new(*key, api.app.clock.now()))
-        .collect();
+    let stated: Vec<_> = keys.iter().map(|key| Key::new(*key, api.now())).collect();
 
     for key in &stated {
         check_is_free(&api, &format!("peer {name}"), key, Code::PeerConflict)?;
@@ -365,7 +362,7 @@ pub(crate) async fn refresh(
     })?;
     confirm(&api, &name, &stated).await?;
 
-    view(&name, &stored, api.app.clock.now())
+    view(&name, &stored, api.now())
 }
 
 /// Checks that no other request has given added keys to another owner at the same time; otherwise
@@ -391,11 +388,7 @@ async fn change(
     mut apply: impl FnMut(&mut Peer, Timestamp) -> Result<bool, KeyError>,
 ) -> Result<Json<PeerView>, Problem> {
     let stored = write(api, name, |peer, now| apply(peer, now).map(Some)).await?;
-    view(
-        name,
-        &stored.ok_or_else(|| not_found(name))?,
-        api.app.clock.now(),
-    )
+    view(name, &stored.ok_or_else(|| not_found(name))?, api.now())
 }
 
 /// Applies a change to the current record, again if another request changes it at the same time.
@@ -407,7 +400,7 @@ async fn write(
 ) -> Result<Option<Stored<Peer>>, Problem> {
     for _ in 0..MAX_ATTEMPTS {
         let directory = api.app.access.directory();
-        let now = api.app.clock.now();
+        let now = api.now();
         let stored = directory
             .peers
             .get(name)

@@ -16,8 +16,6 @@ pub(crate) mod state;
 mod view;
 mod work;
 
-use std::time::Instant;
-
 use orlog_model::{
     Instance, InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem, WorkKind,
 };
@@ -150,21 +148,18 @@ pub(crate) async fn list(
         ));
     }
 
-    let scan_limit = api.app.config.http.scan_limit;
+    let scan_limit = api.http().scan_limit;
     let limits = page_limits(params.limit, &api);
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
     let permit = params
         .filter
         .is_some()
-        .then(|| api.queries.acquire(&tenant))
+        .then(|| api.queries().acquire(&tenant))
         .transpose()?;
     let timer = params
         .filter
         .is_some()
-        .then(|| {
-            api.quotas
-                .begin_query(api.scope.caller.as_ref(), Instant::now())
-        })
+        .then(|| api.begin_query())
         .transpose()?;
 
     let query = InstanceQuery {
@@ -183,7 +178,7 @@ pub(crate) async fn list(
     };
 
     // The other half is for waiting for a thread.
-    let timeout = api.app.config.http.request_timeout / 2;
+    let timeout = api.http().request_timeout / 2;
     let source = params.filter;
     let count = params.count;
     api.read_json(move |scope| {
@@ -223,7 +218,7 @@ pub(crate) async fn show(
     QueryParams(page): QueryParams<HistoryQuery>,
 ) -> Result<EncodedJson, Problem> {
     let limits = page_limits(page.history_limit, &api);
-    let buffered_limit = api.app.config.http.max_page_size;
+    let buffered_limit = api.http().max_page_size;
     api.read_json(move |scope| {
         let reader = scope
             .reader(&key)

@@ -128,7 +128,7 @@ pub(crate) async fn put(
     check_signed(&api, &caller, &tenant)?;
     let key = key(tenant, &path)?;
     let spec: ScheduleSpec = api
-        .bodies
+        .bodies()
         .parse(&body, body::parse::<ScheduleBody>)
         .await?
         .into();
@@ -136,7 +136,7 @@ pub(crate) async fn put(
     if errors.is_empty() {
         let programs = api.app.programs.all_active(&key.tenant);
         errors.extend(schedules::check_saga(&spec, programs.iter().map(AsRef::as_ref)).err());
-        let now = api.app.clock.now();
+        let now = api.now();
         if errors.is_empty()
             && spec
                 .times()

@@ -170,7 +170,7 @@ pub(crate) async fn list(
         correlation: filter.correlation,
         cursor: filter.cursor,
         limit: limits.entries,
-        scan_limit: api.app.config.http.scan_limit,
+        scan_limit: api.http().scan_limit,
     };
 
     api.read_json(move |scope| {

@@ -62,7 +62,7 @@ pub(crate) async fn list(
         tenant,
         cursor: params.cursor,
         limit: limits.entries,
-        scan_limit: api.app.config.http.scan_limit,
+        scan_limit: api.http().scan_limit,
     };
 
     api.read_json(move |scope| {

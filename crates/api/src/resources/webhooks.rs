@@ -75,13 +75,7 @@ pub(crate) async fn receive(
     })?;
     let (parts, body) = request.into_parts();
 
-    let body = body::read(
-        &api,
-        &parts.headers,
-        body,
-        api.app.config.http.max_body_size,
-    )
-    .await?;
+    let body = body::read(&api, &parts.headers, body, api.http().max_body_size).await?;
     // The signature covers the body, so that it is read before anything is known about the sender.
     let mut request = Request::from_parts(parts, Body::empty());
     if let Err(problem) = verify(&api, &webhook, request.headers(), &body).await {
@@ -119,7 +113,7 @@ async fn verify(
 ) -> Result<(), Problem> {
     let webhook = Arc::clone(webhook);
     let headers = headers.clone();
-    let now = api.app.clock.now();
+    let now = api.now();
     let verified =
         move |bytes: &[u8]| match signature::verify(&webhook.config, &headers, bytes, now) {
             Ok(()) => {
@@ -135,7 +129,7 @@ async fn verify(
             }
         };
 
-    api.bodies.parse(body, verified).await
+    api.bodies().parse(body, verified).await
 }
 
 /// Publishes the event of an authentic request.
@@ -146,7 +140,7 @@ async fn accept(
     body: &RequestBody,
 ) -> Result<(StatusCode, Json<AcceptedWebhook>), Problem> {
     tenant_storage::check(&api.app, &webhook.config.tenant)?;
-    let now = api.app.clock.now();
+    let now = api.now();
     let mapped = move |bytes: &[u8]| -> Result<Event, Problem> {
         let value = parse(&headers, bytes)?;
         let received = ReceivedBody {
@@ -158,7 +152,7 @@ async fn accept(
         Ok(event)
     };
 
-    let event = api.bodies.parse(body, mapped).await?;
+    let event = api.bodies().parse(body, mapped).await?;
     let id = event.id.to_string();
     let receipts = api.app.publish(vec![event]).await?;
     let duplicate = receipts.iter().any(|receipt| receipt.duplicate);

@@ -30,15 +30,9 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ApiState> for JsonBody<T>
     async fn from_request(request: Request, api: &ApiState) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let api = api.for_request(&parts.extensions);
-        let body = read(
-            &api,
-            &parts.headers,
-            body,
-            api.app.config.http.max_body_size,
-        )
-        .await?;
+        let body = read(&api, &parts.headers, body, api.http().max_body_size).await?;
 
-        api.bodies.parse(&body, parse).await.map(Self)
+        api.bodies().parse(&body, parse).await.map(Self)
     }
 }
 
@@ -91,14 +85,9 @@ impl FromRequest<ApiState> for CheckedBody {
         }
 
         let api = api.for_request(&parts.extensions);
-        read(
-            &api,
-            &parts.headers,
-            body,
-            api.app.config.http.max_body_size,
-        )
-        .await
-        .map(Self)
+        read(&api, &parts.headers, body, api.http().max_body_size)
+            .await
+            .map(Self)
     }
 }
 
@@ -109,7 +98,7 @@ pub(crate) async fn read(
     body: Body,
     limit: u64,
 ) -> Result<RequestBody, Problem> {
-    let body_timeout = api.app.config.http.request_timeout;
+    let body_timeout = api.http().request_timeout;
     // A client that announces too much is rejected before it sends it.
     if let Some(announced) = announced(headers).filter(|announced| *announced > limit) {
         return Err(too_large(
@@ -138,7 +127,7 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
 }
 
 async fn collect(api: &ApiState, body: Body, limit: u64) -> Result<RequestBody, Problem> {
-    let mut all = api.bodies.receive(api.scope.caller.as_ref());
+    let mut all = api.bodies().receive(api.scope.caller.as_ref());
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| {

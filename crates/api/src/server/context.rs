@@ -3,12 +3,14 @@
 use std::convert::Infallible;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Extensions, Method};
+use orlog_actors::RuntimeHealth;
 use orlog_bus::membership::Pod;
-use orlog_model::TraceParent;
+use orlog_model::{Clock, SteadyTime, Timestamp, TraceParent};
 use orlog_signature::KeyId;
 use orlog_store::Cancellation;
 use serde::Serialize;
@@ -22,15 +24,16 @@ use super::page::EncodedJson;
 use super::pod_client::{self, PodClient};
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
-use super::quotas::{CallerBudgets, LongPollPermit, Quotas};
+use super::quotas::{CallerBudgets, LongPollPermit, QueryTimer, Quotas, RequestPermit};
 use super::read_pool::ReadPool;
 use super::read_scope::ReadScope;
 use super::request_metrics::RequestMetrics;
 use crate::server::other_boards::OtherBoards;
 use crate::server::overview_cache::OverviewCache;
 use orlog_node::app::App;
-use orlog_node::config::MIN_CONNECTIONS;
+use orlog_node::config::{HttpServerConfig, MIN_CONNECTIONS};
 use orlog_node::descriptors;
+use orlog_node::redact::Redaction;
 
 /// Path of the API description.
 pub(crate) const OPENAPI_PATH: &str = "/openapi.json";
@@ -65,11 +68,11 @@ pub(crate) struct SharedState {
     pub(crate) hosts: Arc<AllowedHosts>,
     pub(crate) bus_check: Arc<BusCheck>,
     reads: ReadPool,
-    pub(crate) queries: QueryLimit,
-    pub(crate) bodies: BodyBudget,
+    queries: QueryLimit,
+    pub(super) bodies: BodyBudget,
     /// Client for requests to other pods.
     pods: PodClient,
-    pub(crate) quotas: Quotas,
+    pub(super) quotas: Quotas,
     /// Places of requests that wait for the results of instances.
     result_waits: Arc<Semaphore>,
     /// Jobs of key-sharded tenants on the boards of other pods.
@@ -180,10 +183,73 @@ impl ApiState {
         self.pods.request(tls, cluster, pod, method, target)
     }
 
+    /// Returns the limits of requests.
+    pub(crate) fn http(&self) -> &HttpServerConfig {
+        &self.shared.app.config.http
+    }
+
+    /// Returns what responses do not show.
+    pub(crate) fn redact(&self) -> &Redaction {
+        &self.shared.app.config.redact
+    }
+
+    /// Returns the clock of the node.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.shared.app.clock.as_ref()
+    }
+
+    /// Returns the wall-clock time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
+
+    /// Returns the time for measuring durations.
+    pub(crate) fn steady(&self) -> SteadyTime {
+        self.clock().steady()
+    }
+
+    /// Returns the memory for bodies of requests.
+    pub(crate) fn bodies(&self) -> &BodyBudget {
+        &self.shared.bodies
+    }
+
+    /// Returns the limit of expensive queries.
+    pub(crate) fn queries(&self) -> &QueryLimit {
+        &self.shared.queries
+    }
+
+    /// Returns whether the node accepts inputs, and has the capacity to store them.
+    pub(crate) fn health(&self) -> RuntimeHealth {
+        self.shared.app.runtime.health()
+    }
+
+    /// Waits until the node is drained: the process would wait for a response that is not complete.
+    pub(crate) async fn drained(&self) {
+        self.shared.app.drained().await;
+    }
+
+    /// Begins to wait, within the share of the caller; ends on drop.
+    pub(crate) fn begin_long_poll(&self) -> Result<LongPollPermit, Problem> {
+        let caller = self.scope.caller.as_ref();
+        self.shared.quotas.begin_long_poll(caller)
+    }
+
+    /// Begins a message of a stream, within the share of the caller; ends on drop.
+    pub(crate) fn begin_message(&self) -> Result<Option<RequestPermit>, Problem> {
+        let caller = self.scope.caller.as_ref();
+        self.shared.quotas.begin_message(caller)
+    }
+
+    /// Begins an expensive query, whose time counts for the caller.
+    pub(crate) fn begin_query(&self) -> Result<QueryTimer, Problem> {
+        let caller = self.scope.caller.as_ref();
+        self.shared.quotas.begin_query(caller, Instant::now())
+    }
+
     /// Begins to wait for the result of an instance; ends on drop. At most half of the connections
     /// wait.
     pub(crate) fn begin_wait(&self) -> Result<(LongPollPermit, OwnedSemaphorePermit), Problem> {
-        let long_poll = self.quotas.begin_long_poll(self.scope.caller.as_ref())?;
+        let long_poll = self.begin_long_poll()?;
         let place = Arc::clone(&self.result_waits)
             .try_acquire_owned()
             .map_err(|_| {

@@ -174,7 +174,7 @@ impl<T: DeserializeOwned> FromRequestParts<ApiState> for QueryParams<T> {
 pub(crate) fn page_limit(requested: Option<usize>, api: &ApiState) -> usize {
     requested
         .unwrap_or(DEFAULT_PAGE_LIMIT)
-        .clamp(1, api.app.config.http.max_page_size)
+        .clamp(1, api.http().max_page_size)
 }
 
 /// Returns the trace of the request.
@@ -188,7 +188,7 @@ pub(crate) fn request_trace(headers: &HeaderMap) -> Option<TraceParent> {
 /// Returns the limits of a page: the requested number of entries and the size, within the
 /// configured limits.
 pub(crate) fn page_limits(requested: Option<usize>, api: &ApiState) -> PageLimits {
-    let bytes = api.app.config.http.max_page_bytes;
+    let bytes = api.http().max_page_bytes;
     PageLimits {
         entries: page_limit(requested, api),
         bytes: usize::try_from(bytes).unwrap_or(usize::MAX),

@@ -276,13 +276,7 @@ async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, P
         .uri
         .path_and_query()
         .map_or("/", |target| target.as_str());
-    let body = body::read(
-        api,
-        &parts.headers,
-        body,
-        api.app.config.http.max_batch_size,
-    )
-    .await?;
+    let body = body::read(api, &parts.headers, body, api.http().max_batch_size).await?;
 
     send_body(api, pod, parts.method, target, parts.headers, body.bytes()).await
 }

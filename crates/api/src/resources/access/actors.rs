@@ -118,7 +118,7 @@ pub(crate) async fn create(
     let id = ActorId::for_path(body.id.as_str())
         .map_err(|error| invalid_body("/id", error.to_string()))?;
     check_addresses(&body.addresses)?;
-    let now = api.app.clock.now();
+    let now = api.now();
     let mut actor = Actor::new(now);
     let mut keys = Vec::new();
     for (index, key) in body.keys.into_iter().enumerate() {
@@ -161,7 +161,7 @@ pub(crate) async fn show(
     let id = actor_id(&path.actor)?;
     let directory = api.app.access.directory();
     let stored = directory.actors.get(&id).ok_or_else(|| not_found(&id))?;
-    view(&id, stored, api.app.clock.now())
+    view(&id, stored, api.now())
 }
 
 /// Replace the addresses of an actor
@@ -279,7 +279,7 @@ pub(crate) async fn invite(
 
     let token = InvitationToken::random()
         .map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
-    let expires_at = api.app.clock.now().saturating_add(ttl);
+    let expires_at = api.now().saturating_add(ttl);
     let apply = |actor: &mut Actor, now| {
         actor.invite(&token, expires_at, now, caller.name.clone());
         Ok(true)
@@ -357,7 +357,7 @@ fn check_invitation(
         .and_then(|stored| stored.value.clone());
     actor
         .ok_or_else(denied)?
-        .enroll(token, key.clone(), api.app.clock.now())?;
+        .enroll(token, key.clone(), api.now())?;
     check_is_free(api, &format!("actor {id}"), &key, Code::ActorExists)?;
 
     Ok((id, key))
@@ -394,7 +394,7 @@ async fn change(
     apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
 ) -> Result<Json<ActorView>, Problem> {
     let stored = write(api, id, None, apply).await?;
-    view(id, &stored, api.app.clock.now())
+    view(id, &stored, api.now())
 }
 
 /// Applies a change to the current record, again if another request changes it at the same time.
@@ -407,7 +407,7 @@ async fn write(
 ) -> Result<Stored<Actor>, Problem> {
     for _ in 0..MAX_ATTEMPTS {
         let directory = api.app.access.directory();
-        let now = api.app.clock.now();
+        let now = api.now();
         let stored = directory.actors.get(id);
         let known = stored
             .map(|stored| stored.value.clone().ok_or_else(|| unreadable(id)))

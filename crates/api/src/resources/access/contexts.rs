@@ -184,7 +184,7 @@ pub(crate) async fn put(
     check(&body, &directory, known)?;
 
     let expected = expected_revision(&headers)?;
-    let now = api.app.clock.now();
+    let now = api.now();
     let mut context = known.cloned().unwrap_or_else(|| Context::new(now));
     let required = body
         .require_signed_events

@@ -121,7 +121,7 @@ impl ActorKeyBody {
             valid_from,
             valid_until,
         } = self;
-        let now = api.app.clock.now();
+        let now = api.now();
         let leeway = api.app.config.auth.signatures.time_window().leeway;
         check_proof(proof.as_deref(), actor, &public_key, now, leeway).map_err(|reason| {
             let pointer = format!("{path}/proof");

@@ -140,7 +140,7 @@ pub(crate) async fn create(
     mut headers: HeaderMap,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Response, Problem> {
-    let body: BatchBody = api.bodies.parse(&bytes, body::parse).await?;
+    let body: BatchBody = api.bodies().parse(&bytes, body::parse).await?;
     let dry_run = body.dry_run;
     let id = body.id.clone();
     let user = caller.check_user(body.user.clone())?;

@@ -56,10 +56,8 @@ pub(super) async fn respond(
     tenant: TenantId,
     spec: BatchSpec,
 ) -> Result<Json<DryRunView>, Problem> {
-    let permit = api.queries.acquire(&tenant)?;
-    let timer = api
-        .quotas
-        .begin_query(api.scope.caller.as_ref(), Instant::now())?;
+    let permit = api.queries().acquire(&tenant)?;
+    let timer = api.begin_query()?;
     let found = api.read(move |scope| {
         let _permit = permit;
         timer.run(|| run(scope, &tenant, &spec))

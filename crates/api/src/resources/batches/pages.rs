@@ -211,7 +211,7 @@ impl Instruction {
             id: self.id.clone(),
             action: self.action.control(Some(&self.reason)),
             expected_version: None,
-            at: api.app.clock.now(),
+            at: api.now(),
             user: self.user.clone(),
             reason: Some(self.reason.clone()),
             trace: self.trace.clone(),

@@ -66,7 +66,7 @@ pub(crate) async fn deploy(
     body: Body,
 ) -> Result<Json<DeploymentPlan>, Problem> {
     let body = body::read(&api, &headers, body, MAX_DEPLOY_BYTES).await?;
-    let bundle: DeployBody = api.bodies.parse(&body, body::parse).await?;
+    let bundle: DeployBody = api.bodies().parse(&body, body::parse).await?;
     let user = user_name(caller.check_user(bundle.user)?)?;
     let files = deploy::files(bundle.files)?;
     if !files.is_empty() && !api.app.access.directory().contexts.contains_key(&tenant) {

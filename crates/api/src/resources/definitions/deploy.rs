@@ -177,7 +177,7 @@ pub(crate) async fn deploy(
     body: Body,
 ) -> Result<Json<DeploymentPlan>, Problem> {
     let body = body::read(&api, &headers, body, MAX_DEPLOY_BYTES).await?;
-    let bundle: DeployBody = api.bodies.parse(&body, body::parse).await?;
+    let bundle: DeployBody = api.bodies().parse(&body, body::parse).await?;
     let by = user_name(caller.check_user(bundle.user)?)?;
     let files = files(bundle.files)?;
     let policy = DeployPolicy {

@@ -118,7 +118,7 @@ pub(crate) async fn migrate(
 ) -> Result<Json<MigratePage>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
     let limit = page_limit(migration.limit, &api);
-    let scan_limit = api.app.config.http.scan_limit;
+    let scan_limit = api.http().scan_limit;
     let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;
     let found = api

@@ -68,7 +68,7 @@ pub(crate) async fn lines(
         limits: page_limits(query.limit, &api),
     };
     if accepts_events(&headers) {
-        let permit = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;
+        let permit = api.begin_long_poll()?;
         let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
         return Ok(follow::stream(api, request, headers, permit, access).await);
     }

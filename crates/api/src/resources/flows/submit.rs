@@ -76,7 +76,7 @@ pub(crate) async fn submit(
     }
 
     let user = caller.check_user(query.user)?;
-    let _: Value = api.bodies.parse(&bytes, body::parse).await?;
+    let _: Value = api.bodies().parse(&bytes, body::parse).await?;
     let source = String::from_utf8(bytes.to_vec()).map_err(|error| {
         Problem::new(Code::InvalidJson, format!("the body is not UTF-8: {error}"))
     })?;

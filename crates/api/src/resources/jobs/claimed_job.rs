@@ -226,7 +226,7 @@ fn registration(
     worker: &str,
 ) -> Result<(BTreeMap<String, String>, Option<usize>), Problem> {
     let caller = api.scope.user.as_deref();
-    let now = api.app.clock.steady();
+    let now = api.steady();
     let found = api.app.runners.get(tenant, worker, caller, now);
     let Some(runner) = found.map_err(runner_problem)? else {
         return Ok((BTreeMap::new(), None));
@@ -285,7 +285,7 @@ pub(super) fn board_for(
     };
     let fitting = (0..boards.len()).filter(|index| serves(boards[*index].2.upstream()));
     let routed = fitting.min_by_key(|index| rank(boards[*index].2.upstream()));
-    let now = api.app.clock.steady();
+    let now = api.steady();
 
     let found = (0..boards.len())
         .find(|index: &usize| {

@@ -166,13 +166,13 @@ pub(crate) async fn exchange(
     let request = body.claim_request(api, &sender.tenant)?;
     let wait = Duration::from_secs(body.wait_seconds.min(MAX_WAIT_SECONDS));
     let credit = body.credit;
-    let wait = wait.min(api.app.config.http.request_timeout);
+    let wait = wait.min(api.http().request_timeout);
     if credit > 0 && request.is_none() {
         return Err(missing_effects());
     }
 
     let _long_poll = (credit > 0 && !wait.is_zero())
-        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
+        .then(|| api.begin_long_poll())
         .transpose()?;
     let applied = AppliedReports::apply(&sender, &headers, body).await;
     let mut response = applied.acknowledge(api, &headers).await;
@@ -182,7 +182,7 @@ pub(crate) async fn exchange(
             biased;
             jobs = claim_jobs(api, &request, credit, wait, &headers) => response.jobs = jobs?,
             // The process is shutting down and would wait for this response.
-            () = api.app.drained() => {}
+            () = api.drained() => {}
         }
     }
 

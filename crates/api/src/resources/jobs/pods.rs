@@ -152,7 +152,7 @@ async fn take_own(
     // The runner may have registered since the start of a stream, which can outlive the
     // registration.
     let request = with_registration(api, order.request)?;
-    let clock = api.app.clock.as_ref();
+    let clock = api.clock();
     match order.take {
         Take::Claim => {
             let claimed = board.claim(clock, &request, limit, terms, wait).await;
@@ -343,7 +343,7 @@ async fn follow_board(api: WeakApiState, boards: Weak<TenantBoards>, name: Strin
 
         let page = tokio::select! {
             biased;
-            () = api.app.drained() => return,
+            () = api.drained() => return,
             page = waiting_jobs(&api, &pod, &headers, revision) => page,
         };
         drop(api);

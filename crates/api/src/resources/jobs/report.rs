@@ -84,7 +84,7 @@ impl ReportSender {
 
         // A worker emits facts with the signature of the node, which would otherwise vouch for an
         // event that the worker itself may not publish.
-        let now = api.app.clock.now();
+        let now = api.now();
         let is_required = api.app.signed_events.is_required(tenant, now);
         if is_required && !caller.roles.allow(Right::Publish) {
             let detail = "the context requires signed events, and facts are events: a worker that \
@@ -346,7 +346,7 @@ fn apply_to_boards(
             claim_ttl: terms.claim_ttl,
             facts: &executor.upstream().facts,
         };
-        board.report(api.app.clock.as_ref(), tenant, rules, &mut reports);
+        board.report(api.clock(), tenant, rules, &mut reports);
     }
 
     reports.into_acks()
@@ -403,7 +403,7 @@ pub(super) fn claim_lost(lost: ClaimLost) -> Problem {
 /// Waits until results are stored; an error means that a result is not stored, and that the worker
 /// must send it again.
 pub(super) async fn stored(api: &ApiState, receipts: &[&ReceiptWatch]) -> Vec<Result<(), Problem>> {
-    let until = Instant::now() + RESULT_TIMEOUT.min(api.app.config.http.request_timeout / 2);
+    let until = Instant::now() + RESULT_TIMEOUT.min(api.http().request_timeout / 2);
     let mut results = Vec::with_capacity(receipts.len());
     for receipt in receipts {
         let is_stored = timeout_at(until, receipt.is_stored())

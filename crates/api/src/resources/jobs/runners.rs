@@ -165,7 +165,7 @@ pub(crate) async fn register(
 ) -> Result<Json<RunnerView>, Problem> {
     let repeated = serde_json::to_vec(&body).expect("a registration serializes to JSON");
     let runner = checked(body)?;
-    let now = api.app.clock.steady();
+    let now = api.steady();
     let caller = api.scope.user.as_deref();
     let registered = api
         .app
@@ -198,7 +198,7 @@ pub(crate) async fn remove(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let caller = api.scope.user.as_deref();
-    let now = api.app.clock.steady();
+    let now = api.steady();
     let removed = api.app.runners.remove(&tenant, &path.name, caller, now);
     removed.map_err(runner_problem)?;
 

@@ -72,7 +72,7 @@ pub(crate) async fn waiting(
     let wait = Duration::from_secs(query.wait_seconds);
     let until = Instant::now() + wait;
     let _long_poll = (!wait.is_zero())
-        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
+        .then(|| api.begin_long_poll())
         .transpose()?;
     let mut known = query.after;
 
@@ -84,7 +84,7 @@ pub(crate) async fn waiting(
         let revision = i64::try_from(sum).unwrap_or(i64::MAX);
         let is_new = known != Some(revision);
         let jobs = if is_new || Instant::now() >= until {
-            let now = api.app.clock.steady();
+            let now = api.steady();
             let kinds = boards
                 .iter()
                 .flat_map(|(board, ..)| board.waiting(now, &tenant, MAX_KINDS));
@@ -112,7 +112,7 @@ pub(crate) async fn waiting(
         tokio::select! {
             () = changed => {}
             () = tokio::time::sleep_until(until) => {}
-            () = api.app.drained() => {
+            () = api.drained() => {
                 return Ok(Json(WaitingPage { revision, jobs: Vec::new() }));
             }
         }

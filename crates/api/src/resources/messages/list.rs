@@ -124,7 +124,7 @@ pub(crate) async fn list(
         status,
         kind,
         limits: page_limits(limit, &api),
-        scan_limit: api.app.config.http.scan_limit,
+        scan_limit: api.http().scan_limit,
     };
 
     if let Some(thread) = thread {

@@ -78,7 +78,7 @@ impl Unreachable {
         node: &NodeName,
         request: &PeerMessage,
     ) -> Result<Value, ProviderError> {
-        if let Some(delay) = self.delay(node, api.app.clock.steady()) {
+        if let Some(delay) = self.delay(node, api.steady()) {
             let reason = format!("{node} could not be reached; the next attempt follows");
             return Err(
                 ProviderError::unavailable("peer_unavailable", reason).with_retry_after(delay)
@@ -86,13 +86,13 @@ impl Unreachable {
         }
 
         let body = serde_json::to_vec(request).expect("a request is plain data");
-        let started = api.app.clock.steady();
+        let started = api.steady();
         let response = api.app.peer_client.post_json(node, PATH, body).await;
         let is_reached = matches!(
             response,
             Ok(_) | Err(PeerError::Rejected { .. } | PeerError::Invalid { .. })
         );
-        self.record(node, is_reached, started, api.app.clock.steady());
+        self.record(node, is_reached, started, api.steady());
 
         response.map_err(|error| failed(&error))
     }
@@ -176,8 +176,7 @@ pub(super) async fn post_to_pod(
     let (client, request) = builder.header(FORWARDED_BY, own).build_split();
 
     let mut request = request.map_err(|error| unavailable(error.without_url().to_string()))?;
-    sign(&identity.key, &mut request, api.app.clock.now())
-        .map_err(|error| unavailable(error.to_string()))?;
+    sign(&identity.key, &mut request, api.now()).map_err(|error| unavailable(error.to_string()))?;
     let response = client
         .execute(request)
         .await

@@ -57,7 +57,7 @@ pub(crate) async fn receive(
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Response, Problem> {
     let peer = caller.peer.ok_or_else(Problem::not_a_peer)?;
-    let request: PeerMessage = api.bodies.parse(&bytes, body::parse).await?;
+    let request: PeerMessage = api.bodies().parse(&bytes, body::parse).await?;
     let key = subject(&api, &peer, &request)?;
     if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
         return Ok(response);
@@ -315,7 +315,7 @@ async fn control(
             .expect("an id in this format is short ASCII"),
         action: signal(kind, data),
         expected_version: None,
-        at: api.app.clock.now(),
+        at: api.now(),
         user: Some(from),
         reason: None,
         trace: api.scope.trace.clone(),

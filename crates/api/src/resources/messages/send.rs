@@ -135,7 +135,7 @@ pub(crate) async fn send(
 ) -> Result<Response, Problem> {
     takes_work(&api)?;
     let wait = wait(query.wait.as_deref())?;
-    let body: SendBody = api.bodies.parse(&bytes, body::parse).await?;
+    let body: SendBody = api.bodies().parse(&bytes, body::parse).await?;
     let user = caller.check_user(body.user.clone())?;
     let key = built_in::identified(body.id.clone(), &mut headers, |id| {
         messages::sent_key(tenant.clone(), id)

@@ -73,7 +73,7 @@ pub(crate) struct PeerCheck {
 )]
 pub(crate) async fn document(api: ApiState) -> Result<Json<NodeDocument>, Problem> {
     let identity = api.app.peers.identity().map_err(PeerError::from)?;
-    Ok(Json(NodeDocument::of(identity, api.app.clock.now())))
+    Ok(Json(NodeDocument::of(identity, api.now())))
 }
 
 /// Read and verify the document of another node

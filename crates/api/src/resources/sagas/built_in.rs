@@ -53,7 +53,7 @@ where
         prefix: params.prefix,
         cursor,
         limit: limits.entries,
-        scan_limit: api.app.config.http.scan_limit,
+        scan_limit: api.http().scan_limit,
         ..InstanceQuery::default()
     };
 

@@ -164,7 +164,7 @@ pub(crate) async fn signal(
     }
 
     check_signed(&api, &caller, &key.tenant)?;
-    let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
+    let signal: SignalBody = api.bodies().parse(&body, body::parse).await?;
     let SignalBody {
         id,
         kind,
@@ -297,7 +297,7 @@ pub(crate) async fn send_control(
         id: id.unwrap_or_else(new),
         action,
         expected_version,
-        at: api.app.clock.now(),
+        at: api.now(),
         user: caller.check_user(by)?,
         reason: reason.filter(|reason| !reason.is_empty()),
         trace: api.scope.trace.clone(),

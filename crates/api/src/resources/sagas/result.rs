@@ -216,7 +216,7 @@ pub(crate) async fn await_end(
 }
 
 fn interrupted(api: &ApiState) -> Problem {
-    if api.app.runtime.health().accepting {
+    if api.health().accepting {
         let detail = "the shard of the instance moves or restarts; ask again for the result";
         return Problem::new(Code::Unavailable, detail);
     }

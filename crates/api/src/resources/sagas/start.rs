@@ -143,7 +143,7 @@ pub(crate) async fn start(
     let data = if body.trim_ascii().is_empty() {
         empty_data()
     } else {
-        api.bodies.parse(&body, body::parse).await?
+        api.bodies().parse(&body, body::parse).await?
     };
     let request = StartRequest {
         event: Some(start_event(program.as_ref(), query.event.as_ref())?),
@@ -178,7 +178,7 @@ pub(crate) async fn start(
         id: id.unwrap_or_else(new_id),
         action: ControlAction::Start(Box::new(request)),
         expected_version: None,
-        at: api.app.clock.now(),
+        at: api.now(),
         user: caller.check_user(None)?,
         reason: None,
         trace: api.scope.trace.clone(),
@@ -186,7 +186,7 @@ pub(crate) async fn start(
     };
 
     let started = tokio::time::timeout(
-        api.app.config.http.request_timeout,
+        api.http().request_timeout,
         api.app.runtime.control(&key, control),
     );
     let Ok(started) = started.await else {

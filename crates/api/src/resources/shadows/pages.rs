@@ -105,7 +105,7 @@ async fn compare(
     task: PageTask,
 ) -> Result<PageOutcome, Problem> {
     let started = Instant::now();
-    let read_at = api.app.clock.now();
+    let read_at = api.now();
     let is_ended = matches!(task, PageTask::Ended { .. });
     let found = {
         let app = Arc::clone(&api.app);

@@ -95,7 +95,7 @@ pub(crate) async fn start(
     headers: HeaderMap,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Response, Problem> {
-    let body: ShadowBody = api.bodies.parse(&bytes, body::parse).await?;
+    let body: ShadowBody = api.bodies().parse(&bytes, body::parse).await?;
     let user = caller.check_user(body.user.clone())?;
     let spec = spec(&api, body, user, &tenant).await?;
     let key = shadows::key(tenant, spec.saga.as_str())
@@ -196,7 +196,7 @@ async fn spec(
     let candidate = validated(api, tenant, file).await?;
     let candidate = candidate.definition_ref();
     let live = live(api, tenant, candidate)?;
-    let now = api.app.clock.now();
+    let now = api.now();
 
     Ok(ShadowSpec {
         saga: candidate.saga.clone(),

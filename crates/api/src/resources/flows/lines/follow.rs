@@ -89,8 +89,7 @@ impl Follower {
                 }
 
                 // The client connects again, and `Last-Event-ID` continues the stream.
-                let stops = follower.until <= Instant::now()
-                    || !follower.api.app.runtime.health().accepting;
+                let stops = follower.until <= Instant::now() || !follower.api.health().accepting;
                 if stops {
                     return None;
                 }

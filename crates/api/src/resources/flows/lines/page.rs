@@ -99,7 +99,7 @@ pub(super) async fn next(
 /// Returns a page without lines while the node drains; otherwise the shard of the flow moves or
 /// restarts.
 fn unless_moving(api: &ApiState, page: LinePage) -> Result<LinePage, Problem> {
-    if api.app.runtime.health().accepting {
+    if api.health().accepting {
         Err(Problem::moving())
     } else {
         Ok(page)

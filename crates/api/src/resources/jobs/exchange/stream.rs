@@ -66,8 +66,8 @@ pub(crate) async fn open(
 
     let api = &sender.api;
     // A stream counts as a request that waits.
-    let long_poll = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;
-    let limit = usize::try_from(api.app.config.http.max_body_size).unwrap_or(usize::MAX);
+    let long_poll = api.begin_long_poll()?;
+    let limit = usize::try_from(api.http().max_body_size).unwrap_or(usize::MAX);
     let limit = limit.saturating_add(EXCESS_BYTES);
     let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
 
@@ -156,7 +156,7 @@ impl WorkStream {
         mut connection: UpgradedConnection,
         mut access: AccessWatch,
     ) -> StreamEnd {
-        let max_silence = self.sender.api.app.config.http.request_timeout;
+        let max_silence = self.sender.api.http().request_timeout;
         let end = Instant::now() + MAX_AGE;
         let mut received_at = Instant::now();
         let mut is_pinged = false;
@@ -171,7 +171,7 @@ impl WorkStream {
 
             let action = tokio::select! {
                 () = connection.must_close() => return StreamEnd::Leave("the node is stopping"),
-                () = self.sender.api.app.drained() => return StreamEnd::Leave("the node is \
+                () = self.sender.api.drained() => return StreamEnd::Leave("the node is \
                                                                                drained"),
                 () = access.revoked() => {
                     return StreamEnd::Leave("the access to the context was revoked");
@@ -217,8 +217,8 @@ impl WorkStream {
     async fn receive(&mut self, bytes: &[u8]) -> Result<Action, Problem> {
         let api = &self.sender.api;
         let caller = self.sender.api.scope.caller.as_ref();
-        let _request = api.quotas.begin_message(caller)?;
-        let limit = api.app.config.http.max_body_size;
+        let _request = api.begin_message()?;
+        let limit = api.http().max_body_size;
         if bytes.len() as u64 > limit {
             return Err(body::too_large(
                 &format!("the message has {} bytes", bytes.len()),
@@ -226,10 +226,10 @@ impl WorkStream {
             ));
         }
 
-        let mut received = api.bodies.receive(caller);
+        let mut received = api.bodies().receive(caller);
         received.add(bytes)?;
         let body::ObjectOf(message) = api
-            .bodies
+            .bodies()
             .parse(
                 &received.finish(),
                 body::parse::<body::ObjectOf<ExchangeBody>>,
