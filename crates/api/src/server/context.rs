@@ -55,7 +55,7 @@ pub(crate) struct RequestScope {
 /// request.
 #[derive(Clone)]
 pub(crate) struct ApiState {
-    shared: Arc<SharedState>,
+    pub(super) shared: Arc<SharedState>,
     pub(crate) scope: RequestScope,
 }
 
@@ -71,12 +71,12 @@ pub(crate) struct SharedState {
     queries: QueryLimit,
     pub(super) bodies: BodyBudget,
     /// Client for requests to other pods.
-    pods: PodClient,
+    pub(super) pods: PodClient,
     pub(super) quotas: Quotas,
     /// Places of requests that wait for the results of instances.
     result_waits: Arc<Semaphore>,
     /// Jobs of key-sharded tenants on the boards of other pods.
-    pub(crate) other_boards: OtherBoards,
+    pub(crate) other_boards: Arc<OtherBoards>,
 }
 
 /// Reference to the state of the API, for work of the node that must not keep it.
@@ -137,7 +137,7 @@ impl ApiState {
             pods,
             quotas,
             result_waits: Arc::new(Semaphore::new(connections / 2)),
-            other_boards: OtherBoards::default(),
+            other_boards: Arc::default(),
         };
 
         Self {
