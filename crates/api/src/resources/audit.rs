@@ -1,6 +1,7 @@
 //! `GET /v1/audit`: audit trail, newest first.
 
 use axum::Extension;
+use axum::extract::State;
 use orlog_model::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,6 +12,7 @@ use crate::server::errors::invalid_parameter;
 use crate::server::extract;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::EncodedJson;
+use crate::server::parts::access::Access;
 use crate::server::problem::{Code, Problem};
 use orlog_node::audit::{AuditFilter, Error, FileSet};
 use orlog_node::auth::{Caller, Right, TenantScope};
@@ -70,6 +72,7 @@ pub(crate) struct AuditPageView {
 )]
 pub(crate) async fn list(
     api: ApiState,
+    State(access): State<Access>,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
     QueryParams(search): QueryParams<AuditQuery>,
@@ -81,7 +84,7 @@ pub(crate) async fn list(
 
     let limits = page_limits(search.limit, &api);
     let closed =
-        (search.all || search.denials).then(|| api.app.access.closed_to(&caller, Right::Audit));
+        (search.all || search.denials).then(|| access.registry().closed_to(&caller, Right::Audit));
     api.read_json(move |scope| {
         let filter = AuditFilter {
             tenant: (!search.all && !search.denials).then(|| tenant.as_str()),
@@ -101,8 +104,8 @@ pub(crate) async fn list(
         } else {
             FileSet::Calls
         };
-        let page = scope
-            .audit
+        let page = access
+            .audit()
             .read(set, &filter)
             .map_err(|error| match error {
                 Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),

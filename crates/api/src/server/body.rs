@@ -28,9 +28,17 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ApiState> for JsonBody<T>
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &ApiState) -> Result<Self, Problem> {
+        let api = api.for_request(request.extensions());
+        Self::read(request, &api).await
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> JsonBody<T> {
+    /// Reads and parses the body of a request.
+    pub(crate) async fn read(request: Request, api: &ApiState) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
-        let api = api.for_request(&parts.extensions);
-        let body = read(&api, &parts.headers, body, api.http().max_body_size).await?;
+        let limit = api.http().max_body_size;
+        let body = read(api, &parts.headers, body, limit).await?;
 
         api.bodies().parse(&body, parse).await.map(Self)
     }
@@ -85,9 +93,8 @@ impl FromRequest<ApiState> for CheckedBody {
         }
 
         let api = api.for_request(&parts.extensions);
-        read(&api, &parts.headers, body, api.http().max_body_size)
-            .await
-            .map(Self)
+        let limit = api.http().max_body_size;
+        read(&api, &parts.headers, body, limit).await.map(Self)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{Extensions, Method};
 use orlog_actors::RuntimeHealth;
@@ -30,6 +30,7 @@ use super::read_scope::ReadScope;
 use super::request_metrics::RequestMetrics;
 use crate::server::other_boards::OtherBoards;
 use crate::server::overview_cache::OverviewCache;
+use orlog_node::admitted_tenants::AdmittedTenants;
 use orlog_node::app::App;
 use orlog_node::config::{HttpServerConfig, MIN_CONNECTIONS};
 use orlog_node::descriptors;
@@ -100,6 +101,12 @@ impl Deref for ApiState {
     }
 }
 
+impl FromRef<ApiState> for Arc<OverviewCache> {
+    fn from_ref(api: &ApiState) -> Self {
+        Arc::clone(&api.overview_cache)
+    }
+}
+
 impl FromRequestParts<ApiState> for ApiState {
     type Rejection = Infallible;
 
@@ -144,6 +151,11 @@ impl ApiState {
             shared: Arc::new(shared),
             scope: RequestScope::default(),
         }
+    }
+
+    /// Returns the tenants that the node accepts.
+    pub(crate) fn admitted_tenants(&self) -> &AdmittedTenants {
+        &self.app.tenants
     }
 
     /// Returns the state with the scope of a request.

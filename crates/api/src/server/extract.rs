@@ -18,6 +18,7 @@ use super::context::ApiState;
 use super::errors::invalid_parameter;
 use super::page::PageLimits;
 use super::problem::{Code, Problem};
+use orlog_node::admitted_tenants::AdmittedTenants;
 use orlog_node::auth::{Caller, TenantScope};
 
 /// Header with the tenant of the request.
@@ -39,7 +40,7 @@ impl FromRequestParts<ApiState> for Tenant {
         parts: &mut Parts,
         api: &ApiState,
     ) -> impl Future<Output = Result<Self, Problem>> + Send {
-        ready(tenant(&parts.headers, api).map(Tenant))
+        ready(tenant(&parts.headers, api.admitted_tenants()).map(Tenant))
     }
 }
 
@@ -61,9 +62,9 @@ impl FromRequestParts<ApiState> for StoredTenant {
 ///
 /// # Errors
 /// If the header is malformed, or if the node does not accept the tenant.
-pub(crate) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Problem> {
+pub(crate) fn tenant(headers: &HeaderMap, admitted: &AdmittedTenants) -> Result<TenantId, Problem> {
     let tenant = stored_tenant(headers)?;
-    if api.app.tenants.admits(&tenant) {
+    if admitted.admits(&tenant) {
         Ok(tenant)
     } else {
         let detail = format!("unknown tenant {:?}", tenant.as_str());

@@ -19,7 +19,9 @@ use crate::resources::sagas::result::wait;
 use crate::server::admission::{AccessWatch, Admission};
 use crate::server::context::ApiState;
 use crate::server::extract::{QueryParams, Tenant, accepts_events, page_limits};
+use crate::server::parts::access::Access;
 use crate::server::problem::Problem;
+use axum::extract::FromRef;
 
 /// Options of a request for lines.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -69,7 +71,10 @@ pub(crate) async fn lines(
     };
     if accepts_events(&headers) {
         let permit = api.begin_long_poll()?;
-        let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
+        let access = AccessWatch::new(
+            Access::from_ref(&api),
+            admission.map(|Extension(admission)| admission),
+        );
         return Ok(follow::stream(api, request, headers, permit, access).await);
     }
 

@@ -61,7 +61,8 @@ impl FromRequestParts<ApiState> for ReportSender {
     async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Response> {
         let caller = Extension::<Caller>::from_request_parts(parts, api).await;
         let Extension(caller) = caller.map_err(IntoResponse::into_response)?;
-        let tenant = tenant(&parts.headers, api).map_err(IntoResponse::into_response)?;
+        let tenant =
+            tenant(&parts.headers, api.admitted_tenants()).map_err(IntoResponse::into_response)?;
 
         Ok(Self {
             api: api.for_request(&parts.extensions),

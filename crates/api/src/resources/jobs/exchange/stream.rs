@@ -23,8 +23,10 @@ use crate::server::admission::{AccessWatch, Admission};
 use crate::server::connections::UpgradedConnection;
 use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
+use crate::server::parts::access::Access;
 use crate::server::problem::Problem;
 use crate::server::{body, forward};
+use axum::extract::FromRef;
 
 /// Time after which the node closes a stream, so that the credentials of the worker are checked
 /// again.
@@ -69,7 +71,10 @@ pub(crate) async fn open(
     let long_poll = api.begin_long_poll()?;
     let limit = usize::try_from(api.http().max_body_size).unwrap_or(usize::MAX);
     let limit = limit.saturating_add(EXCESS_BYTES);
-    let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
+    let access = AccessWatch::new(
+        Access::from_ref(api),
+        admission.map(|Extension(admission)| admission),
+    );
 
     // The signature of the handshake covers none of the messages that follow.
     sender.caller.key = None;
