@@ -6,9 +6,8 @@ mod decoding;
 mod schema;
 mod signed;
 
-use std::sync::Arc;
-
 use axum::body::Body;
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use orlog_bus::Message;
@@ -20,6 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::server::body;
 use crate::server::context::ApiState;
 use crate::server::extract::{QueryParams, Tenant, request_trace};
+use crate::server::parts::events::Events;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use decoding::{BodyFormat, decode, format, inherit};
@@ -89,6 +89,7 @@ pub(crate) struct PublishQuery {
 )]
 pub(crate) async fn publish(
     api: ApiState,
+    State(bus): State<Events>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<PublishQuery>,
@@ -105,11 +106,7 @@ pub(crate) async fn publish(
     let body = body::read(&api, &headers, body, limit).await?;
     let now = api.now();
 
-    let signed_events = api
-        .app
-        .signed_events
-        .is_required(&tenant, now)
-        .then(|| Arc::clone(&api.app.signed_events));
+    let signed_events = bus.required_signatures(&tenant, now);
     let defaults = DecodeDefaults {
         tenant: Some(tenant),
         now,
@@ -139,10 +136,9 @@ pub(crate) async fn publish(
 
     // The body stays in the budget until its events are durable.
     let (events, signed) = api.bodies().parse(&body, decoded).await?;
-    let consumers = |event: &Event| api.app.programs.consumers(&event.tenant, &event.kind);
     let matches: Vec<_> = events
         .iter()
-        .map(|event| (event.id.to_string(), consumers(event)))
+        .map(|event| (event.id.to_string(), bus.consumers(event)))
         .collect();
     // Only on request: it reads the store for each event.
     let existing = if query.existing {
@@ -156,14 +152,13 @@ pub(crate) async fn publish(
     let receipts = if events.is_empty() {
         Vec::new()
     } else if signed.is_empty() {
-        api.app.publish(events).await?
+        bus.publish(events).await?
     } else {
         let message = |(signed, event): (Option<Message>, &Event)| match signed {
-            Some(message) => api.app.vouched(message),
-            None => api.app.message_of(event),
+            Some(message) => bus.vouched(message),
+            None => bus.message_of(event),
         };
-        api.app
-            .publish_messages(signed.into_iter().zip(&events).map(message).collect())
+        bus.publish_messages(signed.into_iter().zip(&events).map(message).collect())
             .await?
     };
 

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures::future::select_all;
@@ -19,6 +20,9 @@ use utoipa::IntoParams;
 use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant, duration};
+use crate::server::parts::access::Access;
+use crate::server::parts::cluster::Cluster;
+use crate::server::parts::operations::Operations;
 use crate::server::problem::{Code, Problem};
 use cursor::ExportCursor;
 use orlog_node::auth::{Caller, Right, TenantScope};
@@ -69,11 +73,14 @@ pub(crate) struct ExportQuery {
 )]
 pub(crate) async fn export(
     api: ApiState,
+    State(operations): State<Operations>,
+    State(access): State<Access>,
+    cluster: Cluster,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
     QueryParams(query): QueryParams<ExportQuery>,
 ) -> Result<Response, Problem> {
-    if !api.app.config.export.enabled {
+    if !operations.has_export() {
         let detail = "the change feed is disabled; set export.enabled = true";
         return Err(Problem::new(Code::ExportDisabled, detail));
     }
@@ -91,14 +98,14 @@ pub(crate) async fn export(
     let mut order = query.order(&api, (!query.all).then_some(tenant))?;
 
     loop {
-        let shards = order.shards(&api.app)?;
+        let shards = order.shards(&cluster)?;
         let mut commits: Vec<_> = shards.iter().map(|(_, reader)| reader.watch()).collect();
         for commits in &mut commits {
             drop(commits.borrow_and_update());
         }
 
         if query.all {
-            order.closed = api.app.access.closed_to(&caller, Right::Read);
+            order.closed = access.registry().closed_to(&caller, Right::Read);
         }
         let requested = order.clone();
         let is_draining = !api.health().accepting;

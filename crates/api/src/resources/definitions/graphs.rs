@@ -1,5 +1,6 @@
 //! `…/graph.svg`: graphs of definitions and of instance states, for the web UI.
 
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use orlog_model::SagaName;
@@ -8,6 +9,7 @@ use orlog_simulator::graph::{self, InstanceOverlay};
 use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{InstanceParams, InstancePath, LastSegment, Tenant};
+use crate::server::parts::definitions::Definitions;
 use crate::server::problem::{Code, Problem};
 
 /// Headers of a graph: it is not cached, loads no resources and runs no scripts.
@@ -35,7 +37,7 @@ const HEADERS: [(header::HeaderName, &str); 3] = [
     ))
 )]
 pub(crate) async fn of_definition(
-    api: ApiState,
+    State(definitions): State<Definitions>,
     Tenant(tenant): Tenant,
     LastSegment(saga): LastSegment,
 ) -> Result<Response, Problem> {
@@ -46,9 +48,8 @@ pub(crate) async fn of_definition(
             format!("no definition of saga {saga} with steps"),
         )
     };
-    let program = api
-        .app
-        .programs
+    let program = definitions
+        .programs()
         .active(&tenant, &saga)
         .ok_or_else(missing)?;
     let drawing = program.drawing().ok_or_else(missing)?;

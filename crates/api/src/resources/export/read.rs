@@ -8,9 +8,9 @@ use orlog_store::{FeedEntityKind, FeedQuery, Reader};
 
 use super::cursor::{ExportCursor, ScanPosition};
 use super::line;
+use crate::server::parts::cluster::Cluster;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
-use orlog_node::app::App;
 
 /// Approximate maximum response size in bytes.
 const BYTES: usize = 4 << 20;
@@ -36,9 +36,9 @@ pub(crate) struct ExportPart {
 
 impl ExportRequest {
     /// Returns the stores to read, with their shard numbers.
-    pub(crate) fn shards(&self, app: &App) -> Result<Vec<(u16, Reader)>, Problem> {
-        let mut here = app.runtime.numbered_readers().collect::<Vec<_>>();
-        let expected = app.routing.shards_of(self.tenant.as_ref());
+    pub(crate) fn shards(&self, cluster: &Cluster) -> Result<Vec<(u16, Reader)>, Problem> {
+        let mut here = cluster.local_shards().collect::<Vec<_>>();
+        let expected = cluster.shards_of(self.tenant.as_ref());
         here.retain(|(shard, _)| expected.contains(shard));
         if here.len() == expected.len() {
             return Ok(here);

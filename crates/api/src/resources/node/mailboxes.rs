@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use axum::extract::State;
 use orlog_model::InstanceKey;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -10,6 +11,7 @@ use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::operations::Operations;
 use crate::server::problem::Problem;
 
 /// Page of mailboxes.
@@ -80,6 +82,7 @@ struct MailboxView {
 )]
 pub(crate) async fn deepest(
     api: ApiState,
+    State(operations): State<Operations>,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<MailboxQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -87,9 +90,9 @@ pub(crate) async fn deepest(
     let after = query.cursor.as_deref().map(MailboxPosition::parse);
     let after = after.transpose()?;
 
-    api.read_json(move |scope| {
+    api.read_json(move |_| {
         let mut mailboxes = Vec::new();
-        scope.runtime.for_each_mailbox(|key, depth| {
+        operations.for_each_mailbox(|key, depth| {
             if key.tenant == tenant {
                 mailboxes.push(MailboxPosition::of(key, depth));
             }

@@ -3,7 +3,10 @@
 
 pub(crate) mod counts;
 
+use std::sync::Arc;
+
 use axum::Json;
+use axum::extract::State;
 use orlog_model::{Destination, TenantId};
 use orlog_store::{CountKey, UnchangedInstance};
 use serde::Serialize;
@@ -12,7 +15,9 @@ use utoipa::ToSchema;
 use super::work::kind;
 use crate::server::context::ApiState;
 use crate::server::extract::{NodeAccess, Tenant};
+use crate::server::overview_cache::OverviewCache;
 use crate::server::overview_cache::{DeadLetterCounts, TaskCounts, TenantCounts};
+use crate::server::parts::operations::Operations;
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
 
@@ -154,23 +159,41 @@ struct UnchangedInstanceView {
 )]
 pub(crate) async fn overview(
     api: ApiState,
+    State(operations): State<Operations>,
+    State(cache): State<Arc<OverviewCache>>,
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
 ) -> Result<Json<Overview>, Problem> {
-    let counts = counts::counts(&api, &tenant)
+    let counts = counts::counts(&api, &cache, &tenant)
         .await
         .map(|counted| OverviewCounts::of(&counted));
-    let overview = api.read(move |scope| read_overview(scope, &tenant, counts, sees_node));
+    let context = api.clone();
+    let overview = api.read(move |scope| {
+        let health = context.health();
+        let destinations = destinations(scope, &tenant)?;
+        Ok(Overview {
+            now: scope.now().to_string(),
+            node: NodeView {
+                name: operations.node_name(),
+                version: env!("CARGO_PKG_VERSION"),
+                started_at: operations.started_at().to_string(),
+                accepting: health.accepting,
+                healthy: health.is_running,
+                has_capacity: health.has_capacity,
+            },
+            totals: sees_node.then(|| Totals::of(&operations)),
+            depths: sees_node
+                .then(|| Depths::of(scope, &operations))
+                .transpose()?,
+            destinations,
+            counts,
+        })
+    });
     overview.await.map(Json)
 }
 
-fn read_overview(
-    scope: &ReadScope,
-    tenant: &TenantId,
-    counts: Option<OverviewCounts>,
-    sees_node: bool,
-) -> Result<Overview, Problem> {
-    let health = scope.runtime.health();
+/// Returns the destinations of a tenant that have work, by the age of the oldest.
+fn destinations(scope: &ReadScope, tenant: &TenantId) -> Result<Vec<DestinationView>, Problem> {
     let mut destinations = Vec::new();
     for reader in scope.readers() {
         for destination in reader
@@ -184,34 +207,20 @@ fn read_overview(
     }
 
     destinations.sort();
-    Ok(Overview {
-        now: scope.now().to_string(),
-        node: NodeView {
-            name: scope.config.node_name(),
-            version: env!("CARGO_PKG_VERSION"),
-            started_at: scope.started_at.to_string(),
-            accepting: health.accepting,
-            healthy: health.is_running,
-            has_capacity: health.has_capacity,
-        },
-        totals: sees_node.then(|| Totals::of(scope)),
-        depths: sees_node.then(|| Depths::of(scope)).transpose()?,
-        destinations: destinations
-            .into_iter()
-            .map(|(oldest, destination)| DestinationView::of(&destination, oldest.to_string()))
-            .collect(),
-        counts,
-    })
+    Ok(destinations
+        .into_iter()
+        .map(|(oldest, destination)| DestinationView::of(&destination, oldest.to_string()))
+        .collect())
 }
 
 impl Totals {
-    fn of(scope: &ReadScope) -> Self {
-        let metrics = scope.runtime.metrics();
+    fn of(operations: &Operations) -> Self {
+        let metrics = operations.metrics();
         Self {
             events: metrics.ingested(),
             transitions: metrics.transitions(),
             commits: metrics.commits(),
-            attempts: scope.attempt_metrics.total(),
+            attempts: operations.attempt_metrics().total(),
             timers: metrics.timers_fired(),
             dead_letters: metrics.dead_letters(),
         }
@@ -219,19 +228,18 @@ impl Totals {
 }
 
 impl Depths {
-    fn of(scope: &ReadScope) -> Result<Self, Problem> {
+    fn of(scope: &ReadScope, operations: &Operations) -> Result<Self, Problem> {
         let mut outbox = 0;
         let mut next_timer = None;
-        for reader in scope.runtime.readers() {
+        for reader in scope.readers() {
             outbox += reader.outbox_depth()?;
             next_timer = next_timer.into_iter().chain(reader.next_timer()?).min();
         }
 
         Ok(Self {
             outbox,
-            live_instances: scope.runtime.metrics().live_instances(),
-            deepest_mailbox: scope
-                .runtime
+            live_instances: operations.metrics().live_instances(),
+            deepest_mailbox: operations
                 .deepest_mailboxes(1)
                 .first()
                 .map_or(0, |(_, depth)| *depth),

@@ -12,7 +12,9 @@ use orlog_store::{InstanceCounts, TaskQuery};
 
 use crate::resources::dead_letters::causes;
 use crate::server::context::ApiState;
-use crate::server::overview_cache::{DeadLetterCounts, TaskCounts, TenantCounts, evict_oldest};
+use crate::server::overview_cache::{
+    DeadLetterCounts, OverviewCache, TaskCounts, TenantCounts, evict_oldest,
+};
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
 
@@ -23,9 +25,13 @@ const MAX_TASKS: usize = 10_000;
 
 /// Returns the latest count of a tenant; starts a new count if it is stale. `None` until the first
 /// count is complete.
-pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<TenantCounts>> {
+pub(crate) async fn counts(
+    api: &ApiState,
+    cache: &Arc<OverviewCache>,
+    tenant: &TenantId,
+) -> Option<Arc<TenantCounts>> {
     let first = {
-        let mut tallies = api.overview_cache.lock();
+        let mut tallies = cache.lock();
         evict_oldest(&mut tallies, tenant);
         let entry = tallies.entry(tenant.clone()).or_default();
         let is_old = entry.last.as_ref().is_none_or(|last| last.is_stale());
@@ -34,7 +40,7 @@ pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<Tena
         }
 
         entry.is_counting = true;
-        let counting = tokio::spawn(count(api.detached(), tenant.clone()));
+        let counting = tokio::spawn(count(api.detached(), Arc::clone(cache), tenant.clone()));
         if let Some(last) = &entry.last {
             return Some(Arc::clone(last));
         }
@@ -43,16 +49,15 @@ pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<Tena
 
     // Small stores complete immediately; a longer count continues in the background.
     tokio::time::timeout(WAIT_TIMEOUT, first).await.ok();
-    api.overview_cache.lock().get(tenant)?.last.clone()
+    cache.lock().get(tenant)?.last.clone()
 }
 
-async fn count(api: ApiState, tenant: TenantId) {
+async fn count(api: ApiState, cache: Arc<OverviewCache>, tenant: TenantId) {
     let of = tenant.clone();
-    let reader = api.clone();
     // A panic ends this count only.
     let counted =
-        tokio::spawn(async move { reader.read(move |scope| count_tenant(scope, &of)).await }).await;
-    let mut tallies = api.overview_cache.lock();
+        tokio::spawn(async move { api.read(move |scope| count_tenant(scope, &of)).await }).await;
+    let mut tallies = cache.lock();
     let entry = tallies.entry(tenant).or_default();
     entry.is_counting = false;
 
