@@ -23,7 +23,9 @@ use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
+use crate::server::parts::access::Access;
 use crate::server::problem::{Code, Problem};
+use axum::extract::FromRef;
 pub(crate) use create::{__path_create, create};
 use orlog_node::auth::{Caller, Right};
 use orlog_node::batches;
@@ -148,7 +150,7 @@ fn check_signals(
     action: &BatchAction,
 ) -> Result<(), Problem> {
     if matches!(action, BatchAction::Signal { .. }) {
-        check_signed(api, caller, tenant)?;
+        check_signed(&Access::from_ref(api), caller, tenant)?;
     }
     Ok(())
 }

@@ -19,7 +19,9 @@ use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
+use crate::server::parts::access::Access;
 use crate::server::problem::{Code, Problem, ProblemDetail};
+use axum::extract::FromRef;
 use orlog_node::auth::Caller;
 use orlog_node::definitions::schedules;
 use view::{ScheduleBody, SchedulePage, ScheduleView};
@@ -125,7 +127,7 @@ pub(crate) async fn put(
     Path(path): Path<SchedulePath>,
     CheckedBody(body): CheckedBody,
 ) -> Result<Json<ScheduleView>, Problem> {
-    check_signed(&api, &caller, &tenant)?;
+    check_signed(&Access::from_ref(&api), &caller, &tenant)?;
     let key = key(tenant, &path)?;
     let spec: ScheduleSpec = api
         .bodies()
@@ -238,7 +240,7 @@ macro_rules! verbs {
             let key = key(tenant, &path)?;
             // Starts follow, except after a pause.
             if $signal != schedule::PAUSE {
-                check_signed(&api, &caller, &key.tenant)?;
+                check_signed(&Access::from_ref(&api), &caller, &key.tenant)?;
             }
             drop(view(&api, key.clone(), 0).await?);
             let action = |_| built_in::signal($signal, Value::Null);

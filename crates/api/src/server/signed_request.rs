@@ -17,7 +17,7 @@ use super::context::ApiState;
 use super::problem::Problem;
 use super::request_info::{GRANT, is_granted};
 use super::signed_node;
-use orlog_node::auth::{AuthError, Caller, SignatureRejection, SignedCaller};
+use orlog_node::auth::{AuthError, Authenticator, Caller, SignatureRejection, SignedCaller};
 
 /// Error at the end of a body that is not the signed one.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub(super) async fn verify(
     let has_body = !request.body().is_end_stream();
     let headers = request.headers();
     let target = target(request.method(), request.uri(), headers);
-    let signed = api.app.authenticator.signed();
+    let signed = api.shared.app.authenticator.signed();
     let found = if is_granted(headers) {
         let secret = headers[GRANT].to_str().unwrap_or_default();
         let digest = headers
@@ -85,7 +85,7 @@ pub(super) async fn verify(
 
 /// Replaces the signature of a request by a grant for the request that this pod forwards.
 pub(super) async fn grant(
-    api: &ApiState,
+    authenticator: &Authenticator,
     key: KeyId,
     method: &Method,
     uri: &str,
@@ -111,12 +111,7 @@ pub(super) async fn grant(
         query,
     };
 
-    let secret = api
-        .app
-        .authenticator
-        .signed()
-        .grant(key, &target, headers)
-        .await?;
+    let secret = authenticator.signed().grant(key, &target, headers).await?;
     headers.insert(GRANT, ascii(&secret));
 
     Ok(())
@@ -128,7 +123,8 @@ pub(super) fn digest_problem(api: &ApiState, error: &axum::Error) -> Option<Prob
     while let Some(error) = cause {
         if error.is::<DigestMismatch>() {
             return Some(
-                api.app
+                api.shared
+                    .app
                     .authenticator
                     .signed()
                     .reject(SignatureRejection::Digest)

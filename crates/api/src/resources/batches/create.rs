@@ -23,6 +23,7 @@ use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{Tenant, time};
 use crate::server::forward;
+use crate::server::parts::cluster::Cluster;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::Caller;
 use orlog_node::batches;
@@ -152,7 +153,16 @@ pub(crate) async fn create(
 
     check_signals(&api, &caller, &tenant, &spec.action)?;
     let key = built_in::identified(id, &mut headers, |id| batches::key(tenant.clone(), id))?;
-    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
+    if let Some(response) = forward::to_owner(
+        &Cluster::in_name_of(&api, api.scope.key),
+        &key,
+        &uri,
+        None,
+        &headers,
+        &bytes,
+    )
+    .await?
+    {
         return Ok(response);
     }
 

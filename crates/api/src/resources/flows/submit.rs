@@ -20,6 +20,7 @@ use crate::server::body::{self, CheckedBody};
 use crate::server::context::ApiState;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::forward;
+use crate::server::parts::cluster::Cluster;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::{Caller, Right};
 use orlog_node::flows;
@@ -87,7 +88,16 @@ pub(crate) async fn submit(
     .await?;
 
     let key = built_in::identified(None, &mut headers, |id| flows::key(tenant.clone(), id))?;
-    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
+    if let Some(response) = forward::to_owner(
+        &Cluster::in_name_of(&api, api.scope.key),
+        &key,
+        &uri,
+        None,
+        &headers,
+        &bytes,
+    )
+    .await?
+    {
         return Ok(response);
     }
 

@@ -26,6 +26,7 @@ use crate::resources::sagas::built_in::signal;
 use crate::server::body::{self, CheckedBody};
 use crate::server::context::ApiState;
 use crate::server::forward;
+use crate::server::parts::cluster::Cluster;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::messages::peer_message::{PeerMessage, StatusReport};
@@ -59,7 +60,16 @@ pub(crate) async fn receive(
     let peer = caller.peer.ok_or_else(Problem::not_a_peer)?;
     let request: PeerMessage = api.bodies().parse(&bytes, body::parse).await?;
     let key = subject(&api, &peer, &request)?;
-    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
+    if let Some(response) = forward::to_owner(
+        &Cluster::in_name_of(&api, api.scope.key),
+        &key,
+        &uri,
+        None,
+        &headers,
+        &bytes,
+    )
+    .await?
+    {
         return Ok(response);
     }
     Ok(Json(apply(&api, &peer, key, request).await?).into_response())

@@ -23,7 +23,9 @@ use crate::server::body::{self, CheckedBody};
 use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{InstanceParams, InstancePath};
+use crate::server::parts::access::Access;
 use crate::server::problem::{Code, Problem};
+use axum::extract::FromRef;
 use orlog_node::auth::Caller;
 
 /// Options of a control request. All fields, and the body itself, are optional.
@@ -163,7 +165,7 @@ pub(crate) async fn signal(
         return Err(invalid_parameter("saga", detail));
     }
 
-    check_signed(&api, &caller, &key.tenant)?;
+    check_signed(&Access::from_ref(&api), &caller, &key.tenant)?;
     let signal: SignalBody = api.bodies().parse(&body, body::parse).await?;
     let SignalBody {
         id,

@@ -26,7 +26,10 @@ use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::forward;
+use crate::server::parts::access::Access;
+use crate::server::parts::cluster::Cluster;
 use crate::server::problem::{Code, Problem};
+use axum::extract::FromRef;
 use orlog_node::auth::{Caller, Right};
 
 /// Header with the idempotency key of a start.
@@ -127,7 +130,7 @@ pub(crate) async fn start(
     CheckedBody(body): CheckedBody,
 ) -> Result<Response, Problem> {
     takes_work(&api)?;
-    check_signed(&api, &caller, &tenant)?;
+    check_signed(&Access::from_ref(&api), &caller, &tenant)?;
     let wait = wait(query.wait.as_deref())?;
     // A publisher may start instances; with `wait` it would read their results without the right
     // to.
@@ -170,7 +173,16 @@ pub(crate) async fn start(
     // The owner repeats this handler with the same body. It would generate another id, and the id
     // determines the shard.
     let generated = is_new.then_some(&key.correlation);
-    if let Some(response) = forward::to_owner(&api, &key, &uri, generated, &headers, &body).await? {
+    if let Some(response) = forward::to_owner(
+        &Cluster::in_name_of(&api, api.scope.key),
+        &key,
+        &uri,
+        generated,
+        &headers,
+        &body,
+    )
+    .await?
+    {
         return Ok(response);
     }
 

@@ -16,7 +16,10 @@ use crate::resources::sagas::control::{ControlCaller, send_control};
 use crate::server::body::CheckedBody;
 use crate::server::context::ApiState;
 use crate::server::extract::Tenant;
+use crate::server::parts::cluster::Cluster;
+use crate::server::parts::definitions::Definitions;
 use crate::server::problem::{Code, Problem};
+use axum::extract::FromRef;
 use orlog_node::auth::Caller;
 use orlog_node::definitions::DeploymentPlan;
 
@@ -78,7 +81,16 @@ pub(crate) async fn promote(
     let file =
         source_file(&state.spec.source).map_err(|detail| Problem::new(Code::StoreError, detail))?;
     let context = api.app.definitions.owner(&key.tenant, &state.spec.saga);
-    let plan = deploy_one(&api, &headers, context, file, user.clone(), allow_downgrade).await?;
+    let plan = deploy_one(
+        &Definitions::from_ref(&api),
+        &Cluster::in_name_of(&api, api.scope.key),
+        &headers,
+        context,
+        file,
+        user.clone(),
+        allow_downgrade,
+    )
+    .await?;
 
     if !state.status.is_final() {
         let provided = ControlCaller {

@@ -26,6 +26,7 @@ use crate::server::body::{self, CheckedBody};
 use crate::server::context::ApiState;
 use crate::server::extract::Tenant;
 use crate::server::forward;
+use crate::server::parts::cluster::Cluster;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::Caller;
 use orlog_node::definitions::change::DeployError;
@@ -100,7 +101,16 @@ pub(crate) async fn start(
     let spec = spec(&api, body, user, &tenant).await?;
     let key = shadows::key(tenant, spec.saga.as_str())
         .map_err(|error| Problem::new(Code::ShadowRejected, error))?;
-    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
+    if let Some(response) = forward::to_owner(
+        &Cluster::in_name_of(&api, api.scope.key),
+        &key,
+        &uri,
+        None,
+        &headers,
+        &bytes,
+    )
+    .await?
+    {
         return Ok(response);
     }
 

@@ -17,6 +17,7 @@ use super::page::{LinePage, LineRequest, LineView, next};
 use crate::server::admission::AccessWatch;
 use crate::server::context::ApiState;
 use crate::server::forward;
+use crate::server::parts::cluster::Cluster;
 use crate::server::problem::Problem;
 use crate::server::quotas::LongPollPermit;
 use orlog_node::app::SlotOwner;
@@ -174,7 +175,8 @@ impl Follower {
 
         let mut headers = self.headers.clone();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let response = forward::get(&self.api, pod, &target, headers).await;
+        let cluster = Cluster::in_name_of(&self.api, self.api.scope.key);
+        let response = forward::get(&cluster, pod, &target, headers).await;
         let response = response.map_err(IntoResponse::into_response)?;
         if response.status() != StatusCode::OK {
             return Err(response);
