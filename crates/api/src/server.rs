@@ -26,10 +26,6 @@ pub(crate) mod origin;
 pub(crate) mod other_boards;
 pub(crate) mod overview_cache;
 pub(crate) mod page;
-#[expect(
-    dead_code,
-    reason = "the handlers name their parts in the next commits"
-)]
 pub(crate) mod parts;
 pub(crate) mod permissions;
 pub(crate) mod pod_client;

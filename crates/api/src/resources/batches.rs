@@ -7,7 +7,7 @@ pub(crate) mod pages;
 mod selection;
 mod view;
 
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use orlog_model::{InstanceKey, TenantId};
 use orlog_program::batch::{self, BatchAction};
@@ -24,8 +24,8 @@ use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
 use crate::server::parts::access::Access;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
-use axum::extract::FromRef;
 pub(crate) use create::{__path_create, create};
 use orlog_node::auth::{Caller, Right};
 use orlog_node::batches;
@@ -95,24 +95,26 @@ macro_rules! verbs {
             responses((status = 200, description = "Durable", body = BatchView))
         )]
         pub(crate) async fn $verb(
-            api: ApiState,
+            instances: Instances,
+            State(access): State<Access>,
             Extension(caller): Extension<Caller>,
             Tenant(tenant): Tenant,
             Path(path): Path<BatchPath>,
             body: CheckedBody,
         ) -> Result<Json<BatchView>, Problem> {
             let key = key(tenant, &path)?;
-            let action = built_in::show(&api, key.clone(), missing, |_, key, instance| {
+            let api = &instances.request;
+            let action = built_in::show(api, key.clone(), missing, |_, key, instance| {
                 decoded(key, instance).map(|state| Some(state.spec.action))
             });
             let action = action.await?;
             permit(&caller, &action)?;
             if $signal == batch::RESUME {
-                check_signals(&api, &caller, &key.tenant, &action)?;
+                check_signals(&access, &caller, &key.tenant, &action)?;
             }
             let action = |_| built_in::signal($signal, Value::Null);
-            drop(instruct(&api, &caller, &key, &body, action).await?);
-            view(&api, key).await
+            drop(instruct(&instances, &caller, &key, &body, action).await?);
+            view(api, key).await
         }
     )+};
 }
@@ -144,13 +146,13 @@ fn permit(caller: &Caller, action: &BatchAction) -> Result<(), Problem> {
 /// Rejects an unsigned request that starts or continues a batch of signals, if the context requires
 /// signed events.
 fn check_signals(
-    api: &ApiState,
+    access: &Access,
     caller: &Caller,
     tenant: &TenantId,
     action: &BatchAction,
 ) -> Result<(), Problem> {
     if matches!(action, BatchAction::Signal { .. }) {
-        check_signed(&Access::from_ref(api), caller, tenant)?;
+        check_signed(access, caller, tenant)?;
     }
     Ok(())
 }

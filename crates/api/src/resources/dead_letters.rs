@@ -8,6 +8,7 @@ pub(crate) mod redrive;
 use std::borrow::Cow;
 
 use axum::Json;
+use axum::extract::State;
 use axum::http::StatusCode;
 use orlog_actors::Redriven;
 use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Failure, Input, TenantId, WorkOutcome};
@@ -20,6 +21,8 @@ use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, QueryParams, StoredTenant, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use orlog_node::dead_letters::view;
@@ -240,15 +243,16 @@ impl From<Redriven> for RedrivenResponse {
     ))
 )]
 pub(crate) async fn redrive(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<RedrivenResponse>, Problem> {
     // A replay may apply the same input, and a deployment may change the definition that applies
     // it.
-    let _alone = api.app.lock_definitions().await;
-    let (dead_letter, _) = find(&api, tenant, &id).await?;
-    Ok(Json(api.app.runtime.redrive(dead_letter).await?.into()))
+    let _alone = definitions.lock().await;
+    let (dead_letter, _) = find(&instances.request, tenant, &id).await?;
+    Ok(Json(instances.redrive(dead_letter).await?.into()))
 }
 
 /// Discard a dead letter
@@ -264,14 +268,15 @@ pub(crate) async fn redrive(
     responses((status = 204, description = "The dead letter was discarded"))
 )]
 pub(crate) async fn discard(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
     StoredTenant(tenant): StoredTenant,
     LastSegment(id): LastSegment,
     QueryParams(query): QueryParams<DiscardQuery>,
 ) -> Result<StatusCode, Problem> {
     // As for a redrive.
-    let _alone = api.app.lock_definitions().await;
-    let (dead_letter, is_awaited) = find(&api, tenant, &id).await?;
+    let _alone = definitions.lock().await;
+    let (dead_letter, is_awaited) = find(&instances.request, tenant, &id).await?;
     if is_awaited {
         if !query.force {
             let instance = dead_letter
@@ -292,7 +297,7 @@ pub(crate) async fn discard(
             let detail = "the end of a child saga cannot be discarded; cancel the instance";
             Problem::new(Code::InvalidStatus, detail)
         })?;
-        api.app.runtime.redrive(unknown).await?;
+        instances.redrive(unknown).await?;
         return Ok(StatusCode::NO_CONTENT);
     }
 
@@ -302,7 +307,7 @@ pub(crate) async fn discard(
     };
 
     // A key-sharded tenant has dead letters in every shard, and the id does not identify the shard.
-    api.app.runtime.apply_to_all_shards(&change).await?;
+    instances.apply_to_all_shards(&change).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

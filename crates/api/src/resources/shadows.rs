@@ -21,6 +21,7 @@ use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::shadows;
@@ -94,22 +95,23 @@ pub(crate) async fn show(
     responses((status = 200, description = "Durable", body = ShadowView))
 )]
 pub(crate) async fn stop(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<ShadowPath>,
     body: CheckedBody,
 ) -> Result<Json<ShadowView>, Problem> {
     let key = key(tenant, &path.saga)?;
-    drop(state(&api, &key).await?);
+    let api = &instances.request;
+    drop(state(api, &key).await?);
     drop(
-        instruct(&api, &caller, &key, &body, |_| {
+        instruct(&instances, &caller, &key, &body, |_| {
             built_in::signal(shadow::STOP, Value::Null)
         })
         .await?,
     );
 
-    view(&api, key).await
+    view(api, key).await
 }
 
 fn key(tenant: TenantId, saga: &str) -> Result<InstanceKey, Problem> {

@@ -24,6 +24,7 @@ use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use view::{TaskDetail, TaskPage};
@@ -238,7 +239,7 @@ macro_rules! orders {
             responses((status = 200, description = "Durable", body = ControlResponse))
         )]
         pub(crate) async fn $verb(
-            api: ApiState,
+            instances: Instances,
             Extension(caller): Extension<Caller>,
             Tenant(tenant): Tenant,
             LastSegment(id): LastSegment,
@@ -247,7 +248,7 @@ macro_rules! orders {
             let body: $body = body.optional()?;
             let (order, roles, given) = $order(body);
             let roles = caller.check_roles(roles)?;
-            send_action(&api, &caller, tenant, parse(&id)?, given, order, roles).await
+            send_action(&instances, &caller, tenant, parse(&id)?, given, order, roles).await
         }
     )+};
 }
@@ -350,7 +351,7 @@ impl CompleteBody {
 
 /// Sends the task action to the instance of the task.
 async fn send_action(
-    api: &ApiState,
+    instances: &Instances,
     caller: &Caller,
     tenant: TenantId,
     id: Uuid,
@@ -358,7 +359,8 @@ async fn send_action(
     order: TaskAction,
     roles: Vec<String>,
 ) -> Result<Json<ControlResponse>, Problem> {
-    let row: TaskRow = api
+    let row: TaskRow = instances
+        .request
         .read(move |scope| {
             for reader in scope.readers() {
                 if let Some(row) = reader.task(&tenant, id)? {
@@ -369,7 +371,7 @@ async fn send_action(
         })
         .await?;
     send_control(
-        api,
+        instances,
         caller,
         &row.instance,
         control_caller,

@@ -6,10 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use axum::extract::{FromRef, FromRequestParts};
+use axum::http::Extensions;
 use axum::http::request::Parts;
-use axum::http::{Extensions, Method};
 use orlog_actors::RuntimeHealth;
-use orlog_bus::membership::Pod;
 use orlog_model::{Clock, SteadyTime, Timestamp, TraceParent};
 use orlog_signature::KeyId;
 use orlog_store::Cancellation;
@@ -21,7 +20,7 @@ use super::blocking::run_blocking;
 use super::body_budget::BodyBudget;
 use super::health::bus_check::BusCheck;
 use super::page::EncodedJson;
-use super::pod_client::{self, PodClient};
+use super::pod_client::PodClient;
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
 use super::quotas::{CallerBudgets, LongPollPermit, QueryTimer, Quotas, RequestPermit};
@@ -181,18 +180,6 @@ impl ApiState {
     /// Returns a reference that does not keep the state.
     pub(crate) fn downgrade(&self) -> WeakApiState {
         WeakApiState(Arc::downgrade(&self.shared))
-    }
-
-    /// Creates a request to another pod.
-    pub(crate) fn request_to(
-        &self,
-        pod: &Pod,
-        method: Method,
-        target: &str,
-    ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
-        let tls = self.app.services.keys.tls.as_deref();
-        let cluster = &self.app.config.cluster;
-        self.pods.request(tls, cluster, pod, method, target)
     }
 
     /// Returns the limits of requests.

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::selection::{self, Part};
 use crate::resources::sagas::{InstanceSummary, hidden_values};
-use crate::server::context::ApiState;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 
@@ -52,22 +52,29 @@ struct DryRunItem {
 
 /// Runs a dry run, within the limits of a query.
 pub(super) async fn respond(
-    api: &ApiState,
+    instances: &Instances,
     tenant: TenantId,
     spec: BatchSpec,
 ) -> Result<Json<DryRunView>, Problem> {
+    let api = &instances.request;
     let permit = api.queries().acquire(&tenant)?;
     let timer = api.begin_query()?;
+    let checked = instances.clone();
     let found = api.read(move |scope| {
         let _permit = permit;
-        timer.run(|| run(scope, &tenant, &spec))
+        timer.run(|| run(scope, &checked, &tenant, &spec))
     });
 
     found.await.map(Json)
 }
 
 /// Searches within the limits of one request. Blocks.
-fn run(scope: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunView, Problem> {
+fn run(
+    scope: &ReadScope,
+    instances: &Instances,
+    tenant: &TenantId,
+    spec: &BatchSpec,
+) -> Result<DryRunView, Problem> {
     let until = Instant::now() + selection::timeout(scope);
     let check = Check::of(scope, &spec.action)?;
     let mut result = DryRunView {
@@ -91,7 +98,7 @@ fn run(scope: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunV
         for located in found.items {
             let key = &located.found.key;
             let instance = &located.found.instance;
-            let reason = check.reason(scope, key, instance);
+            let reason = check.reason(instances, key, instance);
             result.matched += 1;
             result.not_applicable += u64::from(reason.is_some());
 
@@ -111,7 +118,7 @@ fn run(scope: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunV
         (cursor, scanned) = (found.next, scanned + found.scanned);
         let is_end = cursor.is_none();
         if is_end || scanned >= scope.http().scan_limit || Instant::now() > until {
-            result.exact = is_end && scope.routing.has_all_shards_of(tenant);
+            result.exact = is_end && instances.cluster.has_all_shards_of(tenant);
             return Ok(result);
         }
     }
@@ -144,7 +151,12 @@ impl<'a> Check<'a> {
     }
 
     /// Returns why the instruction does not apply to an instance.
-    fn reason(&self, scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Option<String> {
+    fn reason(
+        &self,
+        instances: &Instances,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Option<String> {
         let to = match self {
             Self::Status(action) => {
                 return forbidden(instance, &action.control(None)).map(str::to_owned);
@@ -155,9 +167,8 @@ impl<'a> Check<'a> {
             return Some("the instance already uses this definition".to_owned());
         }
 
-        match scope
-            .runtime
-            .plan_instance_migration(key.clone(), instance, to.as_ref())?
+        match instances
+            .plan_migration(key.clone(), instance, to.as_ref())?
             .plan
         {
             MigrationPlan::Safe | MigrationPlan::Mapped => None,

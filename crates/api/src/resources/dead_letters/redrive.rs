@@ -1,6 +1,7 @@
 //! `POST /v1/dead-letters/redrive`: redrives many dead letters, optionally with a canary.
 
 use axum::Json;
+use axum::extract::State;
 use orlog_actors::ControlError;
 use orlog_model::{
     DeadLetter, DeadLetterOriginal, DeadLetterReason, InstanceKey, SagaName, TenantId,
@@ -10,13 +11,13 @@ use utoipa::ToSchema;
 
 use super::collect_page;
 use crate::server::body::JsonBody;
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{Tenant, page_limit};
 use crate::server::page::encoded_bytes;
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
-use orlog_node::app::App;
 
 /// Dead letters per read.
 const BATCH: usize = 500;
@@ -140,16 +141,18 @@ impl RedriveResponse {
     responses((status = 200, description = "Counts and failures", body = RedriveResponse))
 )]
 pub(crate) async fn redrive_many(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
     Tenant(tenant): Tenant,
     JsonBody(selection): JsonBody<RedriveBody>,
 ) -> Result<Json<RedriveResponse>, Problem> {
-    let limit = page_limit(at_least_one("limit", selection.limit)?, &api);
+    let api = &instances.request;
+    let limit = page_limit(at_least_one("limit", selection.limit)?, api);
     let canary = selection.canary;
     let canary = at_least_one("canary", canary)?;
 
     // The canary and the others meet the same definitions.
-    let _alone = api.app.lock_definitions().await;
+    let _alone = definitions.lock().await;
     let selected = api
         .read(move |scope| choose(scope, &tenant, &selection, limit))
         .await?;
@@ -158,7 +161,7 @@ pub(crate) async fn redrive_many(
         has_more: selected.has_more,
         ..RedriveResponse::default()
     };
-    send(&api.app, selected.dead_letters, canary, &mut redriven).await;
+    send(&instances, selected.dead_letters, canary, &mut redriven).await;
     redriven.skipped = redriven.matched - redriven.sent();
 
     Ok(Json(redriven))
@@ -231,7 +234,7 @@ fn has_ended(scope: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Probl
 }
 
 async fn send(
-    app: &App,
+    instances: &Instances,
     dead_letters: Vec<Selected>,
     canary: Option<usize>,
     redriven: &mut RedriveResponse,
@@ -251,7 +254,7 @@ async fn send(
         let to_instance = dead_letter.instance.is_some()
             && matches!(dead_letter.original, DeadLetterOriginal::Input(_));
         let id = dead_letter.id.to_string();
-        let result = app.runtime.redrive(dead_letter).await;
+        let result = instances.redrive(dead_letter).await;
         count += usize::from(!has_ended);
         match result {
             Ok(_) if to_instance => redriven.applied += 1,

@@ -14,9 +14,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::state::hidden_values;
 use super::work::FailureView;
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{InstanceParams, InstancePath, QueryParams, duration};
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use orlog_node::redact::Redaction;
@@ -142,12 +142,12 @@ impl ResultView {
     )
 )]
 pub(crate) async fn result(
-    api: ApiState,
+    instances: Instances,
     InstancePath(key): InstancePath,
     QueryParams(query): QueryParams<ResultQuery>,
 ) -> Result<Response, Problem> {
     let wait = wait(query.wait.as_deref())?.unwrap_or_default();
-    let (has_ended, view) = await_end(&api, &key, wait).await?;
+    let (has_ended, view) = await_end(&instances, &key, wait).await?;
     Ok(if has_ended {
         Json(view).into_response()
     } else {
@@ -174,26 +174,25 @@ pub(crate) fn wait(text: Option<&str>) -> Result<Option<Duration>, Problem> {
 /// If the instance does not exist, too many requests wait, the shard stops in this process, or the
 /// node drains.
 pub(crate) async fn await_end(
-    api: &ApiState,
+    instances: &Instances,
     key: &InstanceKey,
     wait: Duration,
 ) -> Result<(bool, ResultView), Problem> {
     let _permits = if wait.is_zero() {
         None
     } else {
-        Some(api.begin_wait()?)
+        Some(instances.request.begin_wait()?)
     };
     let until = Instant::now() + wait;
 
     loop {
         // Registered before the read: an end after the read wakes the request.
-        let mut waiter = api
-            .app
-            .runtime
+        let mut waiter = instances
             .watch_end(key)
-            .map_err(|_| interrupted(api))?;
+            .map_err(|_| interrupted(instances))?;
         let of = key.clone();
-        let (has_ended, view) = api
+        let (has_ended, view) = instances
+            .request
             .read(move |scope| {
                 let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {of}"));
                 let reader = scope.reader(&of).ok_or_else(missing)?;
@@ -209,14 +208,14 @@ pub(crate) async fn await_end(
         }
 
         tokio::select! {
-            is_running = waiter.woken() => if !is_running { return Err(interrupted(api)) },
+            is_running = waiter.woken() => if !is_running { return Err(interrupted(instances)) },
             () = tokio::time::sleep_until(until) => {}
         }
     }
 }
 
-fn interrupted(api: &ApiState) -> Problem {
-    if api.health().accepting {
+fn interrupted(instances: &Instances) -> Problem {
+    if instances.request.health().accepting {
         let detail = "the shard of the instance moves or restarts; ask again for the result";
         return Problem::new(Code::Unavailable, detail);
     }
