@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
@@ -71,7 +71,7 @@ pub(crate) struct AuditPageView {
     responses((status = 200, description = "Newest first", body = AuditPageView))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     State(access): State<Access>,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,

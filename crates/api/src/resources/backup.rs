@@ -14,7 +14,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, QueryParams};
 use crate::server::parts::operations::Operations;
@@ -107,7 +107,7 @@ pub(crate) async fn create(
     ))
 )]
 pub(crate) async fn file(
-    api: ApiState,
+    api: RequestContext,
     State(operations): State<Operations>,
     PathParts((id, path)): PathParts<(String, String)>,
 ) -> Result<Response, Problem> {
@@ -138,7 +138,7 @@ pub(crate) async fn file(
     responses((status = 204, description = "The backup was deleted"))
 )]
 pub(crate) async fn discard(
-    api: ApiState,
+    api: RequestContext,
     State(operations): State<Operations>,
     LastSegment(id): LastSegment,
 ) -> Result<StatusCode, Problem> {

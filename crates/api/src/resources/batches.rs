@@ -19,7 +19,7 @@ use crate::resources::access::check_signed;
 use crate::resources::sagas::built_in::{self, ListQuery};
 use crate::resources::sagas::control::instruct;
 use crate::server::body::CheckedBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
@@ -50,7 +50,7 @@ pub(crate) struct BatchPath {
     responses((status = 200, description = "A page", body = BatchPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -76,7 +76,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The batch", body = BatchView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Path(path): Path<BatchPath>,
 ) -> Result<Json<BatchView>, Problem> {
@@ -168,7 +168,7 @@ fn missing(key: &InstanceKey) -> Problem {
     )
 }
 
-async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<BatchView>, Problem> {
+async fn view(api: &RequestContext, key: InstanceKey) -> Result<Json<BatchView>, Problem> {
     built_in::show(api, key, missing, BatchView::read)
         .await
         .map(Json)

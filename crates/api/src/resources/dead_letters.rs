@@ -17,7 +17,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, QueryParams, StoredTenant, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
@@ -129,7 +129,7 @@ impl DeadLetterView {
     responses((status = 200, description = "A page", body = DeadLetterPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     StoredTenant(tenant): StoredTenant,
     QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -176,7 +176,7 @@ pub(crate) fn collect_page(
     responses((status = 200, description = "The letter", body = DeadLetterView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     StoredTenant(tenant): StoredTenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<DeadLetterView>, Problem> {
@@ -336,7 +336,11 @@ fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
 }
 
 /// Returns a dead letter, and whether an instance waits for its result.
-async fn find(api: &ApiState, tenant: TenantId, id: &str) -> Result<(DeadLetter, bool), Problem> {
+async fn find(
+    api: &RequestContext,
+    tenant: TenantId,
+    id: &str,
+) -> Result<(DeadLetter, bool), Problem> {
     let id = Uuid::parse_str(id)
         .map_err(|error| invalid_parameter("id", format!("not a dead letter id: {error}")))?;
     let found = api.read(move |scope| {

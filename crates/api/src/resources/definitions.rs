@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, NodeAccess, QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder, PageLimits};
@@ -253,7 +253,7 @@ impl DefinitionContext {
     responses((status = 200, description = "Active definitions", body = DefinitionList))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
     QueryParams(query): QueryParams<DefinitionQuery>,
@@ -295,7 +295,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "Its versions", body = DefinitionVersions))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
     LastSegment(saga): LastSegment,

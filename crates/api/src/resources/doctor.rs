@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::parts::access::Access;
 use crate::server::parts::cluster::Cluster;
 use crate::server::parts::definitions::Definitions;
@@ -41,7 +41,7 @@ pub(crate) struct DiagnosticsResponse {
     responses((status = 200, description = "Results of all checks", body = DiagnosticsResponse))
 )]
 pub(crate) async fn diagnostics(
-    api: ApiState,
+    api: RequestContext,
     State(operations): State<Operations>,
     State(definitions): State<Definitions>,
     State(access): State<Access>,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::server::body;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant, request_trace};
 use crate::server::parts::events::Events;
 use crate::server::problem::{Code, Problem};
@@ -88,7 +88,7 @@ pub(crate) struct PublishQuery {
     ))
 )]
 pub(crate) async fn publish(
-    api: ApiState,
+    api: RequestContext,
     State(bus): State<Events>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
@@ -209,7 +209,7 @@ impl From<orlog_bus::Error> for Problem {
 }
 
 /// Rejects a request before its body is read, if the node accepts no events.
-pub(crate) fn takes_work(api: &ApiState) -> Result<(), Problem> {
+pub(crate) fn takes_work(api: &RequestContext) -> Result<(), Problem> {
     let health = api.health();
     if !health.accepting {
         return Err(Problem::new(

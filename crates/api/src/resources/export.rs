@@ -17,7 +17,7 @@ use orlog_store::FeedEntityKind;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant, duration};
 use crate::server::parts::access::Access;
@@ -72,7 +72,7 @@ pub(crate) struct ExportQuery {
     ))
 )]
 pub(crate) async fn export(
-    api: ApiState,
+    api: RequestContext,
     State(operations): State<Operations>,
     State(access): State<Access>,
     cluster: Cluster,
@@ -140,7 +140,11 @@ impl ExportQuery {
         Ok(duration("wait", self.wait.as_deref())?.unwrap_or_default())
     }
 
-    fn order(&self, api: &ApiState, tenant: Option<TenantId>) -> Result<ExportRequest, Problem> {
+    fn order(
+        &self,
+        api: &RequestContext,
+        tenant: Option<TenantId>,
+    ) -> Result<ExportRequest, Problem> {
         let http = api.http();
         let requested = self.kinds.as_deref().map(kinds).transpose()?;
         let cursor = self.after.as_deref().map(ExportCursor::read).transpose()?;

@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use crate::resources::sagas::built_in::{self, ListQuery, signal};
 use crate::resources::sagas::control::{ControlBody, instruct};
 use crate::server::body::CheckedBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
@@ -56,7 +56,7 @@ pub(crate) struct FlowJobPath {
     responses((status = 200, description = "A page", body = FlowPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -82,7 +82,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The flow", body = FlowView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Path(path): Path<FlowPath>,
 ) -> Result<Json<FlowView>, Problem> {
@@ -192,7 +192,7 @@ pub(super) fn missing(key: &InstanceKey) -> Problem {
     )
 }
 
-async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<FlowView>, Problem> {
+async fn view(api: &RequestContext, key: InstanceKey) -> Result<Json<FlowView>, Problem> {
     built_in::show(api, key, missing, FlowView::read)
         .await
         .map(Json)

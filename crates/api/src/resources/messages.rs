@@ -20,7 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::resources::sagas::built_in::{self, signal};
 use crate::resources::sagas::control::{ControlBody, ControlCaller, instruct, send_control};
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::Tenant;
 use crate::server::parts::instances::Instances;
@@ -82,7 +82,7 @@ pub(crate) struct LineBody {
     responses((status = 200, description = "The message", body = MessageView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Path(path): Path<MessagePath>,
 ) -> Result<Json<MessageView>, Problem> {
@@ -305,7 +305,7 @@ fn missing(key: &InstanceKey) -> Problem {
     )
 }
 
-async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<MessageView>, Problem> {
+async fn view(api: &RequestContext, key: InstanceKey) -> Result<Json<MessageView>, Problem> {
     built_in::show(api, key, missing, MessageView::read)
         .await
         .map(Json)

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::parts::operations::Operations;
 use crate::server::problem::Problem;
 
@@ -27,7 +27,7 @@ const BUS_TIMEOUT: Duration = Duration::from_secs(1);
     responses((status = 200, description = "Node information", body = Value))
 )]
 pub(crate) async fn info(
-    api: ApiState,
+    api: RequestContext,
     State(operations): State<Operations>,
 ) -> Result<Json<Value>, Problem> {
     let consumers = tokio::time::timeout(BUS_TIMEOUT, operations.job_consumers()).await;

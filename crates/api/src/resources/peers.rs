@@ -20,7 +20,7 @@ use crate::resources::access::contexts::ListQuery;
 use crate::resources::access::invalid_body;
 use crate::resources::access::keys::{AddKeyBody, check_is_free, confirm_owner};
 use crate::server::body::{JsonBody, ObjectOf};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, duration, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
@@ -66,7 +66,7 @@ pub(crate) struct KeyPath {
     responses((status = 200, description = "A page", body = PeerPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     State(access): State<Access>,
     State(peers): State<PeerNetwork>,
     QueryParams(query): QueryParams<ListQuery>,

@@ -25,7 +25,7 @@ use serde::{Deserialize, Deserializer};
 use utoipa::IntoParams;
 
 use crate::resources::dead_letters::DeadLetterView;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{
     InstanceParams, InstancePath, QueryParams, Tenant, page_limits, time,
 };
@@ -137,7 +137,7 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D
     responses((status = 200, description = "A page", body = InstancePage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(mut params): QueryParams<InstanceQueryParams>,
 ) -> Result<EncodedJson, Problem> {
@@ -213,7 +213,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The instance", body = InstanceDetail))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     InstancePath(key): InstancePath,
     QueryParams(page): QueryParams<HistoryQuery>,
 ) -> Result<EncodedJson, Problem> {

@@ -15,7 +15,7 @@ use crate::resources::access::check_signed;
 use crate::resources::sagas::built_in::{self, ListQuery};
 use crate::resources::sagas::control::{ControlBody, ControlCaller, instruct, send_control};
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
@@ -74,7 +74,7 @@ pub(crate) struct SchedulePath {
     responses((status = 200, description = "A page", body = SchedulePage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -100,7 +100,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The schedule", body = ScheduleView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Path(path): Path<SchedulePath>,
     QueryParams(query): QueryParams<ScheduleQuery>,
@@ -272,7 +272,7 @@ fn key(tenant: TenantId, path: &SchedulePath) -> Result<InstanceKey, Problem> {
 
 /// Reads a schedule that is not deleted.
 async fn view(
-    api: &ApiState,
+    api: &RequestContext,
     key: InstanceKey,
     next: usize,
 ) -> Result<Json<ScheduleView>, Problem> {

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::resources::sagas::control::{ControlCaller, ControlResponse, send_control};
 use crate::server::body::CheckedBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
@@ -157,7 +157,7 @@ pub(crate) struct CompleteBody {
     responses((status = 200, description = "A page", body = TaskPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(filter): QueryParams<TaskQueryParams>,
 ) -> Result<EncodedJson, Problem> {
@@ -203,7 +203,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The task", body = TaskDetail))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<TaskDetail>, Problem> {

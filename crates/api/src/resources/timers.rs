@@ -4,7 +4,7 @@ use orlog_store::{FoundTimer, Page, TimerQuery};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::problem::Problem;
@@ -53,7 +53,7 @@ struct TimerListItem {
     responses((status = 200, description = "Timers ordered by due time", body = TimerPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<TimerQueryParams>,
 ) -> Result<EncodedJson, Problem> {

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use crate::resources::events::takes_work;
 use crate::server::body_budget::RequestBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{TENANT_HEADER, request_trace};
 use crate::server::parts::events::Events;
 use crate::server::problem::{Code, Problem};
@@ -61,7 +61,7 @@ pub(crate) struct AcceptedWebhook {
     ))
 )]
 pub(crate) async fn receive(
-    api: ApiState,
+    api: RequestContext,
     State(events): State<Events>,
     Path(name): Path<String>,
     Extension(RequestId(id)): Extension<RequestId>,
@@ -115,7 +115,7 @@ pub(crate) async fn receive(
 
 /// Verifies the signature of a request.
 async fn verify(
-    api: &ApiState,
+    api: &RequestContext,
     webhook: &Arc<Webhook>,
     headers: &HeaderMap,
     body: &RequestBody,
@@ -143,7 +143,7 @@ async fn verify(
 
 /// Publishes the event of an authentic request.
 async fn accept(
-    api: &ApiState,
+    api: &RequestContext,
     events: &Events,
     webhook: Arc<Webhook>,
     headers: HeaderMap,

@@ -13,7 +13,7 @@ use orlog_signature::RequestSignature;
 use super::admission::{self, Admission};
 use super::audit_guard::{self, AuditGuard};
 use super::connections::network;
-use super::context::{ApiState, RequestScope, SharedState};
+use super::context::{ApiState, RequestContext, RequestScope, SharedState};
 use super::login;
 use super::origin;
 use super::parts::access::Access;
@@ -98,7 +98,7 @@ where
 
 /// Handles a request that its handler has authenticated, with its audit record.
 pub(crate) async fn audit_authenticated<F>(
-    api: &ApiState,
+    api: &RequestContext,
     route: &str,
     id: &HeaderValue,
     request: Request,
@@ -112,7 +112,7 @@ where
 
 /// Records the denial of a request whose caller its handler cannot authenticate.
 pub(crate) fn deny_unauthenticated(
-    api: &ApiState,
+    api: &RequestContext,
     route: &str,
     request: &Request,
     response: &Response,

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
 use super::body_budget::RequestBody;
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::problem::{Code, Problem, ProblemDetail};
 use super::signed_request;
 
@@ -35,7 +35,7 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ApiState> for JsonBody<T>
 
 impl<T: DeserializeOwned + Send + 'static> JsonBody<T> {
     /// Reads and parses the body of a request.
-    pub(crate) async fn read(request: Request, api: &ApiState) -> Result<Self, Problem> {
+    pub(crate) async fn read(request: Request, api: &RequestContext) -> Result<Self, Problem> {
         let (parts, body) = request.into_parts();
         let limit = api.http().max_body_size;
         let body = read(api, &parts.headers, body, limit).await?;
@@ -100,7 +100,7 @@ impl FromRequest<ApiState> for CheckedBody {
 
 /// Reads a body of at most `limit` bytes that arrives within `http.request_timeout`.
 pub(crate) async fn read(
-    api: &ApiState,
+    api: &RequestContext,
     headers: &HeaderMap,
     body: Body,
     limit: u64,
@@ -133,7 +133,7 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
         .ok()
 }
 
-async fn collect(api: &ApiState, body: Body, limit: u64) -> Result<RequestBody, Problem> {
+async fn collect(api: &RequestContext, body: Body, limit: u64) -> Result<RequestBody, Problem> {
     let mut all = api.bodies().receive(api.scope.caller.as_ref());
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {

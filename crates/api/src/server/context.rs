@@ -1,7 +1,9 @@
-//! State that every handler receives.
+//! State of the router, and the context that every handler receives for its request.
+//!
+//! A handler reaches the node only through its [`RequestContext`] and the parts of
+//! [`crate::server::parts`] that its signature names. [`ApiState`] itself belongs to the layers.
 
 use std::convert::Infallible;
-use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -51,22 +53,28 @@ pub(crate) struct RequestScope {
     pub(crate) user: Option<Arc<str>>,
 }
 
-/// Node, state of the API, and the scope of a request. As an extractor it has the scope of its
-/// request.
+impl RequestScope {
+    /// Returns the scope that the layers have attached to a request.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+}
+
+/// State of the router: the node, and state that all requests share. Layers and the metrics use it;
+/// handlers of resources extract the parts that they name.
 #[derive(Clone)]
 pub(crate) struct ApiState {
     pub(super) shared: Arc<SharedState>,
-    pub(crate) scope: RequestScope,
 }
 
 /// Node, and state that all requests share.
 pub(crate) struct SharedState {
-    pub(crate) app: Arc<App>,
-    pub(crate) requests: Arc<RequestMetrics>,
-    pub(crate) description: Arc<str>,
-    pub(crate) overview_cache: Arc<OverviewCache>,
-    pub(crate) hosts: Arc<AllowedHosts>,
-    pub(crate) bus_check: Arc<BusCheck>,
+    pub(super) app: Arc<App>,
+    pub(super) requests: Arc<RequestMetrics>,
+    pub(super) description: Arc<str>,
+    pub(super) overview_cache: Arc<OverviewCache>,
+    pub(super) hosts: Arc<AllowedHosts>,
+    pub(super) bus_check: Arc<BusCheck>,
     reads: ReadPool,
     queries: QueryLimit,
     pub(super) bodies: BodyBudget,
@@ -76,41 +84,16 @@ pub(crate) struct SharedState {
     /// Places of requests that wait for the results of instances.
     result_waits: Arc<Semaphore>,
     /// Jobs of key-sharded tenants on the boards of other pods.
-    pub(crate) other_boards: Arc<OtherBoards>,
+    pub(super) other_boards: Arc<OtherBoards>,
 }
 
 /// Reference to the state of the API, for work of the node that must not keep it.
 pub(crate) struct WeakApiState(Weak<SharedState>);
 
 impl WeakApiState {
-    /// Returns the state without a request; `None` if the API has ended.
+    /// Returns the state; `None` if the API has ended.
     pub(crate) fn upgrade(&self) -> Option<ApiState> {
-        self.0.upgrade().map(|shared| ApiState {
-            shared,
-            scope: RequestScope::default(),
-        })
-    }
-}
-
-impl Deref for ApiState {
-    type Target = SharedState;
-
-    fn deref(&self) -> &SharedState {
-        &self.shared
-    }
-}
-
-impl FromRef<ApiState> for Arc<OverviewCache> {
-    fn from_ref(api: &ApiState) -> Self {
-        Arc::clone(&api.overview_cache)
-    }
-}
-
-impl FromRequestParts<ApiState> for ApiState {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Infallible> {
-        Ok(api.for_request(&parts.extensions))
+        self.0.upgrade().map(|shared| ApiState { shared })
     }
 }
 
@@ -148,30 +131,25 @@ impl ApiState {
 
         Self {
             shared: Arc::new(shared),
-            scope: RequestScope::default(),
         }
     }
 
     /// Returns the tenants that the node accepts.
     pub(crate) fn admitted_tenants(&self) -> &AdmittedTenants {
-        &self.app.tenants
+        &self.shared.app.tenants
     }
 
-    /// Returns the state with the scope of a request.
-    pub(crate) fn for_request(&self, extensions: &Extensions) -> Self {
-        let scope = extensions
-            .get::<RequestScope>()
-            .cloned()
-            .unwrap_or_default();
-        Self {
+    /// Returns the context of a request.
+    pub(crate) fn for_request(&self, extensions: &Extensions) -> RequestContext {
+        RequestContext {
             shared: Arc::clone(&self.shared),
-            scope,
+            scope: RequestScope::of(extensions),
         }
     }
 
-    /// Returns the state for work that does not belong to a request, and to no caller.
-    pub(crate) fn detached(&self) -> Self {
-        Self {
+    /// Returns the context of work that does not belong to a request, and to no caller.
+    pub(crate) fn detached(&self) -> RequestContext {
+        RequestContext {
             shared: Arc::clone(&self.shared),
             scope: RequestScope::default(),
         }
@@ -180,6 +158,38 @@ impl ApiState {
     /// Returns a reference that does not keep the state.
     pub(crate) fn downgrade(&self) -> WeakApiState {
         WeakApiState(Arc::downgrade(&self.shared))
+    }
+}
+
+impl FromRef<ApiState> for Arc<OverviewCache> {
+    fn from_ref(api: &ApiState) -> Self {
+        Arc::clone(&api.shared.overview_cache)
+    }
+}
+
+/// What every handler may use: the scope of its request, its shares of the limits, the time, and
+/// reads of the stores. It changes nothing of the node.
+#[derive(Clone)]
+pub(crate) struct RequestContext {
+    pub(super) shared: Arc<SharedState>,
+    pub(crate) scope: RequestScope,
+}
+
+impl FromRequestParts<ApiState> for RequestContext {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Infallible> {
+        Ok(api.for_request(&parts.extensions))
+    }
+}
+
+impl RequestContext {
+    /// Returns the context of work that outlives the request and belongs to no caller.
+    pub(crate) fn detached(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            scope: RequestScope::default(),
+        }
     }
 
     /// Returns the limits of requests.
@@ -249,7 +259,7 @@ impl ApiState {
     /// wait.
     pub(crate) fn begin_wait(&self) -> Result<(LongPollPermit, OwnedSemaphorePermit), Problem> {
         let long_poll = self.begin_long_poll()?;
-        let place = Arc::clone(&self.result_waits)
+        let place = Arc::clone(&self.shared.result_waits)
             .try_acquire_owned()
             .map_err(|_| {
                 let detail = "half of the connections wait for results (http.max_connections); ask \
@@ -268,8 +278,12 @@ impl ApiState {
         T: Send + 'static,
         F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
     {
-        let app = Arc::clone(&self.app);
-        let permit = self.reads.acquire(self.scope.caller.as_ref()).await?;
+        let app = Arc::clone(&self.shared.app);
+        let permit = self
+            .shared
+            .reads
+            .acquire(self.scope.caller.as_ref())
+            .await?;
         let cancellation = Cancellation::default();
         let _request = cancellation.on_drop();
         run_blocking(move || {
@@ -279,7 +293,7 @@ impl ApiState {
         .await
     }
 
-    /// Reads as [`ApiState::read`], and encodes the response on the same thread: the size of a page
+    /// Reads as [`Self::read`], and encodes the response on the same thread: the size of a page
     /// is no work for the threads that serve all requests.
     pub(crate) async fn read_json<T, F>(&self, read: F) -> Result<EncodedJson, Problem>
     where

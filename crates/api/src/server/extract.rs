@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 
 use utoipa::IntoParams;
 
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::errors::invalid_parameter;
 use super::page::PageLimits;
 use super::problem::{Code, Problem};
@@ -172,7 +172,7 @@ impl<T: DeserializeOwned> FromRequestParts<ApiState> for QueryParams<T> {
 }
 
 /// Returns the number of entries of a page: the requested number, within the configured limit.
-pub(crate) fn page_limit(requested: Option<usize>, api: &ApiState) -> usize {
+pub(crate) fn page_limit(requested: Option<usize>, api: &RequestContext) -> usize {
     requested
         .unwrap_or(DEFAULT_PAGE_LIMIT)
         .clamp(1, api.http().max_page_size)
@@ -188,7 +188,7 @@ pub(crate) fn request_trace(headers: &HeaderMap) -> Option<TraceParent> {
 
 /// Returns the limits of a page: the requested number of entries and the size, within the
 /// configured limits.
-pub(crate) fn page_limits(requested: Option<usize>, api: &ApiState) -> PageLimits {
+pub(crate) fn page_limits(requested: Option<usize>, api: &RequestContext) -> PageLimits {
     let bytes = api.http().max_page_bytes;
     PageLimits {
         entries: page_limit(requested, api),

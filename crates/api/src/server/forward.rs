@@ -18,7 +18,7 @@ use percent_encoding::{
 
 use super::body;
 use super::body_budget::RequestBody;
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::extract::{TENANT_HEADER, accepts_events};
 use super::parts::cluster::Cluster;
 use super::pod_client;
@@ -274,7 +274,7 @@ pub(crate) async fn get(
 }
 
 async fn send(
-    api: &ApiState,
+    api: &RequestContext,
     cluster: &Cluster,
     pod: &Pod,
     request: Request,

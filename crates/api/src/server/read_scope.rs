@@ -3,7 +3,6 @@
 
 mod effects;
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use orlog_actors::ProgramRegistry;
@@ -85,13 +84,5 @@ impl ReadScope {
     /// Returns the wall-clock time.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock().now()
-    }
-}
-
-impl Deref for ReadScope {
-    type Target = App;
-
-    fn deref(&self) -> &App {
-        &self.app
     }
 }

@@ -13,7 +13,7 @@ use orlog_signature::{
     SIGNATURE_INPUT,
 };
 
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::problem::Problem;
 use super::request_info::{GRANT, is_granted};
 use super::signed_node;
@@ -118,7 +118,7 @@ pub(super) async fn grant(
 }
 
 /// Returns the problem of a body that is not the signed one; `None` for another error of a body.
-pub(super) fn digest_problem(api: &ApiState, error: &axum::Error) -> Option<Problem> {
+pub(super) fn digest_problem(api: &RequestContext, error: &axum::Error) -> Option<Problem> {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
         if error.is::<DigestMismatch>() {

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use orlog_model::TenantId;
 use orlog_store::TenantUsage;
 
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::extract;
 use super::problem::{Code, Problem};
 use orlog_node::app::App;
@@ -67,7 +67,7 @@ pub(crate) async fn enforce(State(api): State<ApiState>, request: Request, next:
 ///
 /// # Errors
 /// If it is not.
-pub(crate) fn check(api: &ApiState, tenant: &TenantId) -> Result<(), Problem> {
+pub(crate) fn check(api: &RequestContext, tenant: &TenantId) -> Result<(), Problem> {
     check_usage(&api.shared.app, tenant)
 }
 

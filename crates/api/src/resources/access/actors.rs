@@ -18,7 +18,7 @@ use super::invalid_body;
 use super::keys::{ActorKeyBody, AddActorKeyBody, check_is_free, confirm_owner};
 use crate::server::authorize;
 use crate::server::body::{JsonBody, ObjectOf};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, duration, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
@@ -71,7 +71,7 @@ pub(crate) struct KeyPath {
     responses((status = 200, description = "A page", body = ActorPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     State(access): State<Access>,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -314,7 +314,7 @@ pub(crate) async fn invite(
     responses((status = 200, description = "Durable", body = ActorView))
 )]
 pub(crate) async fn enroll(
-    api: ApiState,
+    api: RequestContext,
     State(access): State<Access>,
     Path(path): Path<ActorPath>,
     Extension(RequestId(request_id)): Extension<RequestId>,

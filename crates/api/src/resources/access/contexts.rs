@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{ChangeView, change_views, expected_revision, invalid_body};
 use crate::server::body::{JsonBody, ObjectOf};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::parts::access::Access;
@@ -99,7 +99,7 @@ pub(crate) struct ListQuery {
     responses((status = 200, description = "A page", body = ContextPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     QueryParams(query): QueryParams<ListQuery>,
@@ -240,7 +240,7 @@ pub(crate) async fn put(
     responses((status = 204, description = "Durable"))
 )]
 pub(crate) async fn delete(
-    api: ApiState,
+    api: RequestContext,
     State(access): State<Access>,
     State(definitions): State<Definitions>,
     cluster: Cluster,
@@ -300,7 +300,7 @@ fn check_signing(access: &Access) -> Result<(), Problem> {
 
 /// Returns what the tenant still has, and the remedy; `None` if it has neither instances nor dead
 /// letters.
-async fn rest(api: &ApiState, tenant: &TenantId) -> Result<Option<&'static str>, Problem> {
+async fn rest(api: &RequestContext, tenant: &TenantId) -> Result<Option<&'static str>, Problem> {
     let tenant = tenant.clone();
     let query = InstanceQuery {
         tenant,

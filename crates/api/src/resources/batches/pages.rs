@@ -13,7 +13,7 @@ use orlog_program::batch::{
 
 use super::selection::{self, Part};
 use crate::resources::sagas::stored_hidden_values;
-use crate::server::context::ApiState;
+use crate::server::context::{ApiState, RequestContext};
 use crate::server::parts::definitions::Definitions;
 use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
@@ -93,7 +93,7 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
 /// # Errors
 /// If another saga requests it: a definition can name any effect, and a batch has the rights of the
 /// user who created it.
-async fn batch(api: &ApiState, own: InstanceKey) -> Result<CorrelationId, ProviderError> {
+async fn batch(api: &RequestContext, own: InstanceKey) -> Result<CorrelationId, ProviderError> {
     let found = api.read(move |scope| {
         let instance = scope
             .reader(&own)
@@ -217,7 +217,7 @@ async fn apply(
 }
 
 impl Instruction {
-    fn request(&self, api: &ApiState) -> ControlRequest {
+    fn request(&self, api: &RequestContext) -> ControlRequest {
         ControlRequest {
             id: self.id.clone(),
             action: self.action.control(Some(&self.reason)),
@@ -261,7 +261,7 @@ fn classified(result: Result<ControlResult, ControlError>) -> Classified {
 
 /// Returns the first reasons, without values of the instances that are not displayed.
 async fn reasons(
-    api: &ApiState,
+    api: &RequestContext,
     mut found: Vec<(InstanceKey, String)>,
 ) -> Result<Vec<InstanceReason>, ProviderError> {
     found.truncate(MAX_REASONS);

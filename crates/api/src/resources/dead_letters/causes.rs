@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::collect_page;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::problem::Problem;
@@ -93,7 +93,7 @@ pub(crate) struct CauseCounts {
     responses((status = 200, description = "Causes, the most frequent first", body = CausePage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<CauseQuery>,
 ) -> Result<EncodedJson, Problem> {

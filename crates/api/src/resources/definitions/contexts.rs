@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 use super::deploy::{self, CollectResponse, DeployBody, MAX_DEPLOY_BYTES, user_name};
 use super::distribute;
 use crate::server::body;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::forward;
 use crate::server::parts::access::Access;
@@ -63,7 +63,7 @@ pub(crate) struct ContextDeployOptions {
 )]
 #[expect(clippy::too_many_arguments, reason = "one argument per extractor")]
 pub(crate) async fn deploy(
-    api: ApiState,
+    api: RequestContext,
     State(definitions): State<Definitions>,
     State(access): State<Access>,
     cluster: Cluster,

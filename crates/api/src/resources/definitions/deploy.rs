@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::distribute;
 use crate::server::body;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::QueryParams;
 use crate::server::forward;
 use crate::server::parts::cluster::Cluster;
@@ -173,7 +173,7 @@ impl From<DeployError> for Problem {
     ))
 )]
 pub(crate) async fn deploy(
-    api: ApiState,
+    api: RequestContext,
     State(definitions): State<Definitions>,
     cluster: Cluster,
     Extension(caller): Extension<Caller>,

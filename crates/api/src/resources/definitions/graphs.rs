@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use orlog_model::SagaName;
 use orlog_simulator::graph::{self, InstanceOverlay};
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{InstanceParams, InstancePath, LastSegment, Tenant};
 use crate::server::parts::definitions::Definitions;
@@ -72,7 +72,7 @@ pub(crate) async fn of_definition(
     ))
 )]
 pub(crate) async fn of_instance(
-    api: ApiState,
+    api: RequestContext,
     InstancePath(key): InstancePath,
 ) -> Result<Response, Problem> {
     let drawn = api.read(move |scope| {

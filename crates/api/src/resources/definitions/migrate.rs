@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use super::deploy::user_name;
 use crate::resources::sagas::instance_pages::{find, parse_cursor};
 use crate::server::body::JsonBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, Tenant, page_limit};
 use crate::server::parts::definitions::Definitions;
@@ -111,7 +111,7 @@ impl MigratedInstance {
     responses((status = 200, description = "A page", body = MigratePage))
 )]
 pub(crate) async fn migrate(
-    api: ApiState,
+    api: RequestContext,
     State(definitions): State<Definitions>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,

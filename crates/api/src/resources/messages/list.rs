@@ -8,7 +8,7 @@ use utoipa::IntoParams;
 
 use super::view::{MessagePage, MessageSummary};
 use crate::resources::sagas::instance_pages::{find, parse_cursor};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder, PageLimits};
@@ -107,7 +107,7 @@ impl Conditions {
     responses((status = 200, description = "A page", body = MessagePage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<MessageQuery>,
 ) -> Result<EncodedJson, Problem> {

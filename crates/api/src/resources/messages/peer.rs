@@ -25,7 +25,7 @@ use super::send::{check_fields, check_flow};
 use crate::resources::events::takes_work;
 use crate::resources::sagas::built_in::signal;
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::forward;
 use crate::server::parts::instances::Instances;
 use crate::server::parts::peer_network::PeerNetwork;
@@ -304,7 +304,7 @@ pub(super) fn json_size(value: &impl Serialize) -> usize {
 
 /// Returns the state of a message; `None` if there is none.
 pub(super) async fn stored<S: Send + 'static>(
-    api: &ApiState,
+    api: &RequestContext,
     key: &InstanceKey,
     decode: fn(&[u8]) -> Result<S, ProgramError>,
 ) -> Result<Option<S>, Problem> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::resources::sagas::instance_pages::parse_cursor;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, NodeAccess, QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder, PageLimits};
@@ -70,7 +70,7 @@ struct RowView {
     responses((status = 200, description = "Rows ordered by key", body = InspectPage))
 )]
 pub(crate) async fn rows(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
     NodeAccess(sees_node): NodeAccess,

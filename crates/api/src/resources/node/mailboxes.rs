@@ -7,7 +7,7 @@ use orlog_model::InstanceKey;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
@@ -81,7 +81,7 @@ struct MailboxView {
     responses((status = 200, description = "Deepest first", body = MailboxPage))
 )]
 pub(crate) async fn deepest(
-    api: ApiState,
+    api: RequestContext,
     State(operations): State<Operations>,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<MailboxQuery>,

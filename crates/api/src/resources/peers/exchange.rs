@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::view::{AddressBody, DocumentView};
 use super::{PeerPath, check_reachable, peer_name};
 use crate::server::body::{JsonBody, ObjectOf};
-use crate::server::context::ApiState;
+use crate::server::context::{ApiState, RequestContext};
 use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
@@ -73,7 +73,7 @@ pub(crate) struct PeerCheck {
     responses((status = 200, description = "The document", body = NodeDocument))
 )]
 pub(crate) async fn document(
-    api: ApiState,
+    api: RequestContext,
     State(peers): State<PeerNetwork>,
 ) -> Result<Json<NodeDocument>, Problem> {
     let identity = peers.known().identity().map_err(PeerError::from)?;

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::instance_pages::{find, parse_cursor};
 use super::start::IDEMPOTENCY_KEY;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::page_limits;
 use crate::server::page::{BuiltPage, EncodedJson, PageBuilder};
@@ -33,7 +33,7 @@ pub(crate) struct ListQuery {
 /// Returns a page of views, encoded as `response` arranges it. An instance without a view is
 /// omitted.
 pub(crate) async fn list<V, P, F>(
-    api: &ApiState,
+    api: &RequestContext,
     tenant: TenantId,
     saga: &'static str,
     params: ListQuery,
@@ -76,7 +76,7 @@ where
 
 /// Returns the view of one instance; `missing` creates the problem if there is none.
 pub(crate) async fn show<V, F>(
-    api: &ApiState,
+    api: &RequestContext,
     key: InstanceKey,
     missing: fn(&InstanceKey) -> Problem,
     view: F,

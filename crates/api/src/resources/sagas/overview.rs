@@ -13,7 +13,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::work::kind;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{NodeAccess, Tenant};
 use crate::server::overview_cache::OverviewCache;
 use crate::server::overview_cache::{DeadLetterCounts, TaskCounts, TenantCounts};
@@ -158,7 +158,7 @@ struct UnchangedInstanceView {
     ))
 )]
 pub(crate) async fn overview(
-    api: ApiState,
+    api: RequestContext,
     State(operations): State<Operations>,
     State(cache): State<Arc<OverviewCache>>,
     Tenant(tenant): Tenant,

@@ -18,7 +18,7 @@ use orlog_program::shadow::{
 };
 
 use crate::server::blocking::run_blocking;
-use crate::server::context::ApiState;
+use crate::server::context::{ApiState, RequestContext};
 use crate::server::parts::definitions::Definitions;
 use crate::server::parts::events::Events;
 use crate::server::parts::instances::Instances;
@@ -76,7 +76,7 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
 /// # Errors
 /// If another saga requests it: a definition can name any effect.
 async fn specification(
-    api: &ApiState,
+    api: &RequestContext,
     own: InstanceKey,
     sent: Option<ShadowSpec>,
 ) -> Result<ShadowSpec, ProviderError> {

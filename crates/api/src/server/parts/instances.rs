@@ -10,7 +10,7 @@ use orlog_model::{Change, ControlRequest, DeadLetter, Instance, InstanceKey};
 use orlog_program::Program;
 use orlog_store::Reader;
 
-use crate::server::context::ApiState;
+use crate::server::context::{ApiState, RequestContext};
 use crate::server::parts::cluster::Cluster;
 use orlog_node::app::App;
 
@@ -19,7 +19,7 @@ use orlog_node::app::App;
 pub(crate) struct Instances {
     app: Arc<App>,
     /// Context of the request, whose caller changes the instances.
-    pub(crate) request: ApiState,
+    pub(crate) request: RequestContext,
     /// Pods that own the other instances.
     pub(crate) cluster: Cluster,
 }
@@ -38,7 +38,7 @@ impl Instances {
         Self::of(api, api.detached())
     }
 
-    fn of(api: &ApiState, request: ApiState) -> Self {
+    fn of(api: &ApiState, request: RequestContext) -> Self {
         Self {
             app: Arc::clone(&api.shared.app),
             cluster: Cluster::in_name_of(api, request.scope.key),

@@ -8,7 +8,7 @@ use axum::http::Extensions;
 use axum::http::request::Parts;
 use orlog_effect::Catalog;
 
-use crate::server::context::ApiState;
+use crate::server::context::{ApiState, RequestContext};
 use crate::server::other_boards::OtherBoards;
 use crate::server::parts::cluster::Cluster;
 use orlog_node::app::App;
@@ -20,7 +20,7 @@ pub(crate) struct Jobs {
     app: Arc<App>,
     other_boards: Arc<OtherBoards>,
     /// Context of the request of a worker.
-    pub(crate) request: ApiState,
+    pub(crate) request: RequestContext,
     /// Pods whose boards have jobs of key-sharded tenants.
     pub(crate) cluster: Cluster,
 }

@@ -11,7 +11,7 @@ use orlog_model::{TaskStatus, TenantId};
 use orlog_store::{InstanceCounts, TaskQuery};
 
 use crate::resources::dead_letters::causes;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::overview_cache::{
     DeadLetterCounts, OverviewCache, TaskCounts, TenantCounts, evict_oldest,
 };
@@ -26,7 +26,7 @@ const MAX_TASKS: usize = 10_000;
 /// Returns the latest count of a tenant; starts a new count if it is stale. `None` until the first
 /// count is complete.
 pub(crate) async fn counts(
-    api: &ApiState,
+    api: &RequestContext,
     cache: &Arc<OverviewCache>,
     tenant: &TenantId,
 ) -> Option<Arc<TenantCounts>> {
@@ -52,7 +52,7 @@ pub(crate) async fn counts(
     cache.lock().get(tenant)?.last.clone()
 }
 
-async fn count(api: ApiState, cache: Arc<OverviewCache>, tenant: TenantId) {
+async fn count(api: RequestContext, cache: Arc<OverviewCache>, tenant: TenantId) {
     let of = tenant.clone();
     // A panic ends this count only.
     let counted =
