@@ -30,10 +30,11 @@ pub fn router(app: Arc<App>) -> Router {
     let (routes, description) = described();
     let description =
         serde_json::to_string(&description).expect("the description serializes to JSON");
+    let node = Arc::clone(&app);
     let api = ApiState::new(app, description);
-    batches::pages::connect(&api);
-    shadows::pages::connect(&api);
-    messages::delivery::connect(&api);
+    batches::pages::connect(&node, &api);
+    shadows::pages::connect(&node, &api);
+    messages::delivery::connect(&node, &api);
 
     routes
         .fallback(errors::no_route)

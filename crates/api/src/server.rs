@@ -26,6 +26,7 @@ pub(crate) mod origin;
 pub(crate) mod other_boards;
 pub(crate) mod overview_cache;
 pub(crate) mod page;
+pub(crate) mod parts;
 pub(crate) mod permissions;
 pub(crate) mod pod_client;
 pub(crate) mod problem;

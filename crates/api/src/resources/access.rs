@@ -11,7 +11,7 @@ use orlog_model::TenantId;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::server::context::ApiState;
+use crate::server::parts::access::Access;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::access::change::Change;
 use orlog_node::access::store::WriteError;
@@ -44,16 +44,11 @@ pub(crate) fn change_views(changes: &[Change]) -> Vec<ChangeView> {
 /// Rejects an unsigned request that starts instances, sends signals or emits facts, if the context
 /// requires signed events.
 pub(crate) fn check_signed(
-    api: &ApiState,
+    access: &Access,
     caller: &Caller,
     tenant: &TenantId,
 ) -> Result<(), Problem> {
-    if caller.key.is_some()
-        || !api
-            .app
-            .signed_events
-            .is_required(tenant, api.app.clock.now())
-    {
+    if caller.key.is_some() || !access.requires_signed_events(tenant) {
         return Ok(());
     }
 

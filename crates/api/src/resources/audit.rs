@@ -1,16 +1,18 @@
 //! `GET /v1/audit`: audit trail, newest first.
 
 use axum::Extension;
+use axum::extract::State;
 use orlog_model::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::EncodedJson;
+use crate::server::parts::access::Access;
 use crate::server::problem::{Code, Problem};
 use orlog_node::audit::{AuditFilter, Error, FileSet};
 use orlog_node::auth::{Caller, Right, TenantScope};
@@ -69,7 +71,8 @@ pub(crate) struct AuditPageView {
     responses((status = 200, description = "Newest first", body = AuditPageView))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
+    State(access): State<Access>,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
     QueryParams(search): QueryParams<AuditQuery>,
@@ -81,8 +84,8 @@ pub(crate) async fn list(
 
     let limits = page_limits(search.limit, &api);
     let closed =
-        (search.all || search.denials).then(|| api.app.access.closed_to(&caller, Right::Audit));
-    api.read_json(move |app| {
+        (search.all || search.denials).then(|| access.registry().closed_to(&caller, Right::Audit));
+    api.read_json(move |scope| {
         let filter = AuditFilter {
             tenant: (!search.all && !search.denials).then(|| tenant.as_str()),
             closed: closed.as_ref(),
@@ -93,7 +96,7 @@ pub(crate) async fn list(
             cursor: search.cursor.as_deref(),
             limit: limits.entries,
             bytes: Some(limits.bytes),
-            scan: app.config.http.scan_limit,
+            scan: scope.http().scan_limit,
         };
 
         let set = if search.denials {
@@ -101,10 +104,13 @@ pub(crate) async fn list(
         } else {
             FileSet::Calls
         };
-        let page = app.audit.read(set, &filter).map_err(|error| match error {
-            Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),
-            Error::Io(_) => Problem::new(Code::Unavailable, error.to_string()),
-        })?;
+        let page = access
+            .audit()
+            .read(set, &filter)
+            .map_err(|error| match error {
+                Error::InvalidCursor(_) => invalid_parameter("cursor", error.to_string()),
+                Error::Io(_) => Problem::new(Code::Unavailable, error.to_string()),
+            })?;
 
         Ok(AuditPageView {
             items: page.records,

@@ -6,6 +6,7 @@ use std::path::Path;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::Path as PathParts;
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -13,9 +14,10 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, QueryParams};
+use crate::server::parts::operations::Operations;
 use crate::server::problem::{Code, Problem};
 use orlog_node::backup::BackupFailure;
 use orlog_node::backup::service::{BackupError, BackupHandle};
@@ -75,10 +77,10 @@ impl From<BackupError> for Problem {
     ))
 )]
 pub(crate) async fn create(
-    api: ApiState,
+    State(operations): State<Operations>,
     QueryParams(how): QueryParams<BackupOptions>,
 ) -> Result<Json<BackupResponse>, Problem> {
-    let BackupHandle { id, manifest, .. } = api.app.services.backups.create(how.replace).await?;
+    let BackupHandle { id, manifest, .. } = operations.backups().create(how.replace).await?;
     let manifest = serde_json::to_value(manifest).expect("a manifest serializes to JSON");
     Ok(Json(BackupResponse {
         id: id.to_string(),
@@ -105,13 +107,12 @@ pub(crate) async fn create(
     ))
 )]
 pub(crate) async fn file(
-    api: ApiState,
+    api: RequestContext,
+    State(operations): State<Operations>,
     PathParts((id, path)): PathParts<(String, String)>,
 ) -> Result<Response, Problem> {
-    let backup = api
-        .app
-        .services
-        .backups
+    let backup = operations
+        .backups()
         .get(read_id(&id)?)
         .ok_or_else(not_found)?;
     let path = backup
@@ -137,12 +138,13 @@ pub(crate) async fn file(
     responses((status = 204, description = "The backup was deleted"))
 )]
 pub(crate) async fn discard(
-    api: ApiState,
+    api: RequestContext,
+    State(operations): State<Operations>,
     LastSegment(id): LastSegment,
 ) -> Result<StatusCode, Problem> {
     let id = read_id(&id)?;
     let dropped = api
-        .read(move |app| Ok(app.services.backups.delete(id)))
+        .read(move |_| Ok(operations.backups().delete(id)))
         .await?;
 
     if dropped {

@@ -7,7 +7,7 @@ pub(crate) mod pages;
 mod selection;
 mod view;
 
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use orlog_model::{InstanceKey, TenantId};
 use orlog_program::batch::{self, BatchAction};
@@ -19,10 +19,12 @@ use crate::resources::access::check_signed;
 use crate::resources::sagas::built_in::{self, ListQuery};
 use crate::resources::sagas::control::instruct;
 use crate::server::body::CheckedBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
+use crate::server::parts::access::Access;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 pub(crate) use create::{__path_create, create};
 use orlog_node::auth::{Caller, Right};
@@ -48,7 +50,7 @@ pub(crate) struct BatchPath {
     responses((status = 200, description = "A page", body = BatchPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -74,7 +76,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The batch", body = BatchView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Path(path): Path<BatchPath>,
 ) -> Result<Json<BatchView>, Problem> {
@@ -93,24 +95,26 @@ macro_rules! verbs {
             responses((status = 200, description = "Durable", body = BatchView))
         )]
         pub(crate) async fn $verb(
-            api: ApiState,
+            instances: Instances,
+            State(access): State<Access>,
             Extension(caller): Extension<Caller>,
             Tenant(tenant): Tenant,
             Path(path): Path<BatchPath>,
             body: CheckedBody,
         ) -> Result<Json<BatchView>, Problem> {
             let key = key(tenant, &path)?;
-            let action = built_in::show(&api, key.clone(), missing, |_, key, instance| {
+            let api = &instances.request;
+            let action = built_in::show(api, key.clone(), missing, |_, key, instance| {
                 decoded(key, instance).map(|state| Some(state.spec.action))
             });
             let action = action.await?;
             permit(&caller, &action)?;
             if $signal == batch::RESUME {
-                check_signals(&api, &caller, &key.tenant, &action)?;
+                check_signals(&access, &caller, &key.tenant, &action)?;
             }
             let action = |_| built_in::signal($signal, Value::Null);
-            drop(instruct(&api, &caller, &key, &body, action).await?);
-            view(&api, key).await
+            drop(instruct(&instances, &caller, &key, &body, action).await?);
+            view(api, key).await
         }
     )+};
 }
@@ -142,13 +146,13 @@ fn permit(caller: &Caller, action: &BatchAction) -> Result<(), Problem> {
 /// Rejects an unsigned request that starts or continues a batch of signals, if the context requires
 /// signed events.
 fn check_signals(
-    api: &ApiState,
+    access: &Access,
     caller: &Caller,
     tenant: &TenantId,
     action: &BatchAction,
 ) -> Result<(), Problem> {
     if matches!(action, BatchAction::Signal { .. }) {
-        check_signed(api, caller, tenant)?;
+        check_signed(access, caller, tenant)?;
     }
     Ok(())
 }
@@ -164,7 +168,7 @@ fn missing(key: &InstanceKey) -> Problem {
     )
 }
 
-async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<BatchView>, Problem> {
+async fn view(api: &RequestContext, key: InstanceKey) -> Result<Json<BatchView>, Problem> {
     built_in::show(api, key, missing, BatchView::read)
         .await
         .map(Json)

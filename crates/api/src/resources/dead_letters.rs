@@ -8,6 +8,7 @@ pub(crate) mod redrive;
 use std::borrow::Cow;
 
 use axum::Json;
+use axum::extract::State;
 use axum::http::StatusCode;
 use orlog_actors::Redriven;
 use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Failure, Input, TenantId, WorkOutcome};
@@ -16,10 +17,12 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, QueryParams, StoredTenant, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use orlog_node::dead_letters::view;
@@ -126,16 +129,16 @@ impl DeadLetterView {
     responses((status = 200, description = "A page", body = DeadLetterPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     StoredTenant(tenant): StoredTenant,
     QueryParams(page): QueryParams<PageQuery>,
 ) -> Result<EncodedJson, Problem> {
     let limits = page_limits(page.limit, &api);
-    api.read_json(move |app| {
-        let found = collect_page(app, &tenant, page.cursor, limits.entries)?;
+    api.read_json(move |scope| {
+        let found = collect_page(scope, &tenant, page.cursor, limits.entries)?;
         let mut page = PageBuilder::new(limits);
         for dead_letter in &found.items {
-            let view = DeadLetterView::of(dead_letter, &app.config.redact);
+            let view = DeadLetterView::of(dead_letter, scope.redact());
             if !page.push(view, dead_letter.id.to_string()) {
                 break;
             }
@@ -152,13 +155,13 @@ pub(crate) async fn list(
 
 /// Returns dead letters of all shards after `after`, ordered by id; each of them once.
 pub(crate) fn collect_page(
-    app: &ReadScope,
+    scope: &ReadScope,
     tenant: &TenantId,
     after: Option<Uuid>,
     limit: usize,
 ) -> Result<orlog_store::DeadLetterPage, Problem> {
     let mut pages = Vec::new();
-    for reader in app.readers() {
+    for reader in scope.readers() {
         pages.push(reader.dead_letter_page(tenant, after, limit)?);
     }
     Ok(orlog_store::DeadLetterPage::merged(pages, limit))
@@ -173,15 +176,12 @@ pub(crate) fn collect_page(
     responses((status = 200, description = "The letter", body = DeadLetterView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     StoredTenant(tenant): StoredTenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<DeadLetterView>, Problem> {
     let (dead_letter, _) = find(&api, tenant, &id).await?;
-    Ok(Json(DeadLetterView::whole(
-        &dead_letter,
-        &api.app.config.redact,
-    )))
+    Ok(Json(DeadLetterView::whole(&dead_letter, api.redact())))
 }
 
 /// Result of the redrive of one dead letter.
@@ -243,15 +243,16 @@ impl From<Redriven> for RedrivenResponse {
     ))
 )]
 pub(crate) async fn redrive(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<RedrivenResponse>, Problem> {
     // A replay may apply the same input, and a deployment may change the definition that applies
     // it.
-    let _alone = api.app.lock_definitions().await;
-    let (dead_letter, _) = find(&api, tenant, &id).await?;
-    Ok(Json(api.app.runtime.redrive(dead_letter).await?.into()))
+    let _alone = definitions.lock().await;
+    let (dead_letter, _) = find(&instances.request, tenant, &id).await?;
+    Ok(Json(instances.redrive(dead_letter).await?.into()))
 }
 
 /// Discard a dead letter
@@ -267,14 +268,15 @@ pub(crate) async fn redrive(
     responses((status = 204, description = "The dead letter was discarded"))
 )]
 pub(crate) async fn discard(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
     StoredTenant(tenant): StoredTenant,
     LastSegment(id): LastSegment,
     QueryParams(query): QueryParams<DiscardQuery>,
 ) -> Result<StatusCode, Problem> {
     // As for a redrive.
-    let _alone = api.app.lock_definitions().await;
-    let (dead_letter, is_awaited) = find(&api, tenant, &id).await?;
+    let _alone = definitions.lock().await;
+    let (dead_letter, is_awaited) = find(&instances.request, tenant, &id).await?;
     if is_awaited {
         if !query.force {
             let instance = dead_letter
@@ -295,7 +297,7 @@ pub(crate) async fn discard(
             let detail = "the end of a child saga cannot be discarded; cancel the instance";
             Problem::new(Code::InvalidStatus, detail)
         })?;
-        api.app.runtime.redrive(unknown).await?;
+        instances.redrive(unknown).await?;
         return Ok(StatusCode::NO_CONTENT);
     }
 
@@ -305,7 +307,7 @@ pub(crate) async fn discard(
     };
 
     // A key-sharded tenant has dead letters in every shard, and the id does not identify the shard.
-    api.app.runtime.apply_to_all_shards(&change).await?;
+    instances.apply_to_all_shards(&change).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -334,11 +336,15 @@ fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
 }
 
 /// Returns a dead letter, and whether an instance waits for its result.
-async fn find(api: &ApiState, tenant: TenantId, id: &str) -> Result<(DeadLetter, bool), Problem> {
+async fn find(
+    api: &RequestContext,
+    tenant: TenantId,
+    id: &str,
+) -> Result<(DeadLetter, bool), Problem> {
     let id = Uuid::parse_str(id)
         .map_err(|error| invalid_parameter("id", format!("not a dead letter id: {error}")))?;
-    let found = api.read(move |app| {
-        for reader in app.readers() {
+    let found = api.read(move |scope| {
+        for reader in scope.readers() {
             if let Some(dead_letter) = reader.dead_letter(&tenant, id)? {
                 let is_awaited = reader.is_awaited(&dead_letter)?;
                 return Ok(Some((dead_letter, is_awaited)));

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, NodeAccess, QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder, PageLimits};
@@ -157,18 +157,18 @@ struct DefinitionContext {
 
 impl DefinitionContext {
     fn of(
-        app: &ReadScope,
+        scope: &ReadScope,
         tenant: &TenantId,
         query: &DefinitionQuery,
         sees_node: bool,
     ) -> Result<Self, Problem> {
         Ok(Self {
-            shared: app.definitions.deployment(),
-            own: app.definitions.of(Some(tenant)).deployment,
-            active: app.definitions.usable(tenant),
+            shared: scope.definitions().deployment(),
+            own: scope.definitions().of(Some(tenant)).deployment,
+            active: scope.definitions().usable(tenant),
             pins: query
                 .count
-                .then(|| pins(app.readers(), Some(tenant)))
+                .then(|| pins(scope.readers(), Some(tenant)))
                 .transpose()?,
             sees_node,
         })
@@ -253,14 +253,14 @@ impl DefinitionContext {
     responses((status = 200, description = "Active definitions", body = DefinitionList))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
     QueryParams(query): QueryParams<DefinitionQuery>,
 ) -> Result<EncodedJson, Problem> {
     let limits = page_limits(query.limit, &api);
-    api.read_json(move |app| {
-        let context = DefinitionContext::of(app, &tenant, &query, sees_node)?;
+    api.read_json(move |scope| {
+        let context = DefinitionContext::of(scope, &tenant, &query, sees_node)?;
         let mut active: Vec<_> = context.active.iter().collect();
         active.sort_by_key(|definition| definition.saga());
 
@@ -295,7 +295,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "Its versions", body = DefinitionVersions))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
     LastSegment(saga): LastSegment,
@@ -303,19 +303,19 @@ pub(crate) async fn show(
 ) -> Result<EncodedJson, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
     let limits = page_limits(query.limit, &api);
-    api.read_json(move |app| versions(app, &tenant, &saga, &query, limits, sees_node))
+    api.read_json(move |scope| versions(scope, &tenant, &saga, &query, limits, sees_node))
         .await
 }
 
 fn versions(
-    app: &ReadScope,
+    scope: &ReadScope,
     tenant: &TenantId,
     saga: &SagaName,
     query: &DefinitionQuery,
     limits: PageLimits,
     sees_node: bool,
 ) -> Result<DefinitionVersions, Problem> {
-    let mut programs = app.programs.all();
+    let mut programs = scope.programs().all();
     // The built-in sagas are not definitions: they are neither deployed nor migrated.
     let is_definition = !orlog_program::is_built_in(saga.as_str());
     programs.retain(|owned| {
@@ -328,7 +328,7 @@ fn versions(
         ));
     }
 
-    let context = DefinitionContext::of(app, tenant, query, sees_node)?;
+    let context = DefinitionContext::of(scope, tenant, query, sees_node)?;
     programs.sort_by_key(|owned| {
         let reference = owned.program.definition_ref();
         let active = context.active(owned.context.as_ref(), &reference.hash);
@@ -345,7 +345,7 @@ fn versions(
         }
 
         // A source is read only for the page: it can have 1 MiB.
-        if !page.push(version(app, &context, owned)?, cursor) {
+        if !page.push(version(scope, &context, owned)?, cursor) {
             break;
         }
     }
@@ -373,7 +373,7 @@ fn version_cursor(owned: &OwnedProgram) -> String {
 }
 
 fn version(
-    app: &ReadScope,
+    scope: &ReadScope,
     context: &DefinitionContext,
     owned: &OwnedProgram,
 ) -> Result<DefinitionView, Problem> {
@@ -381,7 +381,7 @@ fn version(
     let hash = &owned.program.definition_ref().hash;
     let mut version = context.describe(of_context, owned.program.as_ref());
     if context.sees(of_context) {
-        (version.source, version.module_bytes) = source(app, hash)?;
+        (version.source, version.module_bytes) = source(scope, hash)?;
     }
 
     if let Some(active) = context.active(of_context, hash) {
@@ -403,8 +403,8 @@ fn add_examples(active: &LoadedDefinition, events: &mut [EventSubscriptionView])
 }
 
 /// Returns the source as text, or the size of a binary module.
-fn source(app: &ReadScope, hash: &[u8; 16]) -> Result<(Option<String>, Option<usize>), Problem> {
-    for reader in app.readers() {
+fn source(scope: &ReadScope, hash: &[u8; 16]) -> Result<(Option<String>, Option<usize>), Problem> {
+    for reader in scope.readers() {
         if let Some((_, source)) = reader.definition(hash)? {
             let is_module = orlog_program::is_wasm(&source);
             return Ok(if is_module {

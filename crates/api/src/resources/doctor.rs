@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
+use axum::extract::State;
 use axum::http::Method;
 use axum::{Extension, Json};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
+use crate::server::parts::access::Access;
+use crate::server::parts::cluster::Cluster;
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::operations::Operations;
 use crate::server::problem::Problem;
 use orlog_node::auth::{Caller, Right};
 use orlog_node::config::BusKind;
@@ -36,26 +41,38 @@ pub(crate) struct DiagnosticsResponse {
     responses((status = 200, description = "Results of all checks", body = DiagnosticsResponse))
 )]
 pub(crate) async fn diagnostics(
-    api: ApiState,
+    api: RequestContext,
+    State(operations): State<Operations>,
+    State(definitions): State<Definitions>,
+    State(access): State<Access>,
+    cluster: Cluster,
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<DiagnosticsResponse>, Problem> {
-    let response = tokio::time::timeout(CHECK_TIMEOUT, api.app.bus.last_sequence()).await;
+    let response = tokio::time::timeout(CHECK_TIMEOUT, operations.bus().last_sequence()).await;
     let (last, bus) = match response {
         Ok(Ok(last)) => (
             Some(last),
             CheckResult::ok("bus", format!("responds, last sequence {last}")),
         ),
-        Ok(Err(error)) => (None, unavailable_bus(&api, &error.to_string()).await),
+        Ok(Err(error)) => (
+            None,
+            unavailable_bus(&operations, &cluster, &error.to_string()).await,
+        ),
         Err(_) => (
             None,
-            unavailable_bus(&api, &format!("no response within {CHECK_TIMEOUT:?}")).await,
+            unavailable_bus(
+                &operations,
+                &cluster,
+                &format!("no response within {CHECK_TIMEOUT:?}"),
+            )
+            .await,
         ),
     };
 
-    let definitions =
-        VisibleDefinitions::to(&caller, Right::Read, &api.app.access, &api.app.programs);
+    let programs = definitions.programs();
+    let visible = VisibleDefinitions::to(&caller, Right::Read, access.registry(), programs);
     let mut findings = api
-        .read(move |app| Ok(app.diagnostics_for(&definitions, last)))
+        .read(move |_| Ok(operations.diagnose(&visible, last)))
         .await?;
     findings.insert(1, bus);
 
@@ -73,11 +90,11 @@ pub(crate) async fn diagnostics(
 }
 
 /// Reports a bus that does not respond. If another pod reaches it, only this node is cut off.
-async fn unavailable_bus(api: &ApiState, reason: &str) -> CheckResult {
-    if api.app.config.bus.kind == BusKind::Embedded {
+async fn unavailable_bus(operations: &Operations, cluster: &Cluster, reason: &str) -> CheckResult {
+    if operations.bus_kind() == BusKind::Embedded {
         return CheckResult::error("bus", reason, "check the disk");
     }
-    if let Some(pod) = pod_with_bus(api).await {
+    if let Some(pod) = pod_with_bus(cluster).await {
         let found = format!("this node is cut off from NATS, which pod {pod} reaches: {reason}");
         let remedy = "restore the network between this node and the NATS servers \
                       (docs/runbooks/pod-cut-off.md)";
@@ -94,10 +111,10 @@ async fn unavailable_bus(api: &ApiState, reason: &str) -> CheckResult {
 }
 
 /// Returns another pod that reaches the bus.
-async fn pod_with_bus(api: &ApiState) -> Option<String> {
-    let pods = api.app.routing.other_pods();
+async fn pod_with_bus(cluster: &Cluster) -> Option<String> {
+    let pods = cluster.other_pods();
     let checks = pods.into_iter().map(async |pod| {
-        let request = api
+        let request = cluster
             .request_to(&pod, Method::GET, "/health")
             .ok()?
             .timeout(CHECK_TIMEOUT);

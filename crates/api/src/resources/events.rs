@@ -6,9 +6,8 @@ mod decoding;
 mod schema;
 mod signed;
 
-use std::sync::Arc;
-
 use axum::body::Body;
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use orlog_bus::Message;
@@ -18,8 +17,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::server::body;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant, request_trace};
+use crate::server::parts::events::Events;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use decoding::{BodyFormat, decode, format, inherit};
@@ -88,7 +88,8 @@ pub(crate) struct PublishQuery {
     ))
 )]
 pub(crate) async fn publish(
-    api: ApiState,
+    api: RequestContext,
+    State(bus): State<Events>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<PublishQuery>,
@@ -96,20 +97,16 @@ pub(crate) async fn publish(
     body: Body,
 ) -> Result<(StatusCode, Json<AcceptedEvents>), Problem> {
     takes_work(&api)?;
-    let http = &api.app.config.http;
+    let http = api.http();
     let format = format(&headers)?;
     let limit = match format {
         BodyFormat::Batch | BodyFormat::Plain => http.max_batch_size.max(http.max_body_size),
         BodyFormat::Structured | BodyFormat::Binary => http.max_body_size,
     };
     let body = body::read(&api, &headers, body, limit).await?;
-    let now = api.app.clock.now();
+    let now = api.now();
 
-    let signed_events = api
-        .app
-        .signed_events
-        .is_required(&tenant, now)
-        .then(|| Arc::clone(&api.app.signed_events));
+    let signed_events = bus.required_signatures(&tenant, now);
     let defaults = DecodeDefaults {
         tenant: Some(tenant),
         now,
@@ -138,16 +135,15 @@ pub(crate) async fn publish(
     };
 
     // The body stays in the budget until its events are durable.
-    let (events, signed) = api.bodies.parse(&body, decoded).await?;
-    let consumers = |event: &Event| api.app.programs.consumers(&event.tenant, &event.kind);
+    let (events, signed) = api.bodies().parse(&body, decoded).await?;
     let matches: Vec<_> = events
         .iter()
-        .map(|event| (event.id.to_string(), consumers(event)))
+        .map(|event| (event.id.to_string(), bus.consumers(event)))
         .collect();
     // Only on request: it reads the store for each event.
     let existing = if query.existing {
         let of = events.clone();
-        api.read(move |app| of.iter().map(|event| has_instance(app, event)).collect())
+        api.read(move |scope| of.iter().map(|event| has_instance(scope, event)).collect())
             .await?
     } else {
         vec![None; events.len()]
@@ -156,14 +152,13 @@ pub(crate) async fn publish(
     let receipts = if events.is_empty() {
         Vec::new()
     } else if signed.is_empty() {
-        api.app.publish(events).await?
+        bus.publish(events).await?
     } else {
         let message = |(signed, event): (Option<Message>, &Event)| match signed {
-            Some(message) => api.app.vouched(message),
-            None => api.app.message_of(event),
+            Some(message) => bus.vouched(message),
+            None => bus.message_of(event),
         };
-        api.app
-            .publish_messages(signed.into_iter().zip(&events).map(message).collect())
+        bus.publish_messages(signed.into_iter().zip(&events).map(message).collect())
             .await?
     };
 
@@ -186,13 +181,13 @@ pub(crate) async fn publish(
 
 /// Returns whether an instance exists that a start event would start; `None` if the event is no
 /// start event, or another pod runs the shard.
-fn has_instance(app: &ReadScope, event: &Event) -> Result<Option<bool>, Problem> {
+fn has_instance(scope: &ReadScope, event: &Event) -> Result<Option<bool>, Problem> {
     let mut found = None;
-    for key in app.programs.route(event).into_iter().flatten() {
-        let program = app.programs.active(&key.tenant, &key.saga);
+    for key in scope.programs().route(event).into_iter().flatten() {
+        let program = scope.programs().active(&key.tenant, &key.saga);
         let starts =
             program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some());
-        if let Some(reader) = app.reader(&key).filter(|_| starts) {
+        if let Some(reader) = scope.reader(&key).filter(|_| starts) {
             found = Some(reader.instance(&key)?.is_some() || found == Some(true));
         }
     }
@@ -214,8 +209,8 @@ impl From<orlog_bus::Error> for Problem {
 }
 
 /// Rejects a request before its body is read, if the node accepts no events.
-pub(crate) fn takes_work(api: &ApiState) -> Result<(), Problem> {
-    let health = api.app.runtime.health();
+pub(crate) fn takes_work(api: &RequestContext) -> Result<(), Problem> {
+    let health = api.health();
     if !health.accepting {
         return Err(Problem::new(
             Code::Draining,

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures::future::select_all;
@@ -16,9 +17,12 @@ use orlog_store::FeedEntityKind;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant, duration};
+use crate::server::parts::access::Access;
+use crate::server::parts::cluster::Cluster;
+use crate::server::parts::operations::Operations;
 use crate::server::problem::{Code, Problem};
 use cursor::ExportCursor;
 use orlog_node::auth::{Caller, Right, TenantScope};
@@ -68,12 +72,15 @@ pub(crate) struct ExportQuery {
     ))
 )]
 pub(crate) async fn export(
-    api: ApiState,
+    api: RequestContext,
+    State(operations): State<Operations>,
+    State(access): State<Access>,
+    cluster: Cluster,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
     QueryParams(query): QueryParams<ExportQuery>,
 ) -> Result<Response, Problem> {
-    if !api.app.config.export.enabled {
+    if !operations.has_export() {
         let detail = "the change feed is disabled; set export.enabled = true";
         return Err(Problem::new(Code::ExportDisabled, detail));
     }
@@ -82,28 +89,28 @@ pub(crate) async fn export(
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
 
-    let until = Instant::now() + query.timeout()?.min(api.app.config.http.request_timeout);
+    let until = Instant::now() + query.timeout()?.min(api.http().request_timeout);
     let _long_poll = query
         .wait
         .is_some()
-        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
+        .then(|| api.begin_long_poll())
         .transpose()?;
     let mut order = query.order(&api, (!query.all).then_some(tenant))?;
 
     loop {
-        let shards = order.shards(&api.app)?;
+        let shards = order.shards(&cluster)?;
         let mut commits: Vec<_> = shards.iter().map(|(_, reader)| reader.watch()).collect();
         for commits in &mut commits {
             drop(commits.borrow_and_update());
         }
 
         if query.all {
-            order.closed = api.app.access.closed_to(&caller, Right::Read);
+            order.closed = access.registry().closed_to(&caller, Right::Read);
         }
         let requested = order.clone();
-        let is_draining = !api.app.runtime.health().accepting;
+        let is_draining = !api.health().accepting;
         let part = api
-            .read(move |app| read::read(app, &requested, &shards))
+            .read(move |scope| read::read(scope, &requested, &shards))
             .await?;
         let is_quiet = part.lines.is_empty() && !part.cursor.is_scanning() && !part.more;
 
@@ -123,7 +130,7 @@ pub(crate) async fn export(
             // The next read detects a closed shard.
             _ = changed => tokio::time::sleep(COALESCE_DELAY.min(remaining)).await,
             () = tokio::time::sleep(remaining) => {}
-            () = api.app.drained() => {}
+            () = api.drained() => {}
         }
     }
 }
@@ -133,8 +140,12 @@ impl ExportQuery {
         Ok(duration("wait", self.wait.as_deref())?.unwrap_or_default())
     }
 
-    fn order(&self, api: &ApiState, tenant: Option<TenantId>) -> Result<ExportRequest, Problem> {
-        let http = &api.app.config.http;
+    fn order(
+        &self,
+        api: &RequestContext,
+        tenant: Option<TenantId>,
+    ) -> Result<ExportRequest, Problem> {
+        let http = api.http();
         let requested = self.kinds.as_deref().map(kinds).transpose()?;
         let cursor = self.after.as_deref().map(ExportCursor::read).transpose()?;
         if let Some(cursor) = &cursor {

@@ -16,10 +16,11 @@ use utoipa::IntoParams;
 use crate::resources::sagas::built_in::{self, ListQuery, signal};
 use crate::resources::sagas::control::{ControlBody, instruct};
 use crate::server::body::CheckedBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::flows;
@@ -55,7 +56,7 @@ pub(crate) struct FlowJobPath {
     responses((status = 200, description = "A page", body = FlowPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -81,7 +82,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The flow", body = FlowView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Path(path): Path<FlowPath>,
 ) -> Result<Json<FlowView>, Problem> {
@@ -101,15 +102,15 @@ pub(crate) async fn show(
     responses((status = 200, description = "Durable", body = FlowView))
 )]
 pub(crate) async fn cancel(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<FlowPath>,
     body: CheckedBody,
 ) -> Result<Json<FlowView>, Problem> {
     let key = key(tenant, &path.id)?;
-    change(&api, &caller, key, &body, |reason| ControlAction::Cancel {
-        reason,
+    change(&instances, &caller, key, &body, |reason| {
+        ControlAction::Cancel { reason }
     })
     .await
 }
@@ -126,14 +127,14 @@ pub(crate) async fn cancel(
     responses((status = 200, description = "Durable", body = FlowView))
 )]
 pub(crate) async fn retry(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<FlowPath>,
     body: CheckedBody,
 ) -> Result<Json<FlowView>, Problem> {
     let key = key(tenant, &path.id)?;
-    change(&api, &caller, key, &body, |_| {
+    change(&instances, &caller, key, &body, |_| {
         signal(flow::RETRY, Value::Null)
     })
     .await
@@ -151,14 +152,14 @@ pub(crate) async fn retry(
     responses((status = 200, description = "Durable", body = FlowView))
 )]
 pub(crate) async fn rerun(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<FlowJobPath>,
     body: CheckedBody,
 ) -> Result<Json<FlowView>, Problem> {
     let key = key(tenant, &path.id)?;
-    change(&api, &caller, key, &body, |_| {
+    change(&instances, &caller, key, &body, |_| {
         signal(flow::RERUN, json!({ "job": path.job }))
     })
     .await
@@ -166,18 +167,18 @@ pub(crate) async fn rerun(
 
 /// Sends a control request to a flow that exists, and returns the flow.
 async fn change(
-    api: &ApiState,
+    instances: &Instances,
     caller: &Caller,
     key: InstanceKey,
     body: &CheckedBody,
     action: impl FnOnce(String) -> ControlAction,
 ) -> Result<Json<FlowView>, Problem> {
-    let sent = instruct(api, caller, &key, body, action).await;
+    let sent = instruct(instances, caller, &key, body, action).await;
     drop(sent.map_err(|problem| match problem.code() {
         code if code == Code::InstanceNotFound.as_str() => missing(&key),
         _ => problem,
     })?);
-    view(api, key).await
+    view(&instances.request, key).await
 }
 
 fn key(tenant: TenantId, id: &str) -> Result<InstanceKey, Problem> {
@@ -191,7 +192,7 @@ pub(super) fn missing(key: &InstanceKey) -> Problem {
     )
 }
 
-async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<FlowView>, Problem> {
+async fn view(api: &RequestContext, key: InstanceKey) -> Result<Json<FlowView>, Problem> {
     built_in::show(api, key, missing, FlowView::read)
         .await
         .map(Json)

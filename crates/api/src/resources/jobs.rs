@@ -20,10 +20,10 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::server::body::JsonBody;
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, Tenant};
 use crate::server::forward;
+use crate::server::parts::jobs::Jobs;
 use crate::server::problem::{Code, Problem};
 use crate::server::quotas::LongPollPermit;
 use claimed_job::{
@@ -107,12 +107,12 @@ pub(crate) struct JobResultResponse {
     responses((status = 200, description = "The claimed jobs", body = ClaimResponse))
 )]
 pub(crate) async fn claim(
-    api: ApiState,
+    jobs: Jobs,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     JsonBody(body): JsonBody<ClaimBody>,
 ) -> Result<Json<ClaimResponse>, Problem> {
-    let jobs = take(&api, &tenant, &headers, Take::Claim, body).await?;
+    let jobs = take(&jobs, &tenant, &headers, Take::Claim, body).await?;
     Ok(Json(ClaimResponse { jobs }))
 }
 
@@ -131,12 +131,12 @@ pub(crate) async fn claim(
     ))
 )]
 pub(crate) async fn fetch(
-    api: ApiState,
+    jobs: Jobs,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     JsonBody(body): JsonBody<ClaimBody>,
 ) -> Result<Json<FetchResponse>, Problem> {
-    let jobs = take(&api, &tenant, &headers, Take::Fetch, body).await?;
+    let jobs = take(&jobs, &tenant, &headers, Take::Fetch, body).await?;
     Ok(Json(FetchResponse { jobs }))
 }
 
@@ -153,7 +153,7 @@ pub(crate) async fn fetch(
     responses((status = 200, description = "The claimed job", body = ClaimedJobView))
 )]
 pub(crate) async fn claim_job(
-    api: ApiState,
+    jobs: Jobs,
     Tenant(tenant): Tenant,
     LastSegment(job): LastSegment,
     headers: HeaderMap,
@@ -161,9 +161,9 @@ pub(crate) async fn claim_job(
 ) -> Result<Response, Problem> {
     let repeated = serde_json::to_vec(&body).expect("a claim request serializes to JSON");
     let job = id(&job)?;
-    let request = job_claim_request(&api, &tenant, job, body.worker, body.probes)?;
-    for (board, terms, _) in api.app.catalog.job_boards() {
-        match board.claim_job(api.app.clock.as_ref(), &request, terms) {
+    let request = job_claim_request(&jobs, &tenant, job, body.worker, body.probes)?;
+    for (board, terms, _) in jobs.catalog().job_boards() {
+        match board.claim_job(jobs.request.clock(), &request, terms) {
             Ok(claimed) => return Ok(Json(ClaimedJobView::from(claimed)).into_response()),
             Err(ClaimRejection::Lost(_)) => {}
             Err(full @ ClaimRejection::AtCapacity { .. }) => {
@@ -176,10 +176,11 @@ pub(crate) async fn claim_job(
 
     // Only the pod that has the job knows it.
     let path = job_path(job, "claim");
-    for pod in other_pods(&api, &tenant, &headers) {
+    for pod in other_pods(&jobs, &tenant, &headers) {
         let headers = credentials(&headers);
         let body = repeated.clone().into();
-        let response = forward::send_body(&api, &pod, Method::POST, &path, headers, body).await?;
+        let response =
+            forward::send_body(&jobs.cluster, &pod, Method::POST, &path, headers, body).await?;
         if response.status() != StatusCode::CONFLICT {
             return Ok(response);
         }
@@ -194,18 +195,18 @@ fn job_path(job: Uuid, action: &str) -> String {
 
 /// Takes jobs for a worker as soon as there are some, within the wait of its request.
 async fn take(
-    api: &ApiState,
+    jobs: &Jobs,
     tenant: &TenantId,
     headers: &HeaderMap,
     kind: Take,
     body: ClaimBody,
 ) -> Result<Vec<OfferedJob>, Problem> {
-    let request = claim_request(api, tenant, body.worker, body.effects, body.probes)?;
-    let (_, terms) = board_for(api, &request)?;
+    let request = claim_request(jobs, tenant, body.worker, body.effects, body.probes)?;
+    let (_, terms) = board_for(jobs, &request)?;
     let limit = body.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
     let seconds = body.wait_seconds.unwrap_or(MAX_WAIT_SECONDS);
     let wait = Duration::from_secs(seconds.min(MAX_WAIT_SECONDS));
-    let _long_poll = begin_wait(api, wait)?;
+    let _long_poll = begin_wait(jobs, wait)?;
     let order = JobOrder {
         request: &request,
         take: kind,
@@ -216,16 +217,16 @@ async fn take(
 
     tokio::select! {
         biased;
-        jobs = take_jobs(api, &order) => jobs,
+        jobs = take_jobs(jobs, &order) => jobs,
         // The process is shutting down and would wait for this response.
-        () = api.app.drained() => Ok(Vec::new()),
+        () = jobs.request.drained() => Ok(Vec::new()),
     }
 }
 
 /// Counts a request that waits against the quota of its caller.
-fn begin_wait(api: &ApiState, wait: Duration) -> Result<Option<LongPollPermit>, Problem> {
+fn begin_wait(jobs: &Jobs, wait: Duration) -> Result<Option<LongPollPermit>, Problem> {
     (!wait.is_zero())
-        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
+        .then(|| jobs.request.begin_long_poll())
         .transpose()
 }
 
@@ -251,7 +252,7 @@ pub(crate) async fn heartbeat(
     }
 
     let report = report.about(job, &sender)?;
-    let ReportAck::Extended(until) = apply_one(&sender.api, &sender.tenant, report).await? else {
+    let ReportAck::Extended(until) = apply_one(&sender.jobs, &sender.tenant, report).await? else {
         unreachable!("a heartbeat extends its claim")
     };
 
@@ -284,7 +285,7 @@ pub(crate) async fn append_log(
     if let Some(response) = send_to_owner(&sender, &headers, &path, &report).await? {
         return Ok(response);
     }
-    apply_one(&sender.api, &sender.tenant, report.about(job, &sender)?).await?;
+    apply_one(&sender.jobs, &sender.tenant, report.about(job, &sender)?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -311,12 +312,12 @@ pub(crate) async fn complete(
         return Ok(response);
     }
 
-    let ack = apply_one(&sender.api, &sender.tenant, report.about(job, &sender)?).await?;
+    let ack = apply_one(&sender.jobs, &sender.tenant, report.about(job, &sender)?).await?;
     let ReportAck::Completed(ack, receipt) = ack else {
         unreachable!("a result completes its job")
     };
 
-    stored(&sender.api, &[&receipt])
+    stored(&sender.jobs, &[&receipt])
         .await
         .pop()
         .unwrap_or(Ok(()))?;

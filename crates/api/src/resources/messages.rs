@@ -4,6 +4,7 @@
 pub(crate) mod delivery;
 pub(crate) mod list;
 mod node;
+mod parts;
 pub(crate) mod peer;
 pub(crate) mod send;
 mod view;
@@ -19,9 +20,10 @@ use utoipa::{IntoParams, ToSchema};
 use crate::resources::sagas::built_in::{self, signal};
 use crate::resources::sagas::control::{ControlBody, ControlCaller, instruct, send_control};
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::Tenant;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::messages;
@@ -80,7 +82,7 @@ pub(crate) struct LineBody {
     responses((status = 200, description = "The message", body = MessageView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Path(path): Path<MessagePath>,
 ) -> Result<Json<MessageView>, Problem> {
@@ -99,7 +101,7 @@ pub(crate) async fn show(
     responses((status = 200, description = "Durable", body = MessageView))
 )]
 pub(crate) async fn cancel(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<MessagePath>,
@@ -112,12 +114,12 @@ pub(crate) async fn cancel(
         "only its sender cancels a message; reject it instead",
     )?;
 
-    let sent = instruct(&api, &caller, &key, &body, |reason| ControlAction::Cancel {
-        reason,
+    let sent = instruct(&instances, &caller, &key, &body, |reason| {
+        ControlAction::Cancel { reason }
     })
     .await;
     drop(sent.map_err(|problem| named(problem, &key))?);
-    view(&api, key).await
+    view(&instances.request, key).await
 }
 
 /// Acknowledge a received message
@@ -130,19 +132,19 @@ pub(crate) async fn cancel(
     responses((status = 200, description = "Durable", body = MessageView))
 )]
 pub(crate) async fn acknowledge(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<MessagePath>,
     body: CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
     let key = received(tenant, &path)?;
-    let sent = instruct(&api, &caller, &key, &body, |_| {
+    let sent = instruct(&instances, &caller, &key, &body, |_| {
         signal(message::ACKNOWLEDGE, Value::Null)
     })
     .await;
     drop(sent.map_err(|problem| named(problem, &key))?);
-    view(&api, key).await
+    view(&instances.request, key).await
 }
 
 /// End a received message with a result for its sender
@@ -157,7 +159,7 @@ pub(crate) async fn acknowledge(
     responses((status = 200, description = "Durable", body = MessageView))
 )]
 pub(crate) async fn process(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<MessagePath>,
@@ -173,7 +175,7 @@ pub(crate) async fn process(
     }
 
     let action = signal(message::PROCESS, json!(ProcessMessage { result }));
-    change(&api, &caller, received(tenant, &path)?, user, action).await
+    change(&instances, &caller, received(tenant, &path)?, user, action).await
 }
 
 /// End a received message with an error for its sender
@@ -186,16 +188,20 @@ pub(crate) async fn process(
     responses((status = 200, description = "Durable", body = MessageView))
 )]
 pub(crate) async fn reject(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<MessagePath>,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
-    let RejectBody { reason, user } = api.bodies.parse(&bytes, body::parse).await?;
+    let RejectBody { reason, user } = instances
+        .request
+        .bodies()
+        .parse(&bytes, body::parse)
+        .await?;
     check_text("reason", &reason)?;
     let action = signal(message::REJECT, json!({ "reason": reason }));
-    change(&api, &caller, received(tenant, &path)?, user, action).await
+    change(&instances, &caller, received(tenant, &path)?, user, action).await
 }
 
 /// Add a line to the log of a received message
@@ -210,21 +216,25 @@ pub(crate) async fn reject(
     responses((status = 200, description = "Durable", body = MessageView))
 )]
 pub(crate) async fn add_line(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<MessagePath>,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
-    let LineBody { text, user } = api.bodies.parse(&bytes, body::parse).await?;
+    let LineBody { text, user } = instances
+        .request
+        .bodies()
+        .parse(&bytes, body::parse)
+        .await?;
     check_text("text", &text)?;
     let action = signal(message::LINE, json!({ "text": text }));
-    change(&api, &caller, received(tenant, &path)?, user, action).await
+    change(&instances, &caller, received(tenant, &path)?, user, action).await
 }
 
 /// Sends a control request to a message, and returns the message.
 async fn change(
-    api: &ApiState,
+    instances: &Instances,
     caller: &Caller,
     key: InstanceKey,
     user: Option<String>,
@@ -237,10 +247,10 @@ async fn change(
         expected_version: None,
         wait_token: None,
     };
-    let sent = send_control(api, caller, &key, provided, action).await;
+    let sent = send_control(instances, caller, &key, provided, action).await;
     drop(sent.map_err(|problem| named(problem, &key))?);
 
-    view(api, key).await
+    view(&instances.request, key).await
 }
 
 fn key(tenant: TenantId, path: &MessagePath) -> Result<InstanceKey, Problem> {
@@ -295,7 +305,7 @@ fn missing(key: &InstanceKey) -> Problem {
     )
 }
 
-async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<MessageView>, Problem> {
+async fn view(api: &RequestContext, key: InstanceKey) -> Result<Json<MessageView>, Problem> {
     built_in::show(api, key, missing, MessageView::read)
         .await
         .map(Json)

@@ -7,11 +7,13 @@ pub(crate) mod mailboxes;
 use std::time::Duration;
 
 use axum::Json;
+use axum::extract::State;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
+use crate::server::parts::operations::Operations;
 use crate::server::problem::Problem;
 
 /// Maximum time that a request waits for the bus.
@@ -24,11 +26,14 @@ const BUS_TIMEOUT: Duration = Duration::from_secs(1);
     tag = "node",
     responses((status = 200, description = "Node information", body = Value))
 )]
-pub(crate) async fn info(api: ApiState) -> Result<Json<Value>, Problem> {
-    let consumers = tokio::time::timeout(BUS_TIMEOUT, api.app.job_consumers()).await;
-    let consumers = consumers.unwrap_or_else(|_| api.app.job_consumer_states());
+pub(crate) async fn info(
+    api: RequestContext,
+    State(operations): State<Operations>,
+) -> Result<Json<Value>, Problem> {
+    let consumers = tokio::time::timeout(BUS_TIMEOUT, operations.job_consumers()).await;
+    let consumers = consumers.unwrap_or_else(|_| operations.job_consumer_states());
     let info = api
-        .read(move |app| Ok(serde_json::to_value(app.info(&consumers))))
+        .read(move |_| Ok(serde_json::to_value(operations.info(&consumers))))
         .await?;
     Ok(Json(info.expect("node information serializes to JSON")))
 }
@@ -49,8 +54,8 @@ pub(crate) struct DrainResponse {
     tag = "node",
     responses((status = 200, description = "The node accepts no new work", body = DrainResponse))
 )]
-pub(crate) async fn drain(api: ApiState) -> Json<DrainResponse> {
+pub(crate) async fn drain(State(operations): State<Operations>) -> Json<DrainResponse> {
     Json(DrainResponse {
-        drained: api.app.drain().await,
+        drained: operations.drain().await,
     })
 }

@@ -9,7 +9,7 @@ mod view;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use orlog_model::{NodeName, Timestamp};
@@ -20,10 +20,12 @@ use crate::resources::access::contexts::ListQuery;
 use crate::resources::access::invalid_body;
 use crate::resources::access::keys::{AddKeyBody, check_is_free, confirm_owner};
 use crate::server::body::{JsonBody, ObjectOf};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, duration, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::access::Access;
+use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem};
 use orlog_node::access::{KEY_OVERLAP, Key, KeyError, Keyed as _, Peer, Stored, WriteError};
 use orlog_node::auth::Caller;
@@ -64,7 +66,9 @@ pub(crate) struct KeyPath {
     responses((status = 200, description = "A page", body = PeerPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
+    State(access): State<Access>,
+    State(peers): State<PeerNetwork>,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
     let start = match query.cursor.map(NodeName::new) {
@@ -74,16 +78,16 @@ pub(crate) async fn list(
     };
     let limits = page_limits(query.limit, &api);
 
-    api.read_json(move |app| {
-        let now = app.clock.now();
-        let stored = &app.access.directory().peers;
+    api.read_json(move |scope| {
+        let now = scope.now();
+        let stored = &access.registry().directory().peers;
         let stored = stored
             .iter()
             .filter_map(|(name, stored)| Some((name, stored.value.as_ref()?)));
         let mut all: BTreeMap<_, _> = stored
             .map(|(name, peer)| (name.clone(), PeerView::of(name, peer, now)))
             .collect();
-        let configured = app.peers.all_configured();
+        let configured = peers.known().all_configured();
         all.extend(
             configured
                 .iter()
@@ -118,7 +122,8 @@ pub(crate) async fn list(
     responses((status = 200, description = "Durable", body = PeerView))
 )]
 pub(crate) async fn create(
-    api: ApiState,
+    State(access): State<Access>,
+    State(peers): State<PeerNetwork>,
     Extension(caller): Extension<Caller>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<PeerBody>>,
 ) -> Result<Json<PeerView>, Problem> {
@@ -127,38 +132,38 @@ pub(crate) async fn create(
         address,
         keys,
     } = body;
-    if api.app.config.identity_name().is_ok_and(|own| own == name) {
+    if peers.is_own(&name) {
         let detail =
             format!("{name} is the name of this node (identity.name); a peer has another one");
         return Err(Problem::new(Code::PeerConflict, detail));
     }
-    if api.app.peers.configured(&name).is_some() {
+    if peers.known().configured(&name).is_some() {
         return Err(in_configuration(&name));
     }
     if keys.is_empty() {
         return Err(invalid_body("/keys", "a peer has at least one key"));
     }
 
-    check_reachable(&api, &address)?;
-    let now = api.app.clock.now();
+    check_reachable(&peers, &address)?;
+    let now = access.now();
     let mut peer = Peer::new(address, now);
     let mut added = Vec::new();
     for (index, key) in keys.into_iter().enumerate() {
         let key = key.into_key(now, &format!("/keys/{index}"))?;
-        check_is_free(&api, &format!("peer {name}"), &key, Code::PeerConflict)?;
+        check_is_free(&access, &format!("peer {name}"), &key, Code::PeerConflict)?;
         peer.add_key(key.clone(), now, caller.name.clone())
             .map_err(|error| key_problem(&error))?;
         added.push(key);
     }
 
-    let stored = match api.app.access.put_peer(&name, Some(peer), 0).await {
+    let stored = match access.registry().put_peer(&name, Some(peer), 0).await {
         Err(WriteError::Conflict) => {
             let detail = format!("the peer {name} exists; add keys to it, or remove it first");
             return Err(Problem::new(Code::PeerConflict, detail));
         }
         stored => stored?,
     };
-    confirm(&api, &name, &added).await?;
+    confirm(&access, &peers, &name, &added).await?;
 
     view(&name, &stored, now)
 }
@@ -173,16 +178,17 @@ pub(crate) async fn create(
     responses((status = 200, description = "The peer", body = PeerView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    State(access): State<Access>,
+    State(peers): State<PeerNetwork>,
     Path(path): Path<PeerPath>,
 ) -> Result<Json<PeerView>, Problem> {
     let name = peer_name(&path.peer)?;
-    let now = api.app.clock.now();
-    if let Some(peer) = api.app.peers.configured(&name) {
+    let now = access.now();
+    if let Some(peer) = peers.known().configured(&name) {
         return Ok(Json(PeerView::configured(&name, &peer, now)));
     }
 
-    let directory = api.app.access.directory();
+    let directory = access.registry().directory();
     view(
         &name,
         directory.peers.get(&name).ok_or_else(|| not_found(&name))?,
@@ -201,15 +207,21 @@ pub(crate) async fn show(
     responses((status = 200, description = "Durable", body = PeerView))
 )]
 pub(crate) async fn put(
-    api: ApiState,
+    State(access): State<Access>,
+    State(peers): State<PeerNetwork>,
     Extension(caller): Extension<Caller>,
     Path(path): Path<PeerPath>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddressBody>>,
 ) -> Result<Json<PeerView>, Problem> {
-    check_reachable(&api, &body.address)?;
-    change(&api, &peer_name(&path.peer)?, |peer: &mut Peer, now| {
-        Ok(peer.replace_address(body.address.clone(), now, caller.name.clone()))
-    })
+    check_reachable(&peers, &body.address)?;
+    change(
+        &access,
+        &peers,
+        &peer_name(&path.peer)?,
+        |peer: &mut Peer, now| {
+            Ok(peer.replace_address(body.address.clone(), now, caller.name.clone()))
+        },
+    )
     .await
 }
 
@@ -225,19 +237,19 @@ pub(crate) async fn put(
     responses((status = 204, description = "Durable"))
 )]
 pub(crate) async fn delete(
-    api: ApiState,
+    State(access): State<Access>,
+    State(peers): State<PeerNetwork>,
     Path(path): Path<PeerPath>,
 ) -> Result<StatusCode, Problem> {
     let name = peer_name(&path.peer)?;
-    let found = api
-        .app
-        .access
+    let found = access
+        .registry()
         .directory()
         .peers
         .get(&name)
         .map(|stored| stored.revision);
-    let found = found.ok_or_else(|| missing(&api, &name))?;
-    api.app.access.put_peer(&name, None, found).await?;
+    let found = found.ok_or_else(|| missing(&peers, &name))?;
+    access.registry().put_peer(&name, None, found).await?;
 
     Ok(StatusCode::NO_CONTENT)
 }
@@ -255,7 +267,8 @@ pub(crate) async fn delete(
     responses((status = 200, description = "Durable", body = PeerView))
 )]
 pub(crate) async fn add_key(
-    api: ApiState,
+    State(access): State<Access>,
+    State(peers): State<PeerNetwork>,
     Extension(caller): Extension<Caller>,
     Path(path): Path<PeerPath>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddKeyBody>>,
@@ -263,8 +276,8 @@ pub(crate) async fn add_key(
     let name = peer_name(&path.peer)?;
     let overlap = duration("overlap", body.overlap.as_deref())?.unwrap_or(KEY_OVERLAP);
     let owner = format!("peer {name}");
-    let key = body.key.into_key(api.app.clock.now(), "/key")?;
-    check_is_free(&api, &owner, &key, Code::PeerConflict)?;
+    let key = body.key.into_key(access.now(), "/key")?;
+    check_is_free(&access, &owner, &key, Code::PeerConflict)?;
 
     let apply = |peer: &mut Peer, now: Timestamp| {
         if let Some(replaced) = &body.replaces {
@@ -274,8 +287,8 @@ pub(crate) async fn add_key(
         peer.add_key(key.clone(), now, caller.name.clone())
             .map(|()| true)
     };
-    let added = change(&api, &name, apply).await?;
-    confirm(&api, &name, std::slice::from_ref(&key)).await?;
+    let added = change(&access, &peers, &name, apply).await?;
+    confirm(&access, &peers, &name, std::slice::from_ref(&key)).await?;
 
     Ok(added)
 }
@@ -292,12 +305,13 @@ pub(crate) async fn add_key(
     responses((status = 200, description = "Durable", body = PeerView))
 )]
 pub(crate) async fn revoke_key(
-    api: ApiState,
+    State(access): State<Access>,
+    State(peers): State<PeerNetwork>,
     Extension(caller): Extension<Caller>,
     Path(path): Path<KeyPath>,
 ) -> Result<Json<PeerView>, Problem> {
     let name = peer_name(&path.peer)?;
-    change(&api, &name, |peer: &mut Peer, now| {
+    change(&access, &peers, &name, |peer: &mut Peer, now| {
         peer.revoke_key(&name, &path.key, now, caller.name.clone())
     })
     .await
@@ -316,18 +330,19 @@ pub(crate) async fn revoke_key(
     responses((status = 200, description = "Durable", body = PeerView))
 )]
 pub(crate) async fn refresh(
-    api: ApiState,
+    State(access): State<Access>,
+    State(peers): State<PeerNetwork>,
     Extension(caller): Extension<Caller>,
     Path(path): Path<PeerPath>,
 ) -> Result<Json<PeerView>, Problem> {
     let name = peer_name(&path.peer)?;
-    let directory = api.app.access.directory();
+    let directory = access.registry().directory();
     let known = directory
         .peers
         .get(&name)
-        .ok_or_else(|| missing(&api, &name))?;
+        .ok_or_else(|| missing(&peers, &name))?;
     let known = known.value.as_ref().ok_or_else(|| unreadable(&name))?;
-    let (document, keys) = api.app.peer_client.document(&known.address).await?;
+    let (document, keys) = peers.client().document(&known.address).await?;
     if document.name != name {
         let detail = format!(
             "{}: it is the document of {}, not of {name}",
@@ -338,11 +353,11 @@ pub(crate) async fn refresh(
 
     let stated: Vec<_> = keys
         .iter()
-        .map(|key| Key::new(*key, api.app.clock.now()))
+        .map(|key| Key::new(*key, access.now()))
         .collect();
 
     for key in &stated {
-        check_is_free(&api, &format!("peer {name}"), key, Code::PeerConflict)?;
+        check_is_free(&access, &format!("peer {name}"), key, Code::PeerConflict)?;
     }
     let apply = |peer: &mut Peer, now| {
         let is_known = |key: &&Key| key.is_valid(now) && keys.contains(&key.public_key);
@@ -354,7 +369,7 @@ pub(crate) async fn refresh(
         Ok(Some(peer.replace_keys(&keys, now, by)? || is_moved))
     };
 
-    let stored = write(&api, &name, apply).await?;
+    let stored = write(&access, &peers, &name, apply).await?;
     let stored = stored.ok_or_else(|| {
         let detail = format!(
             "{}: no valid key of the peer {name} signed the document; compare its fingerprint with \
@@ -363,55 +378,58 @@ pub(crate) async fn refresh(
         );
         Problem::new(Code::InvalidNodeDocument, detail)
     })?;
-    confirm(&api, &name, &stated).await?;
+    confirm(&access, &peers, &name, &stated).await?;
 
-    view(&name, &stored, api.app.clock.now())
+    view(&name, &stored, access.now())
 }
 
 /// Checks that no other request has given added keys to another owner at the same time; otherwise
 /// it removes them again.
-async fn confirm(api: &ApiState, name: &NodeName, added: &[Key]) -> Result<(), Problem> {
+async fn confirm(
+    access: &Access,
+    peers: &PeerNetwork,
+    name: &NodeName,
+    added: &[Key],
+) -> Result<(), Problem> {
     for key in added {
         let remove = async || {
-            write(api, name, |peer: &mut Peer, now| {
+            write(access, peers, name, |peer: &mut Peer, now| {
                 Ok(Some(peer.remove_key(&key.id, now)))
             })
             .await
             .map(drop)
         };
-        confirm_owner(api, key, Code::PeerConflict, remove).await?;
+        confirm_owner(access, key, Code::PeerConflict, remove).await?;
     }
     Ok(())
 }
 
 /// Changes an existing peer; returns it when the change is durable.
 async fn change(
-    api: &ApiState,
+    access: &Access,
+    peers: &PeerNetwork,
     name: &NodeName,
     mut apply: impl FnMut(&mut Peer, Timestamp) -> Result<bool, KeyError>,
 ) -> Result<Json<PeerView>, Problem> {
-    let stored = write(api, name, |peer, now| apply(peer, now).map(Some)).await?;
-    view(
-        name,
-        &stored.ok_or_else(|| not_found(name))?,
-        api.app.clock.now(),
-    )
+    let stored = write(access, peers, name, |peer, now| apply(peer, now).map(Some)).await?;
+    view(name, &stored.ok_or_else(|| not_found(name))?, access.now())
 }
 
 /// Applies a change to the current record, again if another request changes it at the same time.
 /// `apply` returns whether it changed the peer; `None` rejects the change.
 async fn write(
-    api: &ApiState,
+    access: &Access,
+    peers: &PeerNetwork,
     name: &NodeName,
     mut apply: impl FnMut(&mut Peer, Timestamp) -> Result<Option<bool>, KeyError>,
 ) -> Result<Option<Stored<Peer>>, Problem> {
     for _ in 0..MAX_ATTEMPTS {
-        let directory = api.app.access.directory();
-        let now = api.app.clock.now();
+        let directory = access.registry().directory();
+        let now = access.now();
         let stored = directory
             .peers
             .get(name)
-            .ok_or_else(|| missing(api, name))?;
+            .ok_or_else(|| missing(peers, name))?;
         let mut peer = stored.value.clone().ok_or_else(|| unreadable(name))?;
         match apply(&mut peer, now).map_err(|error| key_problem(&error))? {
             None => return Ok(None),
@@ -424,9 +442,8 @@ async fn write(
             Some(true) => {}
         }
 
-        match api
-            .app
-            .access
+        match access
+            .registry()
             .put_peer(name, Some(peer), stored.revision)
             .await
         {
@@ -444,8 +461,8 @@ fn peer_name(text: &str) -> Result<NodeName, Problem> {
 }
 
 /// Checks whether this node has what requests to the address need.
-fn check_reachable(api: &ApiState, address: &NodeAddress) -> Result<(), Problem> {
-    if address.subject().is_none() || api.app.transport.connection().is_some() {
+fn check_reachable(peers: &PeerNetwork, address: &NodeAddress) -> Result<(), Problem> {
+    if address.subject().is_none() || peers.has_nats() {
         return Ok(());
     }
     Err(invalid_body("/address", NATS_REQUIRED))

@@ -1,5 +1,6 @@
 //! `POST /v1/replays`: replays the inputs that the bus still stores into the instances of a saga.
 
+use axum::extract::State;
 use axum::{Extension, Json};
 use orlog_model::{CorrelationId, SagaName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -7,8 +8,8 @@ use utoipa::ToSchema;
 
 use crate::resources::definitions::deploy::user_name;
 use crate::server::body::JsonBody;
-use crate::server::context::ApiState;
 use crate::server::extract::Tenant;
+use crate::server::parts::definitions::Definitions;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::replay::{
@@ -150,7 +151,7 @@ impl ReplayedInstanceView {
     responses((status = 200, description = "Result of each instance", body = ReplayResponse))
 )]
 pub(crate) async fn replay(
-    api: ApiState,
+    State(definitions): State<Definitions>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     JsonBody(request): JsonBody<ReplayBody>,
@@ -172,7 +173,7 @@ pub(crate) async fn replay(
     };
 
     Ok(Json(ReplayResponse::of(
-        api.app.services.replays.replay(order).await?,
+        definitions.replays().replay(order).await?,
     )))
 }
 

@@ -16,8 +16,6 @@ pub(crate) mod state;
 mod view;
 mod work;
 
-use std::time::Instant;
-
 use orlog_model::{
     Instance, InstanceKey, OutboxKey, SagaName, Status, Timestamp, WorkItem, WorkKind,
 };
@@ -27,7 +25,7 @@ use serde::{Deserialize, Deserializer};
 use utoipa::IntoParams;
 
 use crate::resources::dead_letters::DeadLetterView;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{
     InstanceParams, InstancePath, QueryParams, Tenant, page_limits, time,
 };
@@ -139,7 +137,7 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Status>, D
     responses((status = 200, description = "A page", body = InstancePage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(mut params): QueryParams<InstanceQueryParams>,
 ) -> Result<EncodedJson, Problem> {
@@ -150,21 +148,18 @@ pub(crate) async fn list(
         ));
     }
 
-    let scan_limit = api.app.config.http.scan_limit;
+    let scan_limit = api.http().scan_limit;
     let limits = page_limits(params.limit, &api);
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
     let permit = params
         .filter
         .is_some()
-        .then(|| api.queries.acquire(&tenant))
+        .then(|| api.queries().acquire(&tenant))
         .transpose()?;
     let timer = params
         .filter
         .is_some()
-        .then(|| {
-            api.quotas
-                .begin_query(api.scope.caller.as_ref(), Instant::now())
-        })
+        .then(|| api.begin_query())
         .transpose()?;
 
     let query = InstanceQuery {
@@ -183,10 +178,10 @@ pub(crate) async fn list(
     };
 
     // The other half is for waiting for a thread.
-    let timeout = api.app.config.http.request_timeout / 2;
+    let timeout = api.http().request_timeout / 2;
     let source = params.filter;
     let count = params.count;
-    api.read_json(move |app| {
+    api.read_json(move |scope| {
         let _permit = permit;
         timer.unwrap_or_default().run(|| {
             let filter = source.as_deref().map(search::compile_filter).transpose()?;
@@ -198,9 +193,9 @@ pub(crate) async fn list(
                 count,
                 timeout,
             };
-            let result = search::search(app, search)?;
+            let result = search::search(scope, search)?;
 
-            Ok(InstancePage::of(app, result, limits, count))
+            Ok(InstancePage::of(scope, result, limits, count))
         })
     })
     .await
@@ -218,14 +213,14 @@ pub(crate) async fn list(
     responses((status = 200, description = "The instance", body = InstanceDetail))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     InstancePath(key): InstancePath,
     QueryParams(page): QueryParams<HistoryQuery>,
 ) -> Result<EncodedJson, Problem> {
     let limits = page_limits(page.history_limit, &api);
-    let buffered_limit = api.app.config.http.max_page_size;
-    api.read_json(move |app| {
-        let reader = app
+    let buffered_limit = api.http().max_page_size;
+    api.read_json(move |scope| {
+        let reader = scope
             .reader(&key)
             .ok_or_else(|| Problem::new(Code::InstanceNotFound, format!("no instance {key}")))?;
         let Some(instance) = reader.instance(&key)? else {
@@ -237,9 +232,9 @@ pub(crate) async fn show(
         let spilled = reader.spilled_inputs(&key, buffered_limit)?;
         let (work, whole) = outbox(&reader, &key, &instance)?;
         let (dead_letters, scanned_all) = context::dead_letters(&reader, &key)?;
-        let redact = &app.config.redact;
-        let hidden = hidden_values(app, &instance);
-        let mut detail = InstanceDetail::of(app, &key, &instance, &history, limits, &work);
+        let redact = scope.redact();
+        let hidden = hidden_values(scope, &instance);
+        let mut detail = InstanceDetail::of(scope, &key, &instance, &history, limits, &work);
         detail.buffered_inputs = buffered.len() + spilled.len();
 
         let inputs = buffered
@@ -256,9 +251,9 @@ pub(crate) async fn show(
             .map(|letter| DeadLetterView::of(letter, redact))
             .collect();
         detail.dead_letters_complete = scanned_all;
-        detail.breakers = context::breakers(app, &work);
+        detail.breakers = context::breakers(scope, &work);
 
-        let attempts = app.attempts.for_instance(&key);
+        let attempts = scope.failed_attempts(&key);
         detail.attempts = attempts
             .iter()
             .map(|made| AttemptView::of(made, &hidden, redact))

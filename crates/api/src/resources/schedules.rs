@@ -3,7 +3,7 @@
 
 mod view;
 
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use orlog_model::{EventId, InstanceKey, TenantId};
 use orlog_program::schedule::{self, PutSchedule, ScheduleError, ScheduleSpec};
@@ -15,10 +15,13 @@ use crate::resources::access::check_signed;
 use crate::resources::sagas::built_in::{self, ListQuery};
 use crate::resources::sagas::control::{ControlBody, ControlCaller, instruct, send_control};
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
+use crate::server::parts::access::Access;
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::Caller;
 use orlog_node::definitions::schedules;
@@ -71,7 +74,7 @@ pub(crate) struct SchedulePath {
     responses((status = 200, description = "A page", body = SchedulePage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -80,9 +83,7 @@ pub(crate) async fn list(
         tenant,
         schedule::SAGA,
         params,
-        |app, key, instance| {
-            ScheduleView::of(key, instance, &app.config.redact, app.clock.now(), NEXT)
-        },
+        |scope, key, instance| ScheduleView::of(key, instance, scope.redact(), scope.now(), NEXT),
         SchedulePage::of,
     )
     .await
@@ -99,7 +100,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The schedule", body = ScheduleView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Path(path): Path<SchedulePath>,
     QueryParams(query): QueryParams<ScheduleQuery>,
@@ -121,24 +122,27 @@ pub(crate) async fn show(
     responses((status = 200, description = "Durable", body = ScheduleView))
 )]
 pub(crate) async fn put(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<SchedulePath>,
     CheckedBody(body): CheckedBody,
 ) -> Result<Json<ScheduleView>, Problem> {
-    check_signed(&api, &caller, &tenant)?;
+    let api = &instances.request;
+    check_signed(&access, &caller, &tenant)?;
     let key = key(tenant, &path)?;
     let spec: ScheduleSpec = api
-        .bodies
+        .bodies()
         .parse(&body, body::parse::<ScheduleBody>)
         .await?
         .into();
     let mut errors = spec.check().err().unwrap_or_default();
     if errors.is_empty() {
-        let programs = api.app.programs.all_active(&key.tenant);
+        let programs = definitions.programs().all_active(&key.tenant);
         errors.extend(schedules::check_saga(&spec, programs.iter().map(AsRef::as_ref)).err());
-        let now = api.app.clock.now();
+        let now = api.now();
         if errors.is_empty()
             && spec
                 .times()
@@ -166,7 +170,7 @@ pub(crate) async fn put(
     };
     drop(
         send_control(
-            &api,
+            &instances,
             &caller,
             &key,
             provided,
@@ -175,7 +179,7 @@ pub(crate) async fn put(
         .await?,
     );
 
-    view(&api, key, NEXT).await
+    view(api, key, NEXT).await
 }
 
 /// Delete a schedule
@@ -189,14 +193,15 @@ pub(crate) async fn put(
     responses((status = 204, description = "Durable"))
 )]
 pub(crate) async fn delete(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<SchedulePath>,
     QueryParams(query): QueryParams<DeleteQuery>,
 ) -> Result<axum::http::StatusCode, Problem> {
     let key = key(tenant, &path)?;
-    drop(view(&api, key.clone(), 0).await?);
+    let api = &instances.request;
+    drop(view(api, key.clone(), 0).await?);
     let DeleteQuery { id, user, reason } = query;
     let provided = ControlCaller {
         id,
@@ -207,7 +212,7 @@ pub(crate) async fn delete(
     };
     drop(
         send_control(
-            &api,
+            &instances,
             &caller,
             &key,
             provided,
@@ -231,21 +236,23 @@ macro_rules! verbs {
             responses((status = 200, description = "Durable", body = ScheduleView))
         )]
         pub(crate) async fn $verb(
-            api: ApiState,
+            instances: Instances,
+            State(access): State<Access>,
             Extension(caller): Extension<Caller>,
             Tenant(tenant): Tenant,
             Path(path): Path<SchedulePath>,
             body: CheckedBody,
         ) -> Result<Json<ScheduleView>, Problem> {
             let key = key(tenant, &path)?;
+            let api = &instances.request;
             // Starts follow, except after a pause.
             if $signal != schedule::PAUSE {
-                check_signed(&api, &caller, &key.tenant)?;
+                check_signed(&access, &caller, &key.tenant)?;
             }
-            drop(view(&api, key.clone(), 0).await?);
+            drop(view(api, key.clone(), 0).await?);
             let action = |_| built_in::signal($signal, Value::Null);
-            drop(instruct(&api, &caller, &key, &body, action).await?);
-            view(&api, key, NEXT).await
+            drop(instruct(&instances, &caller, &key, &body, action).await?);
+            view(api, key, NEXT).await
         }
     )+};
 }
@@ -265,7 +272,7 @@ fn key(tenant: TenantId, path: &SchedulePath) -> Result<InstanceKey, Problem> {
 
 /// Reads a schedule that is not deleted.
 async fn view(
-    api: &ApiState,
+    api: &RequestContext,
     key: InstanceKey,
     next: usize,
 ) -> Result<Json<ScheduleView>, Problem> {
@@ -275,8 +282,8 @@ async fn view(
             format!("no schedule \"{}\"", key.correlation),
         )
     };
-    let view = built_in::show(api, key, missing, move |app, key, instance| {
-        ScheduleView::of(key, instance, &app.config.redact, app.clock.now(), next)
+    let view = built_in::show(api, key, missing, move |scope, key, instance| {
+        ScheduleView::of(key, instance, scope.redact(), scope.now(), next)
     });
 
     view.await.map(Json)

@@ -17,10 +17,11 @@ use utoipa::IntoParams;
 use crate::resources::sagas::built_in::{self, ListQuery};
 use crate::resources::sagas::control::instruct;
 use crate::server::body::CheckedBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::page::EncodedJson;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::shadows;
@@ -47,7 +48,7 @@ pub(crate) struct ShadowPath {
     responses((status = 200, description = "A page", body = ShadowPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -74,7 +75,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The shadow", body = ShadowView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Path(path): Path<ShadowPath>,
 ) -> Result<Json<ShadowView>, Problem> {
@@ -94,22 +95,23 @@ pub(crate) async fn show(
     responses((status = 200, description = "Durable", body = ShadowView))
 )]
 pub(crate) async fn stop(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<ShadowPath>,
     body: CheckedBody,
 ) -> Result<Json<ShadowView>, Problem> {
     let key = key(tenant, &path.saga)?;
-    drop(state(&api, &key).await?);
+    let api = &instances.request;
+    drop(state(api, &key).await?);
     drop(
-        instruct(&api, &caller, &key, &body, |_| {
+        instruct(&instances, &caller, &key, &body, |_| {
             built_in::signal(shadow::STOP, Value::Null)
         })
         .await?,
     );
 
-    view(&api, key).await
+    view(api, key).await
 }
 
 fn key(tenant: TenantId, saga: &str) -> Result<InstanceKey, Problem> {
@@ -122,13 +124,13 @@ fn missing(key: &InstanceKey) -> Problem {
     Problem::new(Code::ShadowNotFound, detail)
 }
 
-async fn view(api: &ApiState, key: InstanceKey) -> Result<Json<ShadowView>, Problem> {
+async fn view(api: &RequestContext, key: InstanceKey) -> Result<Json<ShadowView>, Problem> {
     built_in::show(api, key, missing, ShadowView::read)
         .await
         .map(Json)
 }
 
-async fn state(api: &ApiState, key: &InstanceKey) -> Result<ShadowState, Problem> {
+async fn state(api: &RequestContext, key: &InstanceKey) -> Result<ShadowState, Problem> {
     built_in::show(api, key.clone(), missing, |_, key, instance| {
         decoded(key, instance).map(Some)
     })

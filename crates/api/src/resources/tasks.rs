@@ -20,10 +20,11 @@ use uuid::Uuid;
 
 use crate::resources::sagas::control::{ControlCaller, ControlResponse, send_control};
 use crate::server::body::CheckedBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use view::{TaskDetail, TaskPage};
@@ -156,7 +157,7 @@ pub(crate) struct CompleteBody {
     responses((status = 200, description = "A page", body = TaskPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(filter): QueryParams<TaskQueryParams>,
 ) -> Result<EncodedJson, Problem> {
@@ -170,15 +171,15 @@ pub(crate) async fn list(
         correlation: filter.correlation,
         cursor: filter.cursor,
         limit: limits.entries,
-        scan_limit: api.app.config.http.scan_limit,
+        scan_limit: api.http().scan_limit,
     };
 
-    api.read_json(move |app| {
-        let pages: Result<Vec<_>, _> = app.readers().map(|reader| reader.tasks(&query)).collect();
+    api.read_json(move |scope| {
+        let pages: Result<Vec<_>, _> = scope.readers().map(|reader| reader.tasks(&query)).collect();
         let found = merge_tasks(pages?, limits.entries);
         let mut page = PageBuilder::new(limits);
         for row in &found.items {
-            let view = TaskView::of(row, &app.config.redact);
+            let view = TaskView::of(row, scope.redact());
             if !page.push(view, row.task.id.to_string()) {
                 break;
             }
@@ -202,13 +203,13 @@ pub(crate) async fn list(
     responses((status = 200, description = "The task", body = TaskDetail))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
 ) -> Result<Json<TaskDetail>, Problem> {
     let id = parse(&id)?;
-    let detail = api.read(move |app| {
-        for reader in app.readers() {
+    let detail = api.read(move |scope| {
+        for reader in scope.readers() {
             if let Some(row) = reader.task(&tenant, id)? {
                 let events = reader.task_events(&row, MAX_EVENTS)?;
                 let instance = reader.instance(&row.instance)?;
@@ -216,7 +217,7 @@ pub(crate) async fn show(
                     &row,
                     instance.as_ref(),
                     &events,
-                    &app.config.redact,
+                    scope.redact(),
                 ));
             }
         }
@@ -238,7 +239,7 @@ macro_rules! orders {
             responses((status = 200, description = "Durable", body = ControlResponse))
         )]
         pub(crate) async fn $verb(
-            api: ApiState,
+            instances: Instances,
             Extension(caller): Extension<Caller>,
             Tenant(tenant): Tenant,
             LastSegment(id): LastSegment,
@@ -247,7 +248,7 @@ macro_rules! orders {
             let body: $body = body.optional()?;
             let (order, roles, given) = $order(body);
             let roles = caller.check_roles(roles)?;
-            send_action(&api, &caller, tenant, parse(&id)?, given, order, roles).await
+            send_action(&instances, &caller, tenant, parse(&id)?, given, order, roles).await
         }
     )+};
 }
@@ -350,7 +351,7 @@ impl CompleteBody {
 
 /// Sends the task action to the instance of the task.
 async fn send_action(
-    api: &ApiState,
+    instances: &Instances,
     caller: &Caller,
     tenant: TenantId,
     id: Uuid,
@@ -358,9 +359,10 @@ async fn send_action(
     order: TaskAction,
     roles: Vec<String>,
 ) -> Result<Json<ControlResponse>, Problem> {
-    let row: TaskRow = api
-        .read(move |app| {
-            for reader in app.readers() {
+    let row: TaskRow = instances
+        .request
+        .read(move |scope| {
+            for reader in scope.readers() {
                 if let Some(row) = reader.task(&tenant, id)? {
                     return Ok(row);
                 }
@@ -369,7 +371,7 @@ async fn send_action(
         })
         .await?;
     send_control(
-        api,
+        instances,
         caller,
         &row.instance,
         control_caller,

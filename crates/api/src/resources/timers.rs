@@ -4,7 +4,7 @@ use orlog_store::{FoundTimer, Page, TimerQuery};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::problem::Problem;
@@ -53,7 +53,7 @@ struct TimerListItem {
     responses((status = 200, description = "Timers ordered by due time", body = TimerPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<TimerQueryParams>,
 ) -> Result<EncodedJson, Problem> {
@@ -62,11 +62,11 @@ pub(crate) async fn list(
         tenant,
         cursor: params.cursor,
         limit: limits.entries,
-        scan_limit: api.app.config.http.scan_limit,
+        scan_limit: api.http().scan_limit,
     };
 
-    api.read_json(move |app| {
-        let found = gather(app, query)?;
+    api.read_json(move |scope| {
+        let found = gather(scope, query)?;
         let mut page = PageBuilder::new(limits);
         for timer in &found.items {
             if !page.push(TimerListItem::of(timer), timer.cursor_after()) {
@@ -97,8 +97,8 @@ impl TimerListItem {
 }
 
 /// Merges the timers of all shards by due time, as far as every shard was scanned.
-fn gather(app: &ReadScope, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem> {
-    let readers: Vec<_> = app.readers().collect();
+fn gather(scope: &ReadScope, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem> {
+    let readers: Vec<_> = scope.readers().collect();
     query.scan_limit = (query.scan_limit / readers.len().max(1)).max(1);
     let mut all = Page {
         items: Vec::new(),

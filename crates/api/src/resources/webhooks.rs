@@ -5,7 +5,7 @@ mod mapping;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, Request};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -16,11 +16,12 @@ use utoipa::ToSchema;
 
 use crate::resources::events::takes_work;
 use crate::server::body_budget::RequestBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{TENANT_HEADER, request_trace};
+use crate::server::parts::events::Events;
 use crate::server::problem::{Code, Problem};
 use crate::server::request_info::{RequestId, WEBHOOK_ROUTE};
-use crate::server::{audit_guard, authorize, body, tenant_storage};
+use crate::server::{authorize, body, tenant_storage};
 use mapping::{MappingError, ReceivedBody};
 use orlog_node::auth::Caller;
 use orlog_node::webhooks::Webhook;
@@ -60,13 +61,14 @@ pub(crate) struct AcceptedWebhook {
     ))
 )]
 pub(crate) async fn receive(
-    api: ApiState,
+    api: RequestContext,
+    State(events): State<Events>,
     Path(name): Path<String>,
     Extension(RequestId(id)): Extension<RequestId>,
     request: Request,
 ) -> Result<Response, Problem> {
     takes_work(&api)?;
-    let webhook = api.app.webhooks.get(&name).ok_or_else(|| {
+    let webhook = events.webhooks().get(&name).ok_or_else(|| {
         let name: String = name.chars().take(64).collect();
         Problem::new(
             Code::WebhookNotFound,
@@ -75,19 +77,14 @@ pub(crate) async fn receive(
     })?;
     let (parts, body) = request.into_parts();
 
-    let body = body::read(
-        &api,
-        &parts.headers,
-        body,
-        api.app.config.http.max_body_size,
-    )
-    .await?;
+    let limit = api.http().max_body_size;
+    let body = body::read(&api, &parts.headers, body, limit).await?;
     // The signature covers the body, so that it is read before anything is known about the sender.
     let mut request = Request::from_parts(parts, Body::empty());
     if let Err(problem) = verify(&api, &webhook, request.headers(), &body).await {
         // Anyone can send an invalid signature: it is counted, and does not fill the audit trail.
         let response = problem.into_response();
-        audit_guard::deny(&api, WEBHOOK_ROUTE, &request, &response);
+        authorize::deny_unauthenticated(&api, WEBHOOK_ROUTE, &request, &response);
         return Ok(response);
     }
 
@@ -102,24 +99,30 @@ pub(crate) async fn receive(
         request.headers_mut().insert(TENANT_HEADER, tenant);
     }
     let accept = async |request: Request| {
-        accept(&api, webhook, request.into_parts().0.headers, &body)
-            .await
-            .into_response()
+        accept(
+            &api,
+            &events,
+            webhook,
+            request.into_parts().0.headers,
+            &body,
+        )
+        .await
+        .into_response()
     };
 
-    Ok(authorize::audit(&api, WEBHOOK_ROUTE, &id, request, accept).await)
+    Ok(authorize::audit_authenticated(&api, WEBHOOK_ROUTE, &id, request, accept).await)
 }
 
 /// Verifies the signature of a request.
 async fn verify(
-    api: &ApiState,
+    api: &RequestContext,
     webhook: &Arc<Webhook>,
     headers: &HeaderMap,
     body: &RequestBody,
 ) -> Result<(), Problem> {
     let webhook = Arc::clone(webhook);
     let headers = headers.clone();
-    let now = api.app.clock.now();
+    let now = api.now();
     let verified =
         move |bytes: &[u8]| match signature::verify(&webhook.config, &headers, bytes, now) {
             Ok(()) => {
@@ -135,18 +138,19 @@ async fn verify(
             }
         };
 
-    api.bodies.parse(body, verified).await
+    api.bodies().parse(body, verified).await
 }
 
 /// Publishes the event of an authentic request.
 async fn accept(
-    api: &ApiState,
+    api: &RequestContext,
+    events: &Events,
     webhook: Arc<Webhook>,
     headers: HeaderMap,
     body: &RequestBody,
 ) -> Result<(StatusCode, Json<AcceptedWebhook>), Problem> {
-    tenant_storage::check(&api.app, &webhook.config.tenant)?;
-    let now = api.app.clock.now();
+    tenant_storage::check(api, &webhook.config.tenant)?;
+    let now = api.now();
     let mapped = move |bytes: &[u8]| -> Result<Event, Problem> {
         let value = parse(&headers, bytes)?;
         let received = ReceivedBody {
@@ -158,9 +162,9 @@ async fn accept(
         Ok(event)
     };
 
-    let event = api.bodies.parse(body, mapped).await?;
+    let event = api.bodies().parse(body, mapped).await?;
     let id = event.id.to_string();
-    let receipts = api.app.publish(vec![event]).await?;
+    let receipts = events.publish(vec![event]).await?;
     let duplicate = receipts.iter().any(|receipt| receipt.duplicate);
     Ok((
         StatusCode::ACCEPTED,

@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::extract::TENANT_HEADER;
+use super::parts::access::Access;
 use super::permissions::Permission;
 use super::problem::{Code, Problem};
 use orlog_node::access::{AccessRegistry, Outdated};
-use orlog_node::app::App;
 use orlog_node::auth::{Caller, Right, Role, TenantScope};
 
 /// Segment of the path that names the tenant of a context, or an actor: `/v1/contexts/{tenant}`.
@@ -117,17 +117,17 @@ impl Admission {
     ///
     /// # Errors
     /// Those of [`Self::admit`], and if the key of the caller is not valid any more.
-    pub(crate) fn recheck(&self, app: &App) -> Result<(), Problem> {
+    pub(crate) fn recheck(&self, access: &Access) -> Result<(), Problem> {
         match self.0.permission {
             Permission::Tenant(
                 Right::Read | Right::ReadMessages | Right::ReadTasks | Right::Audit | Right::Work,
             ) => {
-                self.admit(&app.access)?;
+                self.admit(access.registry())?;
                 let key = self
                     .0
                     .caller
                     .key
-                    .map(|key| app.authenticator.signed().recheck(key));
+                    .map(|key| access.authenticator().signed().recheck(key));
                 Ok(key.unwrap_or(Ok(()))?)
             }
             _ => Ok(()),
@@ -137,7 +137,7 @@ impl Admission {
 
 /// Access of the caller of a stream, which outlives its admission.
 pub(crate) struct AccessWatch {
-    app: Arc<App>,
+    access: Access,
     /// `None` without authentication.
     admission: Option<Admission>,
     changes: watch::Receiver<Arc<RegistryView>>,
@@ -145,13 +145,15 @@ pub(crate) struct AccessWatch {
 }
 
 impl AccessWatch {
-    pub(crate) fn new(app: &Arc<App>, admission: Option<Admission>) -> Self {
+    pub(crate) fn new(access: Access, admission: Option<Admission>) -> Self {
         let mut checks = tokio::time::interval(CHECK_INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let changes = access.registry().changes();
+
         Self {
-            app: Arc::clone(app),
+            access,
             admission,
-            changes: app.access.changes(),
+            changes,
             checks,
         }
     }
@@ -169,7 +171,7 @@ impl AccessWatch {
                 Ok(()) = self.changes.changed() => {}
                 _ = self.checks.tick() => {}
             }
-            if admission.recheck(&self.app).is_err() {
+            if admission.recheck(&self.access).is_err() {
                 return;
             }
         }

@@ -10,7 +10,7 @@ use axum::response::Response;
 use orlog_bus::membership::Pod;
 use orlog_model::{Clock as _, TenantId};
 
-use super::context::ApiState;
+use super::context::SharedState;
 use super::extract;
 use super::problem::{Code, Problem};
 use super::request_info::{FORWARDED_BY, NO_ROUTE, known_method, peer};
@@ -32,7 +32,7 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 /// Audit record of an authorized request, until [`AuditGuard::end`] writes it. A request whose
 /// client disconnects has no end: the drop writes its record, with an unknown outcome.
 pub(crate) struct AuditGuard {
-    api: ApiState,
+    shared: Arc<SharedState>,
     /// `None` once the record is written or abandoned.
     record: Option<Box<AuditRecord>>,
     /// User that the request names, once the handler has read it.
@@ -44,7 +44,7 @@ pub(crate) struct AuditGuard {
 impl AuditGuard {
     /// Creates the record of a request; `None` if the request is not recorded.
     pub(crate) fn of(
-        api: &ApiState,
+        shared: &Arc<SharedState>,
         route: &str,
         id: &HeaderValue,
         request: &mut Request,
@@ -55,14 +55,14 @@ impl AuditGuard {
         let is_recorded =
             route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
         is_recorded.then(|| {
-            let record = Some(Box::new(record(api, route, id, request)));
+            let record = Some(Box::new(record(shared, route, id, request)));
             let named_user = Arc::<OnceLock<String>>::default();
             if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
                 caller.named_user = Some(Arc::clone(&named_user));
             }
 
             Self {
-                api: api.clone(),
+                shared: Arc::clone(shared),
                 record,
                 named_user,
                 is_change,
@@ -76,7 +76,7 @@ impl AuditGuard {
     /// # Errors
     /// If the record cannot be made durable. The request must not be executed.
     pub(crate) async fn begin(mut self) -> Result<Self, Problem> {
-        let config = &self.api.app.config.audit;
+        let config = &self.shared.app.config.audit;
         if let Some(record) = &mut self.record
             && config.required
             && self.is_change
@@ -85,8 +85,8 @@ impl AuditGuard {
             // Durable before the change: a crash in between leaves a record of what may have
             // happened.
             record.outcome = AuditOutcome::Started;
-            let limit = self.api.app.config.http.request_timeout;
-            let begun = tokio::time::timeout(limit, self.api.app.audit.begin(record)).await;
+            let limit = self.shared.app.config.http.request_timeout;
+            let begun = tokio::time::timeout(limit, self.shared.app.audit.begin(record)).await;
             if begun != Ok(Ok(())) {
                 self.record = None;
                 let detail = "the audit trail cannot be written; audit.required rejects changes \
@@ -124,11 +124,11 @@ impl AuditGuard {
             .map(|code| code.as_str());
 
         // An exclusion removes noise; a failure on the same route is what an auditor looks for.
-        let excluded = &self.api.app.config.audit.exclude_routes;
+        let excluded = &self.shared.app.config.audit.exclude_routes;
         let is_excluded =
             record.outcome == AuditOutcome::Succeeded && excluded.contains(&record.route);
         if !is_excluded && (user.is_some() || !self.is_login) {
-            self.api.app.audit.record(&record);
+            self.shared.app.audit.record(&record);
         }
     }
 }
@@ -137,14 +137,14 @@ impl Drop for AuditGuard {
     fn drop(&mut self) {
         if let Some(mut record) = self.record.take().filter(|_| !self.is_login) {
             record.named_user = self.named_user.get().map(|named| shortened(named));
-            self.api.app.audit.record(&record);
+            self.shared.app.audit.record(&record);
         }
     }
 }
 
 /// Counts a request that failed authentication or authorization.
-pub(crate) fn deny(api: &ApiState, route: &str, request: &Request, response: &Response) {
-    api.app.audit.deny(Denial {
+pub(super) fn deny(shared: &Arc<SharedState>, route: &str, request: &Request, response: &Response) {
+    shared.app.audit.deny(Denial {
         route: route_of(route, request),
         status: response.status().as_u16(),
         code: response
@@ -158,13 +158,18 @@ pub(crate) fn deny(api: &ApiState, route: &str, request: &Request, response: &Re
     });
 }
 
-fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> AuditRecord {
+fn record(
+    shared: &Arc<SharedState>,
+    route: &str,
+    id: &HeaderValue,
+    request: &Request,
+) -> AuditRecord {
     let caller = caller(request);
     let user = caller.and_then(|caller| caller.name.as_deref());
     // Any client can send these headers. Only those that passed the gateway are facts.
     let key = caller.and_then(|caller| caller.key);
     let is_trusted =
-        api.app.config.auth.mode == AuthMode::Gateway && user.is_some() && key.is_none();
+        shared.app.config.auth.mode == AuthMode::Gateway && user.is_some() && key.is_none();
 
     AuditRecord {
         id: uuid::Uuid::now_v7(),
@@ -175,7 +180,7 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         role: user.and(caller).map(|caller| caller.roles.clone()),
         tenant: route
             .starts_with("/v1/")
-            .then(|| tenant(api, route, request))
+            .then(|| tenant(shared, route, request))
             .flatten(),
         route: route_of(route, request),
         target: shortened(match request.uri().path_and_query() {
@@ -189,19 +194,19 @@ fn record(api: &ApiState, route: &str, id: &HeaderValue, request: &Request) -> A
         source: source(request),
         forwarded_for: is_trusted.then(|| forwarded_for(request)).flatten(),
         forwarded_by: forwarded_by(request).filter(|pod| {
-            is_trusted || is_pod(&api.app.routing.other_pods(), pod, source(request))
+            is_trusted || is_pod(&shared.app.routing.other_pods(), pod, source(request))
         }),
-        node: api.app.config.node_name(),
+        node: shared.app.config.node_name(),
     }
 }
 
 /// Returns the tenant that the handler resolves. The handler rejects a request whose tenant is
 /// invalid.
-fn tenant(api: &ApiState, route: &str, request: &Request) -> Option<String> {
+fn tenant(shared: &Arc<SharedState>, route: &str, request: &Request) -> Option<String> {
     let tenant: Option<TenantId> = if route.starts_with(STORED_TENANT_ROUTES) {
         extract::stored_tenant(request.headers()).ok()
     } else {
-        extract::tenant(request.headers(), api).ok()
+        extract::tenant(request.headers(), &shared.app.tenants).ok()
     };
     tenant.map(|tenant| tenant.as_str().to_owned())
 }

@@ -2,9 +2,10 @@
 //! record.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::Request;
+use axum::extract::{FromRef, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use orlog_signature::RequestSignature;
@@ -12,9 +13,10 @@ use orlog_signature::RequestSignature;
 use super::admission::{self, Admission};
 use super::audit_guard::{self, AuditGuard};
 use super::connections::network;
-use super::context::{ApiState, RequestScope};
+use super::context::{ApiState, RequestContext, RequestScope, SharedState};
 use super::login;
 use super::origin;
+use super::parts::access::Access;
 use super::permissions::{self, Permission};
 use super::pod_client;
 use super::problem::{Code, Problem};
@@ -62,18 +64,20 @@ where
         }
 
         let mut response = problem.into_response();
-        if response.status() == StatusCode::UNAUTHORIZED && api.app.authenticator.oidc().is_some() {
+        if response.status() == StatusCode::UNAUTHORIZED
+            && api.shared.app.authenticator.oidc().is_some()
+        {
             response
                 .headers_mut()
                 .insert(LOGIN_HEADER, HeaderValue::from_static(login::LOGIN_PATH));
         }
 
-        audit_guard::deny(api, route, &request, &response);
+        audit_guard::deny(&api.shared, route, &request, &response);
         return response;
     }
 
     let Some(permit) = permit else {
-        return audit(api, route, id, request, handler).await;
+        return audit(&api.shared, route, id, request, handler).await;
     };
 
     if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
@@ -85,16 +89,40 @@ where
         // valid.
         handler(request).await
     } else {
-        audit(api, route, id, request, handler).await
+        audit(&api.shared, route, id, request, handler).await
     };
     drop(permit);
 
     withhold(api, admission, response)
 }
 
+/// Handles a request that its handler has authenticated, with its audit record.
+pub(crate) async fn audit_authenticated<F>(
+    api: &RequestContext,
+    route: &str,
+    id: &HeaderValue,
+    request: Request,
+    handler: impl FnOnce(Request) -> F,
+) -> Response
+where
+    F: Future<Output = Response>,
+{
+    audit(&api.shared, route, id, request, handler).await
+}
+
+/// Records the denial of a request whose caller its handler cannot authenticate.
+pub(crate) fn deny_unauthenticated(
+    api: &RequestContext,
+    route: &str,
+    request: &Request,
+    response: &Response,
+) {
+    audit_guard::deny(&api.shared, route, request, response);
+}
+
 /// Handles an authorized request, with its audit record.
-pub(crate) async fn audit<F>(
-    api: &ApiState,
+async fn audit<F>(
+    shared: &Arc<SharedState>,
     route: &str,
     id: &HeaderValue,
     mut request: Request,
@@ -103,7 +131,7 @@ pub(crate) async fn audit<F>(
 where
     F: Future<Output = Response>,
 {
-    let Some(entry) = AuditGuard::of(api, route, id, &mut request) else {
+    let Some(entry) = AuditGuard::of(shared, route, id, &mut request) else {
         return handler(request).await;
     };
     match entry.begin().await {
@@ -130,7 +158,8 @@ fn charge(
         return Ok(None);
     }
 
-    api.quotas
+    api.shared
+        .quotas
         .begin(caller_key(request), Instant::now())
         .map(Some)
 }
@@ -147,7 +176,7 @@ fn charge_address(
         permit.refund(now);
     }
     // The request is denied: it is no longer in progress.
-    api.quotas.begin(address_key(request), now).map(drop)
+    api.shared.quotas.begin(address_key(request), now).map(drop)
 }
 
 /// Returns the caller as quotas count it: its name, or the address of a request without an
@@ -156,8 +185,8 @@ fn caller_key(request: &Request) -> CallerKey {
     let name = request
         .extensions()
         .get::<Caller>()
-        .and_then(|caller| caller.name.clone());
-    name.map_or_else(|| address_key(request), CallerKey::User)
+        .and_then(|caller| caller.name.as_deref());
+    name.map_or_else(|| address_key(request), |name| CallerKey::User(name.into()))
 }
 
 fn address_key(request: &Request) -> CallerKey {
@@ -181,7 +210,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
     // NATS there is no browser.
     if !is_over_nats(request) {
         origin::check(
-            &api.hosts,
+            &api.shared.hosts,
             route,
             request.method(),
             request.uri(),
@@ -189,12 +218,12 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
         )?;
     }
 
-    pod_client::check_sender(&api.app, request)?;
-    let access = &api.app.authenticator;
+    pod_client::check_sender(&api.shared.app, request)?;
+    let access = &api.shared.app.authenticator;
     let right = permissions::required_permission(
         request.method().as_str(),
         route,
-        &api.app.config.auth.public_routes,
+        &api.shared.app.config.auth.public_routes,
     );
     let is_signed = signed_request::is_signed(request.headers());
     // A peer is a signer without rights; no token can stand for its key.
@@ -228,7 +257,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
 
     if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
         scope.key = caller.key;
-        scope.user.clone_from(&caller.name);
+        scope.user = caller.name.as_deref().map(Arc::from);
     }
 
     if let Some(name) = &caller.name {
@@ -250,10 +279,15 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
 /// Accepts the signature of an identified request, and checks the permission of its caller.
 async fn admit(api: &ApiState, identity: Identity, request: &mut Request) -> Result<(), Problem> {
     if let Some(signature) = &identity.signature {
-        api.app.authenticator.signed().accept(signature).await?;
+        api.shared
+            .app
+            .authenticator
+            .signed()
+            .accept(signature)
+            .await?;
     }
     if let Some(admission) = identity.admission {
-        let caller = admission.admit(&api.app.access)?;
+        let caller = admission.admit(&api.shared.app.access)?;
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(admission);
     }
@@ -286,7 +320,7 @@ async fn authenticate(
 /// Withholds the response to a request that reads or waits, if its caller has lost its access
 /// meanwhile.
 fn withhold(api: &ApiState, admission: Option<Admission>, response: Response) -> Response {
-    match admission.map(|admission| admission.recheck(&api.app)) {
+    match admission.map(|admission| admission.recheck(&Access::from_ref(api))) {
         Some(Err(problem)) => problem.into_response(),
         _ => response,
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
 use super::body_budget::RequestBody;
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::problem::{Code, Problem, ProblemDetail};
 use super::signed_request;
 
@@ -28,17 +28,19 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<ApiState> for JsonBody<T>
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &ApiState) -> Result<Self, Problem> {
-        let (parts, body) = request.into_parts();
-        let api = api.for_request(&parts.extensions);
-        let body = read(
-            &api,
-            &parts.headers,
-            body,
-            api.app.config.http.max_body_size,
-        )
-        .await?;
+        let api = api.for_request(request.extensions());
+        Self::read(request, &api).await
+    }
+}
 
-        api.bodies.parse(&body, parse).await.map(Self)
+impl<T: DeserializeOwned + Send + 'static> JsonBody<T> {
+    /// Reads and parses the body of a request.
+    pub(crate) async fn read(request: Request, api: &RequestContext) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let limit = api.http().max_body_size;
+        let body = read(api, &parts.headers, body, limit).await?;
+
+        api.bodies().parse(&body, parse).await.map(Self)
     }
 }
 
@@ -91,25 +93,19 @@ impl FromRequest<ApiState> for CheckedBody {
         }
 
         let api = api.for_request(&parts.extensions);
-        read(
-            &api,
-            &parts.headers,
-            body,
-            api.app.config.http.max_body_size,
-        )
-        .await
-        .map(Self)
+        let limit = api.http().max_body_size;
+        read(&api, &parts.headers, body, limit).await.map(Self)
     }
 }
 
 /// Reads a body of at most `limit` bytes that arrives within `http.request_timeout`.
 pub(crate) async fn read(
-    api: &ApiState,
+    api: &RequestContext,
     headers: &HeaderMap,
     body: Body,
     limit: u64,
 ) -> Result<RequestBody, Problem> {
-    let body_timeout = api.app.config.http.request_timeout;
+    let body_timeout = api.http().request_timeout;
     // A client that announces too much is rejected before it sends it.
     if let Some(announced) = announced(headers).filter(|announced| *announced > limit) {
         return Err(too_large(
@@ -137,8 +133,8 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
         .ok()
 }
 
-async fn collect(api: &ApiState, body: Body, limit: u64) -> Result<RequestBody, Problem> {
-    let mut all = api.bodies.receive(api.scope.caller.as_ref());
+async fn collect(api: &RequestContext, body: Body, limit: u64) -> Result<RequestBody, Problem> {
+    let mut all = api.bodies().receive(api.scope.caller.as_ref());
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| {

@@ -206,7 +206,7 @@ mod tests {
         let quotas = Quotas::new(&config, 16);
         let budget = BodyBudget::new(64 * UNIT as u64, quotas.clone());
         let begin = |name: &str| {
-            let key = CallerKey::User(name.to_owned());
+            let key = CallerKey::User(name.into());
             quotas.begin(key, std::time::Instant::now()).unwrap()
         };
         let (ada, bob) = (begin("ada"), begin("bob"));

@@ -1,11 +1,12 @@
 //! `GET /auth/caller`: the caller as the node authenticates it, with its rights and tenants.
 
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::context::ApiState;
+use super::parts::access::Access;
 use super::{extract, login};
 use orlog_node::auth::{Caller, Right, TenantScope};
 
@@ -29,13 +30,13 @@ pub(crate) struct CallerView {
 
 /// Returns a member of the context of the request with its roles there. Other callers are
 /// unchanged, so that they cannot find out which contexts exist.
-fn in_context(api: &ApiState, caller: Caller, headers: &HeaderMap) -> Caller {
-    let Ok(tenant) = extract::tenant(headers, api) else {
+fn in_context(access: &Access, caller: Caller, headers: &HeaderMap) -> Caller {
+    let Ok(tenant) = extract::tenant(headers, access.tenants()) else {
         return caller;
     };
     let mut member = caller.clone();
-    let is_member =
-        api.app.access.enter(&mut member, &tenant).is_ok() && member.tenants.contains(&tenant);
+    let is_entered = access.registry().enter(&mut member, &tenant).is_ok();
+    let is_member = is_entered && member.tenants.contains(&tenant);
     if is_member { member } else { caller }
 }
 
@@ -48,11 +49,11 @@ fn in_context(api: &ApiState, caller: Caller, headers: &HeaderMap) -> Caller {
     responses((status = 200, description = "The caller", body = CallerView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Json<CallerView> {
-    let caller = in_context(&api, caller, &headers);
+    let caller = in_context(&access, caller, &headers);
     let rights = Right::ALL
         .into_iter()
         .filter(|right| caller.roles.allow(*right));
@@ -71,6 +72,6 @@ pub(crate) async fn show(
             ),
         },
         task_roles: caller.task_roles.into_iter().collect(),
-        session: api.app.authenticator.oidc().is_some() && login::has_session(&headers),
+        session: access.authenticator().oidc().is_some() && login::has_session(&headers),
     })
 }

@@ -1,14 +1,17 @@
-//! State that every handler receives.
+//! State of the router, and the context that every handler receives for its request.
+//!
+//! A handler reaches the node only through its [`RequestContext`] and the parts of
+//! [`crate::server::parts`] that its signature names. [`ApiState`] itself belongs to the layers.
 
 use std::convert::Infallible;
-use std::ops::Deref;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRef, FromRequestParts};
+use axum::http::Extensions;
 use axum::http::request::Parts;
-use axum::http::{Extensions, Method};
-use orlog_bus::membership::Pod;
-use orlog_model::TraceParent;
+use orlog_actors::RuntimeHealth;
+use orlog_model::{Clock, SteadyTime, Timestamp, TraceParent};
 use orlog_signature::KeyId;
 use orlog_store::Cancellation;
 use serde::Serialize;
@@ -19,18 +22,20 @@ use super::blocking::run_blocking;
 use super::body_budget::BodyBudget;
 use super::health::bus_check::BusCheck;
 use super::page::EncodedJson;
-use super::pod_client::{self, PodClient};
+use super::pod_client::PodClient;
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
-use super::quotas::{CallerBudgets, LongPollPermit, Quotas};
+use super::quotas::{CallerBudgets, LongPollPermit, QueryTimer, Quotas, RequestPermit};
 use super::read_pool::ReadPool;
 use super::read_scope::ReadScope;
 use super::request_metrics::RequestMetrics;
 use crate::server::other_boards::OtherBoards;
 use crate::server::overview_cache::OverviewCache;
+use orlog_node::admitted_tenants::AdmittedTenants;
 use orlog_node::app::App;
-use orlog_node::config::MIN_CONNECTIONS;
+use orlog_node::config::{HttpServerConfig, MIN_CONNECTIONS};
 use orlog_node::descriptors;
+use orlog_node::redact::Redaction;
 
 /// Path of the API description.
 pub(crate) const OPENAPI_PATH: &str = "/openapi.json";
@@ -45,63 +50,50 @@ pub(crate) struct RequestScope {
     /// Key that signed the request.
     pub(crate) key: Option<KeyId>,
     /// Name of the authenticated caller.
-    pub(crate) user: Option<String>,
+    pub(crate) user: Option<Arc<str>>,
 }
 
-/// Node, state of the API, and the scope of a request. As an extractor it has the scope of its
-/// request.
+impl RequestScope {
+    /// Returns the scope that the layers have attached to a request.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+}
+
+/// State of the router: the node, and state that all requests share. Layers and the metrics use it;
+/// handlers of resources extract the parts that they name.
 #[derive(Clone)]
 pub(crate) struct ApiState {
-    shared: Arc<SharedState>,
-    pub(crate) scope: RequestScope,
+    pub(super) shared: Arc<SharedState>,
 }
 
 /// Node, and state that all requests share.
 pub(crate) struct SharedState {
-    pub(crate) app: Arc<App>,
-    pub(crate) requests: Arc<RequestMetrics>,
-    pub(crate) description: Arc<str>,
-    pub(crate) overview_cache: Arc<OverviewCache>,
-    pub(crate) hosts: Arc<AllowedHosts>,
-    pub(crate) bus_check: Arc<BusCheck>,
+    pub(super) app: Arc<App>,
+    pub(super) requests: Arc<RequestMetrics>,
+    pub(super) description: Arc<str>,
+    pub(super) overview_cache: Arc<OverviewCache>,
+    pub(super) hosts: Arc<AllowedHosts>,
+    pub(super) bus_check: Arc<BusCheck>,
     reads: ReadPool,
-    pub(crate) queries: QueryLimit,
-    pub(crate) bodies: BodyBudget,
+    queries: QueryLimit,
+    pub(super) bodies: BodyBudget,
     /// Client for requests to other pods.
-    pods: PodClient,
-    pub(crate) quotas: Quotas,
+    pub(super) pods: PodClient,
+    pub(super) quotas: Quotas,
     /// Places of requests that wait for the results of instances.
     result_waits: Arc<Semaphore>,
     /// Jobs of key-sharded tenants on the boards of other pods.
-    pub(crate) other_boards: OtherBoards,
+    pub(super) other_boards: Arc<OtherBoards>,
 }
 
 /// Reference to the state of the API, for work of the node that must not keep it.
 pub(crate) struct WeakApiState(Weak<SharedState>);
 
 impl WeakApiState {
-    /// Returns the state without a request; `None` if the API has ended.
+    /// Returns the state; `None` if the API has ended.
     pub(crate) fn upgrade(&self) -> Option<ApiState> {
-        self.0.upgrade().map(|shared| ApiState {
-            shared,
-            scope: RequestScope::default(),
-        })
-    }
-}
-
-impl Deref for ApiState {
-    type Target = SharedState;
-
-    fn deref(&self) -> &SharedState {
-        &self.shared
-    }
-}
-
-impl FromRequestParts<ApiState> for ApiState {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Infallible> {
-        Ok(api.for_request(&parts.extensions))
+        self.0.upgrade().map(|shared| ApiState { shared })
     }
 }
 
@@ -134,30 +126,30 @@ impl ApiState {
             pods,
             quotas,
             result_waits: Arc::new(Semaphore::new(connections / 2)),
-            other_boards: OtherBoards::default(),
+            other_boards: Arc::default(),
         };
 
         Self {
             shared: Arc::new(shared),
-            scope: RequestScope::default(),
         }
     }
 
-    /// Returns the state with the scope of a request.
-    pub(crate) fn for_request(&self, extensions: &Extensions) -> Self {
-        let scope = extensions
-            .get::<RequestScope>()
-            .cloned()
-            .unwrap_or_default();
-        Self {
+    /// Returns the tenants that the node accepts.
+    pub(crate) fn admitted_tenants(&self) -> &AdmittedTenants {
+        &self.shared.app.tenants
+    }
+
+    /// Returns the context of a request.
+    pub(crate) fn for_request(&self, extensions: &Extensions) -> RequestContext {
+        RequestContext {
             shared: Arc::clone(&self.shared),
-            scope,
+            scope: RequestScope::of(extensions),
         }
     }
 
-    /// Returns the state for work that does not belong to a request, and to no caller.
-    pub(crate) fn detached(&self) -> Self {
-        Self {
+    /// Returns the context of work that does not belong to a request, and to no caller.
+    pub(crate) fn detached(&self) -> RequestContext {
+        RequestContext {
             shared: Arc::clone(&self.shared),
             scope: RequestScope::default(),
         }
@@ -167,24 +159,107 @@ impl ApiState {
     pub(crate) fn downgrade(&self) -> WeakApiState {
         WeakApiState(Arc::downgrade(&self.shared))
     }
+}
 
-    /// Creates a request to another pod.
-    pub(crate) fn request_to(
-        &self,
-        pod: &Pod,
-        method: Method,
-        target: &str,
-    ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
-        let tls = self.app.services.keys.tls.as_deref();
-        let cluster = &self.app.config.cluster;
-        self.pods.request(tls, cluster, pod, method, target)
+impl FromRef<ApiState> for Arc<OverviewCache> {
+    fn from_ref(api: &ApiState) -> Self {
+        Arc::clone(&api.shared.overview_cache)
+    }
+}
+
+/// What every handler may use: the scope of its request, its shares of the limits, the time, and
+/// reads of the stores. It changes nothing of the node.
+#[derive(Clone)]
+pub(crate) struct RequestContext {
+    pub(super) shared: Arc<SharedState>,
+    pub(crate) scope: RequestScope,
+}
+
+impl FromRequestParts<ApiState> for RequestContext {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Infallible> {
+        Ok(api.for_request(&parts.extensions))
+    }
+}
+
+impl RequestContext {
+    /// Returns the context of work that outlives the request and belongs to no caller.
+    pub(crate) fn detached(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            scope: RequestScope::default(),
+        }
+    }
+
+    /// Returns the limits of requests.
+    pub(crate) fn http(&self) -> &HttpServerConfig {
+        &self.shared.app.config.http
+    }
+
+    /// Returns what responses do not show.
+    pub(crate) fn redact(&self) -> &Redaction {
+        &self.shared.app.config.redact
+    }
+
+    /// Returns the clock of the node.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.shared.app.clock.as_ref()
+    }
+
+    /// Returns the wall-clock time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
+
+    /// Returns the time for measuring durations.
+    pub(crate) fn steady(&self) -> SteadyTime {
+        self.clock().steady()
+    }
+
+    /// Returns the memory for bodies of requests.
+    pub(crate) fn bodies(&self) -> &BodyBudget {
+        &self.shared.bodies
+    }
+
+    /// Returns the limit of expensive queries.
+    pub(crate) fn queries(&self) -> &QueryLimit {
+        &self.shared.queries
+    }
+
+    /// Returns whether the node accepts inputs, and has the capacity to store them.
+    pub(crate) fn health(&self) -> RuntimeHealth {
+        self.shared.app.runtime.health()
+    }
+
+    /// Waits until the node is drained: the process would wait for a response that is not complete.
+    pub(crate) async fn drained(&self) {
+        self.shared.app.drained().await;
+    }
+
+    /// Begins to wait, within the share of the caller; ends on drop.
+    pub(crate) fn begin_long_poll(&self) -> Result<LongPollPermit, Problem> {
+        let caller = self.scope.caller.as_ref();
+        self.shared.quotas.begin_long_poll(caller)
+    }
+
+    /// Begins a message of a stream, within the share of the caller; ends on drop.
+    pub(crate) fn begin_message(&self) -> Result<Option<RequestPermit>, Problem> {
+        let caller = self.scope.caller.as_ref();
+        self.shared.quotas.begin_message(caller)
+    }
+
+    /// Begins an expensive query, whose time counts for the caller.
+    pub(crate) fn begin_query(&self) -> Result<QueryTimer, Problem> {
+        let caller = self.scope.caller.as_ref();
+        self.shared.quotas.begin_query(caller, Instant::now())
     }
 
     /// Begins to wait for the result of an instance; ends on drop. At most half of the connections
     /// wait.
     pub(crate) fn begin_wait(&self) -> Result<(LongPollPermit, OwnedSemaphorePermit), Problem> {
-        let long_poll = self.quotas.begin_long_poll(self.scope.caller.as_ref())?;
-        let place = Arc::clone(&self.result_waits)
+        let long_poll = self.begin_long_poll()?;
+        let place = Arc::clone(&self.shared.result_waits)
             .try_acquire_owned()
             .map_err(|_| {
                 let detail = "half of the connections wait for results (http.max_connections); ask \
@@ -203,8 +278,12 @@ impl ApiState {
         T: Send + 'static,
         F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
     {
-        let app = Arc::clone(&self.app);
-        let permit = self.reads.acquire(self.scope.caller.as_ref()).await?;
+        let app = Arc::clone(&self.shared.app);
+        let permit = self
+            .shared
+            .reads
+            .acquire(self.scope.caller.as_ref())
+            .await?;
         let cancellation = Cancellation::default();
         let _request = cancellation.on_drop();
         run_blocking(move || {
@@ -214,7 +293,7 @@ impl ApiState {
         .await
     }
 
-    /// Reads as [`ApiState::read`], and encodes the response on the same thread: the size of a page
+    /// Reads as [`Self::read`], and encodes the response on the same thread: the size of a page
     /// is no work for the threads that serve all requests.
     pub(crate) async fn read_json<T, F>(&self, read: F) -> Result<EncodedJson, Problem>
     where

@@ -14,10 +14,11 @@ use serde::{Deserialize, Deserializer};
 
 use utoipa::IntoParams;
 
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::errors::invalid_parameter;
 use super::page::PageLimits;
 use super::problem::{Code, Problem};
+use orlog_node::admitted_tenants::AdmittedTenants;
 use orlog_node::auth::{Caller, TenantScope};
 
 /// Header with the tenant of the request.
@@ -39,7 +40,7 @@ impl FromRequestParts<ApiState> for Tenant {
         parts: &mut Parts,
         api: &ApiState,
     ) -> impl Future<Output = Result<Self, Problem>> + Send {
-        ready(tenant(&parts.headers, api).map(Tenant))
+        ready(tenant(&parts.headers, api.admitted_tenants()).map(Tenant))
     }
 }
 
@@ -61,9 +62,9 @@ impl FromRequestParts<ApiState> for StoredTenant {
 ///
 /// # Errors
 /// If the header is malformed, or if the node does not accept the tenant.
-pub(crate) fn tenant(headers: &HeaderMap, api: &ApiState) -> Result<TenantId, Problem> {
+pub(crate) fn tenant(headers: &HeaderMap, admitted: &AdmittedTenants) -> Result<TenantId, Problem> {
     let tenant = stored_tenant(headers)?;
-    if api.app.tenants.admits(&tenant) {
+    if admitted.admits(&tenant) {
         Ok(tenant)
     } else {
         let detail = format!("unknown tenant {:?}", tenant.as_str());
@@ -171,10 +172,10 @@ impl<T: DeserializeOwned> FromRequestParts<ApiState> for QueryParams<T> {
 }
 
 /// Returns the number of entries of a page: the requested number, within the configured limit.
-pub(crate) fn page_limit(requested: Option<usize>, api: &ApiState) -> usize {
+pub(crate) fn page_limit(requested: Option<usize>, api: &RequestContext) -> usize {
     requested
         .unwrap_or(DEFAULT_PAGE_LIMIT)
-        .clamp(1, api.app.config.http.max_page_size)
+        .clamp(1, api.http().max_page_size)
 }
 
 /// Returns the trace of the request.
@@ -187,8 +188,8 @@ pub(crate) fn request_trace(headers: &HeaderMap) -> Option<TraceParent> {
 
 /// Returns the limits of a page: the requested number of entries and the size, within the
 /// configured limits.
-pub(crate) fn page_limits(requested: Option<usize>, api: &ApiState) -> PageLimits {
-    let bytes = api.app.config.http.max_page_bytes;
+pub(crate) fn page_limits(requested: Option<usize>, api: &RequestContext) -> PageLimits {
+    let bytes = api.http().max_page_bytes;
     PageLimits {
         entries: page_limit(requested, api),
         bytes: usize::try_from(bytes).unwrap_or(usize::MAX),

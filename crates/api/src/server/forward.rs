@@ -18,8 +18,9 @@ use percent_encoding::{
 
 use super::body;
 use super::body_budget::RequestBody;
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::extract::{TENANT_HEADER, accepts_events};
+use super::parts::cluster::Cluster;
 use super::pod_client;
 use super::problem::{Code, Problem};
 use super::request_info::FORWARDED_BY;
@@ -79,8 +80,8 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// Handles the request, or forwards it to the pod that owns the shard.
 pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next: Next) -> Response {
-    let api = api.for_request(request.extensions());
-    if !api.app.routing.is_clustered() {
+    let cluster = Cluster::for_request(&api, request.extensions());
+    if !cluster.is_clustered() {
         return next.run(request).await;
     }
     if follows_lines(&request) {
@@ -91,7 +92,7 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
         return next.run(request).await;
     };
 
-    let Some(slot) = slot(&api, &tenant, request.uri().path()) else {
+    let Some(slot) = slot(&cluster, &tenant, request.uri().path()) else {
         if is_start(&request) {
             // The handler finds the instance in the body.
             return next.run(request).await;
@@ -100,13 +101,13 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
         let is_partial = !is_about_jobs(&request);
         let mut response = next.run(request).await;
         if is_partial {
-            state_missing_parts(&api, &tenant, response.headers_mut());
+            state_missing_parts(&cluster, &tenant, response.headers_mut());
         }
         return response;
     };
 
     // A request is forwarded once: pods that disagree about the owner would pass it around.
-    match api.app.routing.owner(slot) {
+    match cluster.owner(slot) {
         SlotOwner::Local => next.run(request).await,
         SlotOwner::Pod(pod) if request.headers().contains_key(header::UPGRADE) => {
             let detail = format!(
@@ -116,17 +117,20 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
             );
             Problem::new(Code::Unavailable, detail).into_response()
         }
-        SlotOwner::Pod(pod) if !is_forwarded(request.headers()) => send(&api, &pod, request)
-            .await
-            .unwrap_or_else(IntoResponse::into_response),
+        SlotOwner::Pod(pod) if !is_forwarded(request.headers()) => {
+            let api = api.for_request(request.extensions());
+            send(&api, &cluster, &pod, request)
+                .await
+                .unwrap_or_else(IntoResponse::into_response)
+        }
         SlotOwner::Pod(_) | SlotOwner::None => Problem::moving().into_response(),
     }
 }
 
 /// States which pods have data of a key-sharded tenant that the response lacks. No header: it lacks
 /// none.
-fn state_missing_parts(api: &ApiState, tenant: &TenantId, headers: &mut HeaderMap) {
-    let missing = api.app.routing.missing_parts(tenant);
+fn state_missing_parts(cluster: &Cluster, tenant: &TenantId, headers: &mut HeaderMap) {
+    let missing = cluster.missing_parts(tenant);
     if missing.is_empty() {
         return;
     }
@@ -176,8 +180,8 @@ fn scoped_tenant(request: &Request) -> Option<TenantId> {
 }
 
 /// Returns the slot; `None` if the tenant is key-sharded and the request is not about one instance.
-fn slot(api: &ApiState, tenant: &TenantId, path: &str) -> Option<Slot> {
-    let slots = api.app.routing.slots();
+fn slot(cluster: &Cluster, tenant: &TenantId, path: &str) -> Option<Slot> {
+    let slots = cluster.slots();
     slots.tenant_slot(tenant).or_else(|| {
         let key = instance_of(tenant, path)?;
         Some(slots.slot_of(&key))
@@ -225,19 +229,18 @@ fn is_start(request: &Request) -> bool {
 /// Forwards the start of an instance to the owner of its shard; `None` if that is this pod.
 /// `generated` is the correlation id that the owner cannot find in the request.
 pub(crate) async fn to_owner(
-    api: &ApiState,
+    cluster: &Cluster,
     key: &InstanceKey,
     uri: &Uri,
     generated: Option<&CorrelationId>,
     headers: &HeaderMap,
     body: &RequestBody,
 ) -> Result<Option<Response>, Problem> {
-    let routing = &api.app.routing;
-    if !routing.is_clustered() {
+    if !cluster.is_clustered() {
         return Ok(None);
     }
 
-    match routing.owner(routing.slots().slot_of(key)) {
+    match cluster.owner_of(key) {
         SlotOwner::Local => Ok(None),
         SlotOwner::Pod(pod) if !is_forwarded(headers) => {
             let mut target = uri
@@ -252,7 +255,7 @@ pub(crate) async fn to_owner(
             }
 
             let headers = headers.clone();
-            send_body(api, &pod, Method::POST, &target, headers, body.bytes())
+            send_body(cluster, &pod, Method::POST, &target, headers, body.bytes())
                 .await
                 .map(Some)
         }
@@ -262,34 +265,42 @@ pub(crate) async fn to_owner(
 
 /// Sends a GET request of a caller to another pod, which authenticates the caller again.
 pub(crate) async fn get(
-    api: &ApiState,
+    cluster: &Cluster,
     pod: &Pod,
     target: &str,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    send_body(api, pod, Method::GET, target, headers, Bytes::new()).await
+    send_body(cluster, pod, Method::GET, target, headers, Bytes::new()).await
 }
 
-async fn send(api: &ApiState, pod: &Pod, request: Request) -> Result<Response, Problem> {
+async fn send(
+    api: &RequestContext,
+    cluster: &Cluster,
+    pod: &Pod,
+    request: Request,
+) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let target = parts
         .uri
         .path_and_query()
         .map_or("/", |target| target.as_str());
-    let body = body::read(
-        api,
-        &parts.headers,
-        body,
-        api.app.config.http.max_batch_size,
-    )
-    .await?;
+    let limit = api.http().max_batch_size;
+    let body = body::read(api, &parts.headers, body, limit).await?;
 
-    send_body(api, pod, parts.method, target, parts.headers, body.bytes()).await
+    send_body(
+        cluster,
+        pod,
+        parts.method,
+        target,
+        parts.headers,
+        body.bytes(),
+    )
+    .await
 }
 
 /// Sends a request of a caller to another pod, and returns its response.
 pub(crate) async fn send_body(
-    api: &ApiState,
+    cluster: &Cluster,
     pod: &Pod,
     method: Method,
     target: &str,
@@ -297,11 +308,19 @@ pub(crate) async fn send_body(
     body: Bytes,
 ) -> Result<Response, Problem> {
     let mut headers = without_hops(headers);
-    headers.insert(FORWARDED_BY, node(api));
+    headers.insert(FORWARDED_BY, node(cluster));
     // The signature of the actor covers the authority of this pod, so the other pod cannot verify
     // it again.
-    if let Some(key) = api.scope.key {
-        signed_request::grant(api, key, &method, target, &mut headers, &body).await?;
+    if let Some(key) = cluster.key {
+        signed_request::grant(
+            cluster.authenticator(),
+            key,
+            &method,
+            target,
+            &mut headers,
+            &body,
+        )
+        .await?;
     }
 
     let unavailable = |reason: pod_client::Error| {
@@ -312,7 +331,9 @@ pub(crate) async fn send_body(
              the reason",
         )
     };
-    let forwarded_request = api.request_to(pod, method, target).map_err(unavailable)?;
+    let forwarded_request = cluster
+        .request_to(pod, method, target)
+        .map_err(unavailable)?;
     let forwarded_request = forwarded_request.headers(headers).body(body);
     let pod_response = forwarded_request
         .send()
@@ -332,13 +353,12 @@ pub(crate) async fn send_body(
 }
 
 /// Returns whether this pod serves the jobs of a tenant, or a part of them.
-pub(crate) fn is_local(api: &ApiState, tenant: &TenantId) -> bool {
-    let routing = &api.app.routing;
-    let slot = routing
+pub(crate) fn is_local(cluster: &Cluster, tenant: &TenantId) -> bool {
+    let slot = cluster
         .is_clustered()
-        .then(|| routing.slots().tenant_slot(tenant))
+        .then(|| cluster.slots().tenant_slot(tenant))
         .flatten();
-    slot.is_none_or(|slot| matches!(routing.owner(slot), SlotOwner::Local))
+    slot.is_none_or(|slot| matches!(cluster.owner(slot), SlotOwner::Local))
 }
 
 /// Returns whether another pod forwarded this request.
@@ -349,7 +369,7 @@ pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
 /// Forwards a POST request to another pod, which authenticates the caller again: by its
 /// credentials, or by a grant for its signature. Returns the status and the body of the response.
 pub(crate) async fn forward_post(
-    api: &ApiState,
+    cluster: &Cluster,
     pod: &Pod,
     path: &str,
     headers: &HeaderMap,
@@ -360,21 +380,29 @@ pub(crate) async fn forward_post(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
     );
-    status_and_body(api, pod, Method::POST, path, headers, body).await
+    status_and_body(cluster, pod, Method::POST, path, headers, body).await
 }
 
 /// Sends a GET request of a caller to another pod as [`forward_post`].
 pub(crate) async fn forward_get(
-    api: &ApiState,
+    cluster: &Cluster,
     pod: &Pod,
     path: &str,
     headers: &HeaderMap,
 ) -> Result<(StatusCode, Bytes), pod_client::Error> {
-    status_and_body(api, pod, Method::GET, path, headers.clone(), Bytes::new()).await
+    status_and_body(
+        cluster,
+        pod,
+        Method::GET,
+        path,
+        headers.clone(),
+        Bytes::new(),
+    )
+    .await
 }
 
 async fn status_and_body(
-    api: &ApiState,
+    cluster: &Cluster,
     pod: &Pod,
     method: Method,
     path: &str,
@@ -382,19 +410,27 @@ async fn status_and_body(
     body: Bytes,
 ) -> Result<(StatusCode, Bytes), pod_client::Error> {
     let mut headers = without_hops(headers);
-    headers.insert(FORWARDED_BY, node(api));
-    if let Some(key) = api.scope.key {
-        let granted = signed_request::grant(api, key, &method, path, &mut headers, &body).await;
+    headers.insert(FORWARDED_BY, node(cluster));
+    if let Some(key) = cluster.key {
+        let granted = signed_request::grant(
+            cluster.authenticator(),
+            key,
+            &method,
+            path,
+            &mut headers,
+            &body,
+        )
+        .await;
         granted.map_err(|error| pod_client::Error::Request(error.into()))?;
     }
 
-    let request = api.request_to(pod, method, path)?;
+    let request = cluster.request_to(pod, method, path)?;
     let pod_response = request.headers(headers).body(body).send().await?;
     Ok((pod_response.status(), pod_response.bytes().await?))
 }
 
-fn node(api: &ApiState) -> HeaderValue {
-    HeaderValue::from_str(&api.app.config.node_name()).unwrap_or(HeaderValue::from_static("pod"))
+fn node(cluster: &Cluster) -> HeaderValue {
+    HeaderValue::from_str(&cluster.node_name()).unwrap_or(HeaderValue::from_static("pod"))
 }
 
 fn without_hops(mut headers: HeaderMap) -> HeaderMap {

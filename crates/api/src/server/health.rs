@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -75,7 +76,7 @@ impl ComponentHealth {
         (status = 503, description = "A component is down", body = Health)
     )
 )]
-pub(crate) async fn health(api: ApiState) -> Response {
+pub(crate) async fn health(State(api): State<ApiState>) -> Response {
     let store = store(&api);
     let bus = bus(&api).await;
     let shards = shards(&api);
@@ -106,17 +107,20 @@ pub(crate) async fn health(api: ApiState) -> Response {
 
 fn store(api: &ApiState) -> ComponentHealth {
     let failure = api
+        .shared
         .app
         .runtime
         .readers()
         .find_map(|reader| reader.stats().flush_failure);
     let closed = api
+        .shared
         .app
         .runtime
         .readers()
         .find_map(|reader| reader.outbox_depth().err());
 
     let away = api
+        .shared
         .app
         .runtime
         .readers()
@@ -131,10 +135,10 @@ fn store(api: &ApiState) -> ComponentHealth {
         (None, Some(failure)) => {
             ComponentHealth::degraded(format!("memtable flush fails: {failure}"))
         }
-        (None, None) if !api.app.runtime.health().has_capacity => {
+        (None, None) if !api.shared.app.runtime.health().has_capacity => {
             ComponentHealth::degraded("the store is full")
         }
-        (None, None) => match api.app.runtime.metrics().commit_failure() {
+        (None, None) => match api.shared.app.runtime.metrics().commit_failure() {
             Some(failure) => ComponentHealth::degraded(format!("commits are retried: {failure}")),
             None => ComponentHealth::ok(),
         },
@@ -146,21 +150,21 @@ async fn bus(api: &ApiState) -> ComponentHealth {
         return ComponentHealth::degraded(format!("{}: {lost}", Code::DataLoss.as_str()));
     }
 
-    let failing = api.app.runtime.metrics().failing_subscriptions();
+    let failing = api.shared.app.runtime.metrics().failing_subscriptions();
     if failing > 0 {
         let message =
             format!("{failing} subscriptions to streams fail; the log contains the reason");
         return ComponentHealth::degraded(message);
     }
-    if let Some(failure) = api.app.transport.read_failure() {
+    if let Some(failure) = api.shared.app.transport.read_failure() {
         return ComponentHealth::degraded(failure);
     }
-    if let Some(failure) = api.app.bus.publish_failure() {
+    if let Some(failure) = api.shared.app.bus.publish_failure() {
         return ComponentHealth::degraded(format!("the last publish failed: {failure}"));
     }
 
     // A restart of this process does not recover external servers.
-    let unhealthy = match api.app.config.bus.kind {
+    let unhealthy = match api.shared.app.config.bus.kind {
         BusKind::Embedded => ComponentHealth::down,
         BusKind::Nats => ComponentHealth::degraded,
     };
@@ -173,31 +177,31 @@ async fn bus(api: &ApiState) -> ComponentHealth {
 
 /// Checks whether the bus responds; callers share one check at a time.
 pub(crate) async fn check_bus(api: &ApiState) -> Result<(), BusUnavailable> {
-    let bus = Arc::clone(&api.app.bus);
+    let bus = Arc::clone(&api.shared.app.bus);
     let check = || async move {
         let last = tokio::time::timeout(CHECK_TIMEOUT, bus.last_sequence()).await;
         let last = last.map_err(|_| format!("no response within {CHECK_TIMEOUT:?}"))?;
         last.map(drop).map_err(|error| error.to_string())
     };
-    api.bus_check.result(check).await
+    api.shared.bus_check.result(check).await
 }
 
 /// Returns the first stream that is not read because it lost messages, with the reason.
 fn lost_stream(api: &ApiState) -> Option<String> {
-    let (stream, reason) = api.app.runtime.lost_streams().pop_first()?;
+    let (stream, reason) = api.shared.app.runtime.lost_streams().pop_first()?;
     Some(format!("stream {stream} is not read: {reason}"))
 }
 
 fn shards(api: &ApiState) -> ComponentHealth {
-    if !api.app.workers_running() {
+    if !api.shared.app.workers_running() {
         return ComponentHealth::down("too many restarts of the workers");
     }
-    if !api.app.runtime.health().is_running {
+    if !api.shared.app.runtime.health().is_running {
         return ComponentHealth::down("a shard is restarting");
     }
 
     // The node retries; a restart does not help against servers, logs and other processes.
-    match api.app.routing.obstacles().summary() {
+    match api.shared.app.routing.obstacles().summary() {
         Some(obstacle) => ComponentHealth::degraded(obstacle),
         None => ComponentHealth::ok(),
     }
@@ -216,8 +220,8 @@ pub(crate) struct ReadyResponse {
     tag = "node",
     responses((status = 200, description = "The node accepts work", body = ReadyResponse))
 )]
-pub(crate) async fn ready(api: ApiState) -> Result<Json<ReadyResponse>, Problem> {
-    let health = api.app.runtime.health();
+pub(crate) async fn ready(State(api): State<ApiState>) -> Result<Json<ReadyResponse>, Problem> {
+    let health = api.shared.app.runtime.health();
     if !health.accepting {
         return Err(Problem::new(
             Code::Draining,
@@ -230,13 +234,13 @@ pub(crate) async fn ready(api: ApiState) -> Result<Json<ReadyResponse>, Problem>
     if !health.is_running {
         return Err(Problem::new(Code::Unavailable, "a shard is restarting"));
     }
-    if let Some(obstacle) = api.app.routing.obstacles().summary() {
+    if let Some(obstacle) = api.shared.app.routing.obstacles().summary() {
         return Err(Problem::new(Code::Unavailable, obstacle));
     }
     if let Some(lost) = lost_stream(&api) {
         return Err(Problem::new(Code::DataLoss, lost));
     }
-    if let Some(reason) = api.app.failing_subscription() {
+    if let Some(reason) = api.shared.app.failing_subscription() {
         return Err(Problem::new(Code::Unavailable, reason));
     }
 

@@ -1,6 +1,7 @@
 //! `/`, `/openapi.json`, `/errors/{code}`: index, API description and error pages.
 
 use axum::Json;
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -72,10 +73,10 @@ pub(crate) async fn index(headers: HeaderMap) -> Response {
     tag = "node",
     responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value))
 )]
-pub(crate) async fn openapi(api: ApiState) -> Response {
+pub(crate) async fn openapi(State(api): State<ApiState>) -> Response {
     (
         [(header::CONTENT_TYPE, "application/json")],
-        api.description.to_string(),
+        api.shared.description.to_string(),
     )
         .into_response()
 }

@@ -1,13 +1,14 @@
 //! `/auth/login`, `/auth/callback`, `/auth/logout`: log-in of users to the web UI by OpenID
 //! Connect.
 
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::context::ApiState;
 use super::extract::QueryParams;
+use super::parts::access::Access;
 use super::problem::{Code, Problem};
 use orlog_node::auth::{LOGIN_COOKIE, LoginError, Oidc, SESSION_COOKIE, cookie};
 
@@ -40,8 +41,11 @@ pub(crate) struct CallbackQuery {
     tag = "page",
     responses((status = 303, description = "To the provider"))
 )]
-pub(crate) async fn login(api: ApiState) -> Result<Response, Problem> {
-    let start = oidc(&api)?.start().await.map_err(|error| problem(&error))?;
+pub(crate) async fn login(State(access): State<Access>) -> Result<Response, Problem> {
+    let start = oidc(&access)?
+        .start()
+        .await
+        .map_err(|error| problem(&error))?;
     // The cookie contains the state of the log-in, so that a client that starts many uses no memory
     // of the node. It is lax: the provider sends the browser back from another site.
     let pending = set_cookie(LOGIN_COOKIE, &start.cookie, "Lax", LOGIN_SECONDS);
@@ -59,11 +63,11 @@ pub(crate) async fn login(api: ApiState) -> Result<Response, Problem> {
     responses((status = 303, description = "To the web UI"))
 )]
 pub(crate) async fn callback(
-    api: ApiState,
+    State(access): State<Access>,
     headers: HeaderMap,
     QueryParams(query): QueryParams<CallbackQuery>,
 ) -> Result<Response, Problem> {
-    let oidc = oidc(&api)?;
+    let oidc = oidc(&access)?;
     if !query.error.is_empty() {
         let reason = query.error.chars().take(100).collect::<String>();
         return Err(problem(&LoginError::Rejected(anyhow::anyhow!(
@@ -76,7 +80,7 @@ pub(crate) async fn callback(
         .complete(&query.state, &query.code, pending)
         .await
         .map_err(|error| problem(&error))?;
-    let max_age = api.app.config.auth.oidc.session_max_age.as_secs();
+    let max_age = access.session_max_age().as_secs();
     let session = set_cookie(
         SESSION_COOKIE,
         &login.session,
@@ -97,9 +101,9 @@ pub(crate) async fn callback(
     tag = "page",
     responses((status = 204, description = "The session has ended"))
 )]
-pub(crate) async fn logout(api: ApiState, headers: HeaderMap) -> Response {
+pub(crate) async fn logout(State(access): State<Access>, headers: HeaderMap) -> Response {
     if let (Some(oidc), Some(session)) = (
-        api.app.authenticator.oidc(),
+        access.authenticator().oidc(),
         read_cookie(&headers, SESSION_COOKIE),
     ) {
         oidc.end(session);
@@ -108,8 +112,8 @@ pub(crate) async fn logout(api: ApiState, headers: HeaderMap) -> Response {
     (StatusCode::NO_CONTENT, [(header::SET_COOKIE, ended)]).into_response()
 }
 
-fn oidc(api: &ApiState) -> Result<&Oidc, Problem> {
-    let oidc = api.app.authenticator.oidc();
+fn oidc(access: &Access) -> Result<&Oidc, Problem> {
+    let oidc = access.authenticator().oidc();
     oidc.ok_or_else(|| Problem::new(Code::RouteNotFound, "this node has no log-in (auth.oidc)"))
 }
 

@@ -12,15 +12,16 @@ mod stores;
 mod types;
 mod workers;
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::Extension;
+use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use orlog_actors::MetricSink as _;
 
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::health;
 use super::problem::Problem;
 use node::BusMetrics;
@@ -47,39 +48,42 @@ const BUS_TIMEOUT: Duration = Duration::from_secs(1);
     ))
 )]
 pub(crate) async fn metrics(
-    api: ApiState,
+    State(api): State<ApiState>,
+    request: RequestContext,
     caller: Option<Extension<Caller>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     // As a public route, it has no caller, and shows nothing of closed contexts.
     let caller = caller.map_or_else(Caller::unknown, |Extension(caller)| caller);
     let available = tokio::time::timeout(BUS_TIMEOUT, health::check_bus(&api));
-    let consumers = tokio::time::timeout(BUS_TIMEOUT, api.app.job_consumers());
-    let (lags, available, consumers) = tokio::join!(api.app.runtime.lags(), available, consumers);
+    let app = Arc::clone(&api.shared.app);
+    let consumers = tokio::time::timeout(BUS_TIMEOUT, app.job_consumers());
+    let (lags, available, consumers) = tokio::join!(app.runtime.lags(), available, consumers);
     let is_available = matches!(available, Ok(Ok(())));
 
     // Without a response there are no backlogs; the states of the consumers are known.
-    let consumers = consumers.unwrap_or_else(|_| api.app.job_consumer_states());
-    let gauges = api
-        .read(move |app| {
+    let consumers = consumers.unwrap_or_else(|_| app.job_consumer_states());
+    let gauges = request
+        .read(move |_| {
             let bus = BusMetrics {
                 is_available,
                 lags: &lags,
                 consumers: &consumers,
             };
-            Ok(read_gauges(app, &caller, bus))
+            Ok(read_gauges(&app, &caller, bus))
         })
         .await?;
 
     let mut text = String::with_capacity(64 * 1024);
     let counted = api
+        .shared
         .app
         .metrics_registry
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     counted
         .encode(&mut text)
-        .and_then(|()| api.requests.registry().encode(&mut text))
+        .and_then(|()| api.shared.requests.registry().encode(&mut text))
         .and_then(|()| gauges.encode(&mut text))
         .expect("writing to a string does not fail");
     drop(counted);

@@ -34,7 +34,7 @@ const QUERY_PERIOD: Duration = Duration::from_mins(1);
 /// Caller of a request, as far as quotas distinguish callers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CallerKey {
-    User(String),
+    User(Arc<str>),
     Address(IpAddr),
     /// All callers that the table has no space for.
     Others,

@@ -1,14 +1,20 @@
-//! Scope of the reads of a request: the node, with readers whose scans end when the request ends.
+//! Scope of the reads of a request: readers whose scans end when the request ends, and what a view
+//! needs besides them.
 
-use std::ops::Deref;
+mod effects;
+
 use std::sync::Arc;
 
-use orlog_model::InstanceKey;
+use orlog_actors::ProgramRegistry;
+use orlog_model::{Clock, InstanceKey, Timestamp};
 use orlog_store::{Cancellation, Reader};
 
 use orlog_node::app::App;
+use orlog_node::config::HttpServerConfig;
+use orlog_node::definitions::DefinitionSet;
+use orlog_node::redact::Redaction;
 
-/// Node as a request reads it.
+/// Stores of this process as a request reads them.
 pub(crate) struct ReadScope {
     app: Arc<App>,
     cancellation: Cancellation,
@@ -49,12 +55,34 @@ impl ReadScope {
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancellation.is_cancelled()
     }
-}
 
-impl Deref for ReadScope {
-    type Target = App;
+    /// Returns the programs that interpret the stored states.
+    pub(crate) fn programs(&self) -> &ProgramRegistry {
+        &self.app.programs
+    }
 
-    fn deref(&self) -> &App {
-        &self.app
+    /// Returns the active definitions.
+    pub(crate) fn definitions(&self) -> &DefinitionSet {
+        &self.app.definitions
+    }
+
+    /// Returns what responses do not show.
+    pub(crate) fn redact(&self) -> &Redaction {
+        &self.app.config.redact
+    }
+
+    /// Returns the limits of requests.
+    pub(crate) fn http(&self) -> &HttpServerConfig {
+        &self.app.config.http
+    }
+
+    /// Returns the clock of the node.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.app.clock.as_ref()
+    }
+
+    /// Returns the wall-clock time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock().now()
     }
 }

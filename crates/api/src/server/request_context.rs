@@ -74,7 +74,9 @@ pub(crate) async fn with_request_context(
     let mut response = guarded.instrument(exported.span().clone()).await;
     let status = response.status();
     let took = started.elapsed();
-    api.requests.record(&route, method, status.as_u16(), took);
+    api.shared
+        .requests
+        .record(&route, method, status.as_u16(), took);
 
     let log = || {
         if status.is_server_error() {
@@ -101,7 +103,10 @@ fn follow(
     trace: Option<&TraceParent>,
 ) -> RequestSpan {
     let changes = method != "GET" && route.starts_with("/v1/") && !route.starts_with("/v1/work/");
-    let scheme = match (is_over_nats(request), api.app.config.http.tls.is_enabled()) {
+    let scheme = match (
+        is_over_nats(request),
+        api.shared.app.config.http.tls.is_enabled(),
+    ) {
         (true, _) => "nats",
         (false, true) => "https",
         (false, false) => "http",
@@ -113,7 +118,7 @@ fn follow(
         scheme,
     };
     let exported = RequestSpan::start(
-        api.app.telemetry.spans.as_ref(),
+        api.shared.app.telemetry.spans.as_ref(),
         &line,
         changes,
         trace,
@@ -130,7 +135,7 @@ fn follow(
 /// Returns the response of the handler, or a problem if the handler panics or times out.
 async fn respond(api: &ApiState, route: &str, request: Request, next: Next) -> Response {
     let handled = AssertUnwindSafe(next.run(request)).catch_unwind();
-    let deadline_after = api.app.config.http.request_timeout;
+    let deadline_after = api.shared.app.config.http.request_timeout;
     let handled = if LONG_RUNNING_ROUTES.contains(&route) {
         Ok(handled.await)
     } else {

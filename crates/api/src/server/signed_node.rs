@@ -22,7 +22,7 @@ use super::request_info::{LocalAddress, is_over_nats};
 /// # Errors
 /// The reason why it is not, and the remedy.
 pub(super) fn check(api: &ApiState, request: &Request) -> Result<(), String> {
-    let own = api.app.config.identity_name();
+    let own = api.shared.app.config.identity_name();
     let own = own
         .as_ref()
         .map(orlog_model::NodeName::as_str)
@@ -50,7 +50,7 @@ pub(super) fn check(api: &ApiState, request: &Request) -> Result<(), String> {
     let authority = request.uri().authority().cloned().or_else(host);
 
     match authority {
-        Some(authority) if is_unique(&authority, local, &api.hosts) => Ok(()),
+        Some(authority) if is_unique(&authority, local, &api.shared.hosts) => Ok(()),
         _ => Err(format!(
             "the signed address can be that of several nodes, and the connection arrived at \
              {local}; sign the header {NODE_HEADER} with the name of this node ({own:?}), use its \

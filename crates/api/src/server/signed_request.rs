@@ -13,11 +13,11 @@ use orlog_signature::{
     SIGNATURE_INPUT,
 };
 
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::problem::Problem;
 use super::request_info::{GRANT, is_granted};
 use super::signed_node;
-use orlog_node::auth::{AuthError, Caller, SignatureRejection, SignedCaller};
+use orlog_node::auth::{AuthError, Authenticator, Caller, SignatureRejection, SignedCaller};
 
 /// Error at the end of a body that is not the signed one.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub(super) async fn verify(
     let has_body = !request.body().is_end_stream();
     let headers = request.headers();
     let target = target(request.method(), request.uri(), headers);
-    let signed = api.app.authenticator.signed();
+    let signed = api.shared.app.authenticator.signed();
     let found = if is_granted(headers) {
         let secret = headers[GRANT].to_str().unwrap_or_default();
         let digest = headers
@@ -85,7 +85,7 @@ pub(super) async fn verify(
 
 /// Replaces the signature of a request by a grant for the request that this pod forwards.
 pub(super) async fn grant(
-    api: &ApiState,
+    authenticator: &Authenticator,
     key: KeyId,
     method: &Method,
     uri: &str,
@@ -111,24 +111,20 @@ pub(super) async fn grant(
         query,
     };
 
-    let secret = api
-        .app
-        .authenticator
-        .signed()
-        .grant(key, &target, headers)
-        .await?;
+    let secret = authenticator.signed().grant(key, &target, headers).await?;
     headers.insert(GRANT, ascii(&secret));
 
     Ok(())
 }
 
 /// Returns the problem of a body that is not the signed one; `None` for another error of a body.
-pub(super) fn digest_problem(api: &ApiState, error: &axum::Error) -> Option<Problem> {
+pub(super) fn digest_problem(api: &RequestContext, error: &axum::Error) -> Option<Problem> {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
         if error.is::<DigestMismatch>() {
             return Some(
-                api.app
+                api.shared
+                    .app
                     .authenticator
                     .signed()
                     .reject(SignatureRejection::Digest)

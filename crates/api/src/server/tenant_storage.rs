@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use orlog_model::TenantId;
 use orlog_store::TenantUsage;
 
-use super::context::ApiState;
+use super::context::{ApiState, RequestContext};
 use super::extract;
 use super::problem::{Code, Problem};
 use orlog_node::app::App;
@@ -55,8 +55,8 @@ pub(crate) async fn enforce(State(api): State<ApiState>, request: Request, next:
 
     // The handler rejects an invalid tenant.
     if is_growing
-        && let Ok(tenant) = extract::tenant(request.headers(), &api)
-        && let Err(problem) = check(&api.app, &tenant)
+        && let Ok(tenant) = extract::tenant(request.headers(), api.admitted_tenants())
+        && let Err(problem) = check_usage(&api.shared.app, &tenant)
     {
         return problem.into_response();
     }
@@ -67,7 +67,11 @@ pub(crate) async fn enforce(State(api): State<ApiState>, request: Request, next:
 ///
 /// # Errors
 /// If it is not.
-pub(crate) fn check(app: &App, tenant: &TenantId) -> Result<(), Problem> {
+pub(crate) fn check(api: &RequestContext, tenant: &TenantId) -> Result<(), Problem> {
+    check_usage(&api.shared.app, tenant)
+}
+
+fn check_usage(app: &App, tenant: &TenantId) -> Result<(), Problem> {
     let quotas = &app.config.tenant_storage;
     if *quotas == TenantStorageConfig::default() {
         return Ok(());

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{FromRequest as _, Path, Request};
+use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use orlog_model::{ActorId, Timestamp};
@@ -16,14 +16,15 @@ use utoipa::IntoParams;
 use super::contexts::ListQuery;
 use super::invalid_body;
 use super::keys::{ActorKeyBody, AddActorKeyBody, check_is_free, confirm_owner};
+use crate::server::authorize;
 use crate::server::body::{JsonBody, ObjectOf};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, duration, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::access::Access;
 use crate::server::problem::{Code, Problem};
 use crate::server::request_info::{ENROLL_ROUTE, RequestId};
-use crate::server::{audit_guard, authorize};
 use orlog_node::access::{
     Actor, InvitationToken, KEY_OVERLAP, Key, KeyError, Keyed as _, Stored, WriteError,
 };
@@ -70,7 +71,8 @@ pub(crate) struct KeyPath {
     responses((status = 200, description = "A page", body = ActorPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
+    State(access): State<Access>,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
     let start = match query.cursor.map(ActorId::new) {
@@ -80,9 +82,9 @@ pub(crate) async fn list(
     };
     let limits = page_limits(query.limit, &api);
 
-    api.read_json(move |app| {
-        let directory = app.access.directory();
-        let now = app.clock.now();
+    api.read_json(move |scope| {
+        let directory = access.registry().directory();
+        let now = scope.now();
         let mut page = PageBuilder::new(limits);
         for (id, stored) in directory.actors.range((start, Bound::Unbounded)) {
             if let Some(actor) = &stored.value
@@ -111,25 +113,25 @@ pub(crate) async fn list(
     responses((status = 200, description = "Durable", body = ActorView))
 )]
 pub(crate) async fn create(
-    api: ApiState,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ActorBody>>,
 ) -> Result<Json<ActorView>, Problem> {
     let id = ActorId::for_path(body.id.as_str())
         .map_err(|error| invalid_body("/id", error.to_string()))?;
     check_addresses(&body.addresses)?;
-    let now = api.app.clock.now();
+    let now = access.now();
     let mut actor = Actor::new(now);
     let mut keys = Vec::new();
     for (index, key) in body.keys.into_iter().enumerate() {
-        let key = key.into_key(&api, &id, &format!("/keys/{index}"))?;
-        check_is_free(&api, &format!("actor {id}"), &key, Code::ActorExists)?;
+        let key = key.into_key(&access, &id, &format!("/keys/{index}"))?;
+        check_is_free(&access, &format!("actor {id}"), &key, Code::ActorExists)?;
         actor.add_key(key.clone(), now, caller.name.clone())?;
         keys.push(key);
     }
 
     actor.replace_addresses(body.addresses, now, caller.name);
-    let stored = match api.app.access.put_actor(&id, actor, 0).await {
+    let stored = match access.registry().put_actor(&id, actor, 0).await {
         Err(WriteError::Conflict) => {
             return Err(Problem::new(
                 Code::ActorExists,
@@ -140,7 +142,7 @@ pub(crate) async fn create(
     };
 
     for key in &keys {
-        confirm(&api, &id, key).await?;
+        confirm(&access, &id, key).await?;
     }
     view(&id, &stored, now)
 }
@@ -155,13 +157,13 @@ pub(crate) async fn create(
     responses((status = 200, description = "The actor", body = ActorView))
 )]
 pub(crate) async fn show(
-    api: ApiState,
+    State(access): State<Access>,
     Path(path): Path<ActorPath>,
 ) -> Result<Json<ActorView>, Problem> {
     let id = actor_id(&path.actor)?;
-    let directory = api.app.access.directory();
+    let directory = access.registry().directory();
     let stored = directory.actors.get(&id).ok_or_else(|| not_found(&id))?;
-    view(&id, stored, api.app.clock.now())
+    view(&id, stored, access.now())
 }
 
 /// Replace the addresses of an actor
@@ -175,15 +177,19 @@ pub(crate) async fn show(
     responses((status = 200, description = "Durable", body = ActorView))
 )]
 pub(crate) async fn put(
-    api: ApiState,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     Path(path): Path<ActorPath>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddressesBody>>,
 ) -> Result<Json<ActorView>, Problem> {
     check_addresses(&body.addresses)?;
-    change(&api, &actor_id(&path.actor)?, |actor: &mut Actor, now| {
-        Ok(actor.replace_addresses(body.addresses.clone(), now, caller.name.clone()))
-    })
+    change(
+        &access,
+        &actor_id(&path.actor)?,
+        |actor: &mut Actor, now| {
+            Ok(actor.replace_addresses(body.addresses.clone(), now, caller.name.clone()))
+        },
+    )
     .await
 }
 
@@ -200,15 +206,15 @@ pub(crate) async fn put(
     responses((status = 200, description = "Durable", body = ActorView))
 )]
 pub(crate) async fn add_key(
-    api: ApiState,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     Path(path): Path<ActorPath>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddActorKeyBody>>,
 ) -> Result<Json<ActorView>, Problem> {
     let id = actor_id(&path.actor)?;
     let overlap = duration("overlap", body.overlap.as_deref())?.unwrap_or(KEY_OVERLAP);
-    let key = body.key.into_key(&api, &id, "/key")?;
-    check_is_free(&api, &format!("actor {id}"), &key, Code::ActorExists)?;
+    let key = body.key.into_key(&access, &id, "/key")?;
+    check_is_free(&access, &format!("actor {id}"), &key, Code::ActorExists)?;
 
     let apply = |actor: &mut Actor, now: Timestamp| {
         if let Some(replaced) = &body.replaces {
@@ -223,7 +229,7 @@ pub(crate) async fn add_key(
             .map(|()| true)
     };
 
-    add(&api, &id, &key, apply).await
+    add(&access, &id, &key, apply).await
 }
 
 /// Revoke a key
@@ -238,12 +244,12 @@ pub(crate) async fn add_key(
     responses((status = 200, description = "Durable", body = ActorView))
 )]
 pub(crate) async fn revoke_key(
-    api: ApiState,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     Path(path): Path<KeyPath>,
 ) -> Result<Json<ActorView>, Problem> {
     let id = actor_id(&path.actor)?;
-    change(&api, &id, |actor: &mut Actor, now| {
+    change(&access, &id, |actor: &mut Actor, now| {
         actor.revoke_key(&id, &path.key, now, caller.name.clone())
     })
     .await
@@ -263,7 +269,7 @@ pub(crate) async fn revoke_key(
     responses((status = 200, description = "Durable", body = InvitationView))
 )]
 pub(crate) async fn invite(
-    api: ApiState,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     Path(path): Path<ActorPath>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<InvitationBody>>,
@@ -279,12 +285,12 @@ pub(crate) async fn invite(
 
     let token = InvitationToken::random()
         .map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
-    let expires_at = api.app.clock.now().saturating_add(ttl);
+    let expires_at = access.now().saturating_add(ttl);
     let apply = |actor: &mut Actor, now| {
         actor.invite(&token, expires_at, now, caller.name.clone());
         Ok(true)
     };
-    write(&api, &id, Some(Actor::new), apply).await?;
+    write(&access, &id, Some(Actor::new), apply).await?;
 
     let actor = id.to_string();
     let token = token.expose().to_owned();
@@ -308,7 +314,8 @@ pub(crate) async fn invite(
     responses((status = 200, description = "Durable", body = ActorView))
 )]
 pub(crate) async fn enroll(
-    api: ApiState,
+    api: RequestContext,
+    State(access): State<Access>,
     Path(path): Path<ActorPath>,
     Extension(RequestId(request_id)): Extension<RequestId>,
     request: Request,
@@ -316,49 +323,48 @@ pub(crate) async fn enroll(
     let (parts, body) = request.into_parts();
     let recorded = Request::from_parts(parts.clone(), Body::empty());
     let body =
-        JsonBody::<ObjectOf<EnrollBody>>::from_request(Request::from_parts(parts, body), &api)
-            .await?;
+        JsonBody::<ObjectOf<EnrollBody>>::read(Request::from_parts(parts, body), &api).await?;
     let JsonBody(ObjectOf(EnrollBody { token, key })) = body;
-    let (id, key) = match check_invitation(&api, path.actor, &token, key) {
+    let (id, key) = match check_invitation(&access, path.actor, &token, key) {
         Ok(invited) => invited,
         Err(problem) => {
             // Anyone can send such a request: it is counted, and has no record.
             let response = problem.into_response();
-            audit_guard::deny(&api, ENROLL_ROUTE, &recorded, &response);
+            authorize::deny_unauthenticated(&api, ENROLL_ROUTE, &recorded, &response);
             return Ok(response);
         }
     };
 
     let enrolled = async |_| {
-        add(&api, &id, &key, |actor: &mut Actor, now| {
+        add(&access, &id, &key, |actor: &mut Actor, now| {
             actor.enroll(&token, key.clone(), now)
         })
         .await
         .into_response()
     };
-    Ok(authorize::audit(&api, ENROLL_ROUTE, &request_id, recorded, enrolled).await)
+    Ok(authorize::audit_authenticated(&api, ENROLL_ROUTE, &request_id, recorded, enrolled).await)
 }
 
 /// Checks the token of an invitation, and the key to enroll. A caller without a valid token learns
 /// nothing about actors and keys.
 fn check_invitation(
-    api: &ApiState,
+    access: &Access,
     id: String,
     token: &str,
     key: ActorKeyBody,
 ) -> Result<(ActorId, Key), Problem> {
     let denied = || Problem::from(KeyError::Invitation);
     let id = ActorId::new(id).map_err(|_| denied())?;
-    let key = key.into_key(api, &id, "/key")?;
-    let directory = api.app.access.directory();
+    let key = key.into_key(access, &id, "/key")?;
+    let directory = access.registry().directory();
     let actor = directory
         .actors
         .get(&id)
         .and_then(|stored| stored.value.clone());
     actor
         .ok_or_else(denied)?
-        .enroll(token, key.clone(), api.app.clock.now())?;
-    check_is_free(api, &format!("actor {id}"), &key, Code::ActorExists)?;
+        .enroll(token, key.clone(), access.now())?;
+    check_is_free(access, &format!("actor {id}"), &key, Code::ActorExists)?;
 
     Ok((id, key))
 }
@@ -366,48 +372,48 @@ fn check_invitation(
 /// Adds a key with a change; returns the actor when the change is durable, and the key has no other
 /// owner.
 async fn add(
-    api: &ApiState,
+    access: &Access,
     id: &ActorId,
     key: &Key,
     apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
 ) -> Result<Json<ActorView>, Problem> {
-    let added = change(api, id, apply).await?;
-    confirm(api, id, key).await?;
+    let added = change(access, id, apply).await?;
+    confirm(access, id, key).await?;
     Ok(added)
 }
 
-async fn confirm(api: &ApiState, id: &ActorId, key: &Key) -> Result<(), Problem> {
+async fn confirm(access: &Access, id: &ActorId, key: &Key) -> Result<(), Problem> {
     let remove = async || {
-        write(api, id, None, |actor: &mut Actor, now| {
+        write(access, id, None, |actor: &mut Actor, now| {
             Ok(actor.withdraw_key(&key.id, now))
         })
         .await
         .map(drop)
     };
-    confirm_owner(api, key, Code::ActorExists, remove).await
+    confirm_owner(access, key, Code::ActorExists, remove).await
 }
 
 /// Changes an existing actor; returns it when the change is durable.
 async fn change(
-    api: &ApiState,
+    access: &Access,
     id: &ActorId,
     apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
 ) -> Result<Json<ActorView>, Problem> {
-    let stored = write(api, id, None, apply).await?;
-    view(id, &stored, api.app.clock.now())
+    let stored = write(access, id, None, apply).await?;
+    view(id, &stored, access.now())
 }
 
 /// Applies a change to the current record, again if another request changes it at the same time.
 /// `create` creates a missing actor. `apply` returns whether it changed the actor.
 async fn write(
-    api: &ApiState,
+    access: &Access,
     id: &ActorId,
     create: Option<fn(Timestamp) -> Actor>,
     mut apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
 ) -> Result<Stored<Actor>, Problem> {
     for _ in 0..MAX_ATTEMPTS {
-        let directory = api.app.access.directory();
-        let now = api.app.clock.now();
+        let directory = access.registry().directory();
+        let now = access.now();
         let stored = directory.actors.get(id);
         let known = stored
             .map(|stored| stored.value.clone().ok_or_else(|| unreadable(id)))
@@ -424,7 +430,7 @@ async fn write(
             });
         }
 
-        match api.app.access.put_actor(id, actor, seen).await {
+        match access.registry().put_actor(id, actor, seen).await {
             Err(WriteError::Conflict) => {}
             result => return Ok(result?),
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use axum::extract::State;
 use axum::http::header::ETAG;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -14,13 +15,15 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{ChangeView, change_views, expected_revision, invalid_body};
 use crate::server::body::{JsonBody, ObjectOf};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::access::Access;
+use crate::server::parts::cluster::Cluster;
+use crate::server::parts::definitions::Definitions;
 use crate::server::problem::{Code, Problem};
 use orlog_node::access::{Context, Directory, Member, Stored};
 use orlog_node::auth::{Caller, Right};
-use orlog_node::config::{BusKind, Config};
 
 /// Maximum number of members of a list.
 const MAX_MEMBERS: usize = 256;
@@ -96,7 +99,8 @@ pub(crate) struct ListQuery {
     responses((status = 200, description = "A page", body = ContextPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -109,12 +113,12 @@ pub(crate) async fn list(
     };
     let limits = page_limits(query.limit, &api);
 
-    api.read_json(move |app| {
-        let directory = app.access.directory();
+    api.read_json(move |_| {
+        let directory = access.registry().directory();
         let mut page = PageBuilder::new(limits);
         for (tenant, stored) in directory.contexts.range((start, Bound::Unbounded)) {
             let mut member = caller.clone();
-            app.access.enter(&mut member, tenant)?;
+            access.registry().enter(&mut member, tenant)?;
             if !member.tenants.contains(tenant) || !member.roles.allow(Right::Read) {
                 continue;
             }
@@ -144,8 +148,11 @@ pub(crate) async fn list(
     params(("tenant" = String, Path, description = "Tenant, percent-encoded")),
     responses((status = 200, description = "The context", body = ContextView))
 )]
-pub(crate) async fn show(api: ApiState, Tenant(tenant): Tenant) -> Result<Response, Problem> {
-    let directory = api.app.access.directory();
+pub(crate) async fn show(
+    State(access): State<Access>,
+    Tenant(tenant): Tenant,
+) -> Result<Response, Problem> {
+    let directory = access.registry().directory();
     let found = directory
         .contexts
         .get(&tenant)
@@ -170,28 +177,27 @@ pub(crate) async fn show(api: ApiState, Tenant(tenant): Tenant) -> Result<Respon
     responses((status = 200, description = "Durable", body = ContextView))
 )]
 pub(crate) async fn put(
-    api: ApiState,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ContextBody>>,
 ) -> Result<Response, Problem> {
-    let access = &api.app.access;
-    let directory = api.app.access.directory();
+    let directory = access.registry().directory();
     let stored = directory.contexts.get(&tenant);
     let found = stored.map_or(0, |stored| stored.revision);
     let known = stored.and_then(|stored| stored.value.as_ref());
     check(&body, &directory, known)?;
 
     let expected = expected_revision(&headers)?;
-    let now = api.app.clock.now();
+    let now = access.now();
     let mut context = known.cloned().unwrap_or_else(|| Context::new(now));
     let required = body
         .require_signed_events
         .unwrap_or(context.require_signed_events);
     let is_required = context.set_require_signed_events(required, now, caller.name.clone());
     if is_required && required {
-        check_signing(&api.app.config)?;
+        check_signing(&access)?;
     }
 
     let is_change = context.replace(
@@ -205,7 +211,10 @@ pub(crate) async fn put(
             value: Some(context),
         }
     } else if expected.unwrap_or(0) == found {
-        access.put_context(&tenant, Some(context), found).await?
+        access
+            .registry()
+            .put_context(&tenant, Some(context), found)
+            .await?
     } else {
         return Err(mismatch(&tenant, expected, found));
     };
@@ -231,13 +240,15 @@ pub(crate) async fn put(
     responses((status = 204, description = "Durable"))
 )]
 pub(crate) async fn delete(
-    api: ApiState,
+    api: RequestContext,
+    State(access): State<Access>,
+    State(definitions): State<Definitions>,
+    cluster: Cluster,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    let found = api
-        .app
-        .access
+    let found = access
+        .registry()
         .directory()
         .contexts
         .get(&tenant)
@@ -247,13 +258,13 @@ pub(crate) async fn delete(
     if expected.is_some_and(|expected| expected != found) {
         return Err(mismatch(&tenant, expected, found));
     }
-    if !api.app.routing.has_all_shards_of(&tenant) {
+    if !cluster.has_all_shards_of(&tenant) {
         let detail = "the shards of the tenant are on other pods or moving, so that this pod \
                       cannot look for its instances; try again on a pod that owns all of them";
         return Err(Problem::new(Code::Unavailable, detail));
     }
 
-    let owned = api.app.definitions.of(Some(&tenant));
+    let owned = definitions.active().of(Some(&tenant));
     if owned
         .deployment
         .is_some_and(|deployment| deployment.active().next().is_some())
@@ -271,14 +282,13 @@ pub(crate) async fn delete(
         return Err(Problem::new(Code::ContextNotEmpty, detail));
     }
 
-    api.app.access.put_context(&tenant, None, found).await?;
+    access.registry().put_context(&tenant, None, found).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Checks that the events of nodes are known by their signature, if others can publish to the bus.
-fn check_signing(config: &Config) -> Result<(), Problem> {
-    let signing = &config.nats.signing;
-    if config.bus.kind == BusKind::Embedded || signing.required && !signing.keys.is_empty() {
+fn check_signing(access: &Access) -> Result<(), Problem> {
+    if access.can_require_signed_events() {
         return Ok(());
     }
 
@@ -290,7 +300,7 @@ fn check_signing(config: &Config) -> Result<(), Problem> {
 
 /// Returns what the tenant still has, and the remedy; `None` if it has neither instances nor dead
 /// letters.
-async fn rest(api: &ApiState, tenant: &TenantId) -> Result<Option<&'static str>, Problem> {
+async fn rest(api: &RequestContext, tenant: &TenantId) -> Result<Option<&'static str>, Problem> {
     let tenant = tenant.clone();
     let query = InstanceQuery {
         tenant,
@@ -298,8 +308,8 @@ async fn rest(api: &ApiState, tenant: &TenantId) -> Result<Option<&'static str>,
         scan_limit: 1,
         ..InstanceQuery::default()
     };
-    let found = api.read(move |app| {
-        for reader in app.readers() {
+    let found = api.read(move |scope| {
+        for reader in scope.readers() {
             if !reader.instances(&query)?.items.is_empty() {
                 return Ok(Some(
                     "instances (end them, and wait until retention purges them)",

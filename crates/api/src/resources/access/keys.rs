@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use super::invalid_body;
-use crate::server::context::ApiState;
+use crate::server::parts::access::Access;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::access::Key;
 use orlog_node::access::key_ring::public_key;
@@ -111,7 +111,7 @@ impl ActorKeyBody {
     /// Returns the key of an actor. `path` is the location of the body in errors.
     pub(crate) fn into_key(
         self,
-        api: &ApiState,
+        access: &Access,
         actor: &ActorId,
         path: &str,
     ) -> Result<Key, Problem> {
@@ -121,8 +121,8 @@ impl ActorKeyBody {
             valid_from,
             valid_until,
         } = self;
-        let now = api.app.clock.now();
-        let leeway = api.app.config.auth.signatures.time_window().leeway;
+        let now = access.now();
+        let leeway = access.signature_leeway();
         check_proof(proof.as_deref(), actor, &public_key, now, leeway).map_err(|reason| {
             let pointer = format!("{path}/proof");
             let id = public_key.key_id();
@@ -175,19 +175,14 @@ fn check_proof(
 
 /// Rejects a key of this node, or of another actor or peer than `owner`, for example `actor robo`.
 pub(crate) fn check_is_free(
-    api: &ApiState,
+    access: &Access,
     owner: &str,
     key: &Key,
     code: Code,
 ) -> Result<(), Problem> {
-    let is_own = api
-        .app
-        .peers
-        .identity()
-        .is_ok_and(|own| own.owns(key.public_key.key_id()));
-    let found = api
-        .app
-        .authenticator
+    let is_own = access.is_own_key(key.public_key.key_id());
+    let found = access
+        .authenticator()
         .signed()
         .owner(&key.id)
         .map(|signer| signer.to_string());
@@ -195,7 +190,7 @@ pub(crate) fn check_is_free(
     let is_taken = found.as_ref().is_some_and(|found| found != owner);
     if is_own {
         Err(taken(key, code, "this node"))
-    } else if is_taken || api.app.access.directory().is_contested(&key.id) {
+    } else if is_taken || access.registry().directory().is_contested(&key.id) {
         Err(taken(key, code, "another actor or peer"))
     } else {
         Ok(())
@@ -206,13 +201,13 @@ pub(crate) fn check_is_free(
 /// time; otherwise `remove` removes it again. The later one of these requests always sees both
 /// owners.
 pub(crate) async fn confirm_owner(
-    api: &ApiState,
+    access: &Access,
     key: &Key,
     code: Code,
     remove: impl AsyncFnOnce() -> Result<(), Problem>,
 ) -> Result<(), Problem> {
-    api.app.access.refresh().await?;
-    if !api.app.access.directory().is_contested(&key.id) {
+    access.registry().refresh().await?;
+    if !access.registry().directory().is_contested(&key.id) {
         return Ok(());
     }
 

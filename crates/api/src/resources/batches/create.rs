@@ -1,6 +1,7 @@
 //! `POST /v1/batches`: creates a batch, or reports what it would do.
 
 use axum::Extension;
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use orlog_model::{EventType, InstanceKey, SagaName, Status, TenantId, Timestamp};
@@ -19,10 +20,13 @@ use crate::resources::sagas::built_in;
 use crate::resources::sagas::control::{ControlCaller, send_control};
 use crate::resources::sagas::search::compile_filter;
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{Tenant, time};
 use crate::server::forward;
+use crate::server::parts::access::Access;
+use crate::server::parts::cluster::Cluster;
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::Caller;
 use orlog_node::batches;
@@ -132,27 +136,35 @@ enum ActionBody {
         )
     )
 )]
+#[expect(clippy::too_many_arguments, reason = "one argument per extractor")]
 pub(crate) async fn create(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     uri: Uri,
     mut headers: HeaderMap,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Response, Problem> {
-    let body: BatchBody = api.bodies.parse(&bytes, body::parse).await?;
+    let api = &instances.request;
+    let body: BatchBody = api.bodies().parse(&bytes, body::parse).await?;
     let dry_run = body.dry_run;
     let id = body.id.clone();
     let user = caller.check_user(body.user.clone())?;
-    let spec = spec(&api, body, user, &tenant)?;
+    let spec = spec(&definitions, &instances.cluster, body, user, &tenant)?;
     permit(&caller, &spec.action)?;
     if dry_run {
-        return Ok(dry_run::respond(&api, tenant, spec).await?.into_response());
+        return Ok(dry_run::respond(&instances, tenant, spec)
+            .await?
+            .into_response());
     }
 
-    check_signals(&api, &caller, &tenant, &spec.action)?;
+    check_signals(&access, &caller, &tenant, &spec.action)?;
     let key = built_in::identified(id, &mut headers, |id| batches::key(tenant.clone(), id))?;
-    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
+    if let Some(response) =
+        forward::to_owner(&instances.cluster, &key, &uri, None, &headers, &bytes).await?
+    {
         return Ok(response);
     }
 
@@ -164,7 +176,7 @@ pub(crate) async fn create(
         wait_token: None,
     };
     let created = send_control(
-        &api,
+        &instances,
         &caller,
         &key,
         provided,
@@ -185,7 +197,7 @@ pub(crate) async fn create(
     Ok((
         StatusCode::ACCEPTED,
         [(header::LOCATION, location)],
-        view(&api, key).await?,
+        view(api, key).await?,
     )
         .into_response())
 }
@@ -203,12 +215,13 @@ fn exists(key: &InstanceKey) -> Problem {
 /// # Errors
 /// If a field is invalid; the problem names it.
 fn spec(
-    api: &ApiState,
+    definitions: &Definitions,
+    cluster: &Cluster,
     body: BatchBody,
     user: Option<String>,
     tenant: &TenantId,
 ) -> Result<BatchSpec, Problem> {
-    check_saga(api, tenant, &body.saga)?;
+    check_saga(definitions, tenant, &body.saga)?;
     let invalid = |field: &str, detail: String| {
         let pointer = ProblemDetail {
             pointer: format!("/{field}"),
@@ -245,7 +258,7 @@ fn spec(
         ActionBody::ForceComplete {} => BatchAction::ForceComplete,
         ActionBody::Signal { signal, data } => BatchAction::Signal { signal, data },
         ActionBody::Migrate { to } => {
-            let program = target(&api.app, tenant, &body.saga, to.as_deref())?;
+            let program = target(definitions, tenant, &body.saga, to.as_deref())?;
             let definition = program.definition_ref();
             BatchAction::Migrate {
                 version: definition.version,
@@ -266,7 +279,6 @@ fn spec(
     };
 
     let reason = body.reason.filter(|reason| !reason.is_empty());
-    let shards = api.app.routing.slots_of_shards(tenant);
     Ok(BatchSpec {
         selection,
         action,
@@ -274,17 +286,21 @@ fn spec(
         canary: body.canary,
         user,
         reason,
-        shards,
+        shards: cluster.slots_of_shards(tenant),
     })
 }
 
-fn check_saga(api: &ApiState, tenant: &TenantId, saga: &SagaName) -> Result<(), Problem> {
+fn check_saga(
+    definitions: &Definitions,
+    tenant: &TenantId,
+    saga: &SagaName,
+) -> Result<(), Problem> {
     if is_built_in(saga.as_str()) {
         let detail = format!("{saga} is a built-in saga; use its own routes");
         return Err(invalid_parameter("saga", detail));
     }
 
-    let programs = api.app.programs.usable(tenant);
+    let programs = definitions.programs().usable(tenant);
     let known = || {
         programs
             .iter()

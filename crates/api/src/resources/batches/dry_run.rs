@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::selection::{self, Part};
 use crate::resources::sagas::{InstanceSummary, hidden_values};
-use crate::server::context::ApiState;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 
@@ -52,26 +52,31 @@ struct DryRunItem {
 
 /// Runs a dry run, within the limits of a query.
 pub(super) async fn respond(
-    api: &ApiState,
+    instances: &Instances,
     tenant: TenantId,
     spec: BatchSpec,
 ) -> Result<Json<DryRunView>, Problem> {
-    let permit = api.queries.acquire(&tenant)?;
-    let timer = api
-        .quotas
-        .begin_query(api.scope.caller.as_ref(), Instant::now())?;
-    let found = api.read(move |app| {
+    let api = &instances.request;
+    let permit = api.queries().acquire(&tenant)?;
+    let timer = api.begin_query()?;
+    let checked = instances.clone();
+    let found = api.read(move |scope| {
         let _permit = permit;
-        timer.run(|| run(app, &tenant, &spec))
+        timer.run(|| run(scope, &checked, &tenant, &spec))
     });
 
     found.await.map(Json)
 }
 
 /// Searches within the limits of one request. Blocks.
-fn run(app: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunView, Problem> {
-    let until = Instant::now() + selection::timeout(app);
-    let check = Check::of(app, &spec.action)?;
+fn run(
+    scope: &ReadScope,
+    instances: &Instances,
+    tenant: &TenantId,
+    spec: &BatchSpec,
+) -> Result<DryRunView, Problem> {
+    let until = Instant::now() + selection::timeout(scope);
+    let check = Check::of(scope, &spec.action)?;
     let mut result = DryRunView {
         matched: 0,
         exact: false,
@@ -89,16 +94,16 @@ fn run(app: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunVie
             limit: CHUNK,
             shard: None,
         };
-        let found = selection::next(app, tenant, &spec.selection, &part)?;
+        let found = selection::next(scope, tenant, &spec.selection, &part)?;
         for located in found.items {
             let key = &located.found.key;
             let instance = &located.found.instance;
-            let reason = check.reason(app, key, instance);
+            let reason = check.reason(instances, key, instance);
             result.matched += 1;
             result.not_applicable += u64::from(reason.is_some());
 
             if result.items.len() < SHOWN {
-                let hidden = hidden_values(app, instance);
+                let hidden = hidden_values(scope, instance);
                 let reason = reason.map(|reason| hidden.remove_from(&reason));
                 let instance = InstanceSummary::of(key, instance, &hidden);
                 result.items.push(DryRunItem {
@@ -112,8 +117,8 @@ fn run(app: &ReadScope, tenant: &TenantId, spec: &BatchSpec) -> Result<DryRunVie
         result.first_filter_error = result.first_filter_error.take().or(found.filter_errors.1);
         (cursor, scanned) = (found.next, scanned + found.scanned);
         let is_end = cursor.is_none();
-        if is_end || scanned >= app.config.http.scan_limit || Instant::now() > until {
-            result.exact = is_end && app.routing.has_all_shards_of(tenant);
+        if is_end || scanned >= scope.http().scan_limit || Instant::now() > until {
+            result.exact = is_end && instances.cluster.has_all_shards_of(tenant);
             return Ok(result);
         }
     }
@@ -126,7 +131,7 @@ enum Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    fn of(app: &ReadScope, action: &'a BatchAction) -> Result<Self, Problem> {
+    fn of(scope: &ReadScope, action: &'a BatchAction) -> Result<Self, Problem> {
         let BatchAction::Migrate { version, hash } = action else {
             return Ok(Self::Status(action));
         };
@@ -138,14 +143,20 @@ impl<'a> Check<'a> {
             )
         };
 
-        app.programs
+        scope
+            .programs()
             .by_hash(hash)
             .map(Self::Migration)
             .ok_or_else(missing)
     }
 
     /// Returns why the instruction does not apply to an instance.
-    fn reason(&self, app: &ReadScope, key: &InstanceKey, instance: &Instance) -> Option<String> {
+    fn reason(
+        &self,
+        instances: &Instances,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Option<String> {
         let to = match self {
             Self::Status(action) => {
                 return forbidden(instance, &action.control(None)).map(str::to_owned);
@@ -156,9 +167,8 @@ impl<'a> Check<'a> {
             return Some("the instance already uses this definition".to_owned());
         }
 
-        match app
-            .runtime
-            .plan_instance_migration(key.clone(), instance, to.as_ref())?
+        match instances
+            .plan_migration(key.clone(), instance, to.as_ref())?
             .plan
         {
             MigrationPlan::Safe | MigrationPlan::Mapped => None,

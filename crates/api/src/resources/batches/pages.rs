@@ -1,6 +1,7 @@
 //! Pages of batches: counts, selects or instructs instances in the shard of the requesting
 //! instance.
 
+use axum::extract::FromRef;
 use futures::StreamExt as _;
 use orlog_actors::{ALREADY_APPLIED, ControlError, ControlResult};
 use orlog_effect::{FunctionCall, ProviderError};
@@ -12,8 +13,11 @@ use orlog_program::batch::{
 
 use super::selection::{self, Part};
 use crate::resources::sagas::stored_hidden_values;
-use crate::server::context::ApiState;
+use crate::server::context::{ApiState, RequestContext};
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
+use orlog_node::app::App;
 
 /// Maximum number of concurrent control requests: enough to fill a group commit.
 const MAX_CONCURRENT: usize = 64;
@@ -21,9 +25,9 @@ const MAX_CONCURRENT: usize = 64;
 const MAX_REASONS: usize = 20;
 
 /// Connects the pages of this node to its API, without keeping the node.
-pub(crate) fn connect(api: &ApiState) {
+pub(crate) fn connect(app: &App, api: &ApiState) {
     let api_of_node = api.downgrade();
-    api.app.pages.batches.connect(move |call| {
+    app.pages.batches.connect(move |call| {
         let api = api_of_node.upgrade();
         Box::pin(async move {
             let stopping = || ProviderError::unavailable("stopping", "the node is stopping");
@@ -33,22 +37,23 @@ pub(crate) fn connect(api: &ApiState) {
 }
 
 async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, ProviderError> {
+    let instances = Instances::detached(api);
     let own = call.instance;
     let PageRequest { selection, task } = serde_json::from_value(call.payload)
         .map_err(|error| ProviderError::permanent("invalid_payload", error.to_string()))?;
-    let batch = batch(api, own.clone()).await?;
+    let batch = batch(&instances.request, own.clone()).await?;
 
     match task {
-        PageTask::Count { cursor } => search(api, own, selection, cursor, 0).await,
+        PageTask::Count { cursor } => search(&instances, own, selection, cursor, 0).await,
         PageTask::Select { cursor, limit } => {
             let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
-            search(api, own, selection, cursor, limit).await
+            search(&instances, own, selection, cursor, limit).await
         }
         PageTask::Apply {
             action,
             user,
             reason,
-            instances,
+            instances: page,
         } => {
             let reason = reason.map_or_else(
                 || format!("batch {batch}"),
@@ -66,13 +71,19 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
             };
 
             let saga = selection.saga;
-            let keys = instances.into_iter().map(|correlation| InstanceKey {
+            let keys = page.into_iter().map(|correlation| InstanceKey {
                 tenant: own.tenant.clone(),
                 saga: saga.clone(),
                 correlation,
             });
 
-            apply(api, &instruction, keys.collect()).await
+            apply(
+                &instances,
+                &Definitions::from_ref(api),
+                &instruction,
+                keys.collect(),
+            )
+            .await
         }
     }
 }
@@ -82,9 +93,9 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
 /// # Errors
 /// If another saga requests it: a definition can name any effect, and a batch has the rights of the
 /// user who created it.
-async fn batch(api: &ApiState, own: InstanceKey) -> Result<CorrelationId, ProviderError> {
-    let found = api.read(move |app| {
-        let instance = app
+async fn batch(api: &RequestContext, own: InstanceKey) -> Result<CorrelationId, ProviderError> {
+    let found = api.read(move |scope| {
+        let instance = scope
             .reader(&own)
             .ok_or(ControlError::Unavailable)?
             .instance(&own)?;
@@ -103,25 +114,25 @@ async fn batch(api: &ApiState, own: InstanceKey) -> Result<CorrelationId, Provid
 }
 
 async fn search(
-    api: &ApiState,
+    instances: &Instances,
     own: InstanceKey,
     selection: Selection,
     cursor: Option<String>,
     limit: usize,
 ) -> Result<PageOutcome, ProviderError> {
-    let found = api.read(move |app| {
-        if app.reader(&own).is_none() {
+    let shard = Some(instances.cluster.shard_of(&own));
+    let found = instances.request.read(move |scope| {
+        if scope.reader(&own).is_none() {
             return Err(ControlError::Unavailable.into());
         }
 
-        let shard = Some(app.routing.shard_of(&own));
         let part = Part {
             cursor: cursor.as_deref(),
             limit,
             shard,
         };
 
-        selection::next(app, &own.tenant, &selection, &part)
+        selection::next(scope, &own.tenant, &selection, &part)
     });
     let found = found.await.map_err(|problem| failed(&problem))?;
     Ok(PageOutcome {
@@ -149,15 +160,16 @@ struct Instruction {
 }
 
 async fn apply(
-    api: &ApiState,
+    instances: &Instances,
+    definitions: &Definitions,
     instruction: &Instruction,
     keys: Vec<InstanceKey>,
 ) -> Result<PageOutcome, ProviderError> {
     // Prevents a garbage collection in between, which could drop the target definition.
     let _alone = match &instruction.action {
         BatchAction::Migrate { version, hash } => {
-            let guard = api.app.lock_definitions().await;
-            if api.app.programs.by_hash(hash).is_none() {
+            let guard = definitions.lock().await;
+            if definitions.programs().by_hash(hash).is_none() {
                 let message =
                     format!("the target definition, version {version}, is not loaded on this node");
                 return Err(ProviderError::permanent("definition_missing", message));
@@ -168,10 +180,8 @@ async fn apply(
     };
 
     let requests = keys.into_iter().map(|key| async {
-        let result = api
-            .app
-            .runtime
-            .control(&key, instruction.request(api))
+        let result = instances
+            .control(&key, instruction.request(&instances.request))
             .await;
         (key, result)
     });
@@ -201,17 +211,18 @@ async fn apply(
         }
     }
 
-    (outcome.skips, outcome.failures) = (reasons(api, skips).await?, reasons(api, failures).await?);
+    outcome.skips = reasons(&instances.request, skips).await?;
+    outcome.failures = reasons(&instances.request, failures).await?;
     Ok(outcome)
 }
 
 impl Instruction {
-    fn request(&self, api: &ApiState) -> ControlRequest {
+    fn request(&self, api: &RequestContext) -> ControlRequest {
         ControlRequest {
             id: self.id.clone(),
             action: self.action.control(Some(&self.reason)),
             expected_version: None,
-            at: api.app.clock.now(),
+            at: api.now(),
             user: self.user.clone(),
             reason: Some(self.reason.clone()),
             trace: self.trace.clone(),
@@ -250,7 +261,7 @@ fn classified(result: Result<ControlResult, ControlError>) -> Classified {
 
 /// Returns the first reasons, without values of the instances that are not displayed.
 async fn reasons(
-    api: &ApiState,
+    api: &RequestContext,
     mut found: Vec<(InstanceKey, String)>,
 ) -> Result<Vec<InstanceReason>, ProviderError> {
     found.truncate(MAX_REASONS);
@@ -258,9 +269,9 @@ async fn reasons(
         return Ok(Vec::new());
     }
 
-    let reasons = api.read(move |app| {
+    let reasons = api.read(move |scope| {
         let reason = |(key, reason): (InstanceKey, String)| {
-            let reason = stored_hidden_values(app, &key).remove_from(&reason);
+            let reason = stored_hidden_values(scope, &key).remove_from(&reason);
             InstanceReason {
                 correlation: key.correlation,
                 reason,

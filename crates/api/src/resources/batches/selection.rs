@@ -27,7 +27,7 @@ pub(super) struct Part<'a> {
 /// # Errors
 /// If the filter is invalid, or a store cannot be read.
 pub(super) fn next(
-    app: &ReadScope,
+    scope: &ReadScope,
     tenant: &TenantId,
     selection: &Selection,
     part: &Part<'_>,
@@ -50,14 +50,14 @@ pub(super) fn next(
         variable: None,
         cursor,
         limit: part.limit,
-        scan_limit: app.config.http.scan_limit,
+        scan_limit: scope.http().scan_limit,
     };
 
     let start_shard = part.shard.map_or(start, usize::from);
     let count = part.limit == 0;
-    let timeout = timeout(app);
+    let timeout = timeout(scope);
     search(
-        app,
+        scope,
         InstanceSearch {
             query,
             start_shard,
@@ -70,6 +70,6 @@ pub(super) fn next(
 }
 
 /// Returns the maximum duration of a part; the other half of a request is for waiting for a thread.
-pub(super) fn timeout(app: &ReadScope) -> Duration {
-    app.config.http.request_timeout / 2
+pub(super) fn timeout(scope: &ReadScope) -> Duration {
+    scope.http().request_timeout / 2
 }

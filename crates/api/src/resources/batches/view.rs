@@ -152,12 +152,12 @@ pub(super) fn decoded(key: &InstanceKey, instance: &Instance) -> Result<BatchSta
 impl BatchView {
     /// Returns the view of a stored batch.
     pub(super) fn read(
-        app: &ReadScope,
+        scope: &ReadScope,
         key: &InstanceKey,
         instance: &Instance,
     ) -> Result<Option<Self>, Problem> {
         let state = decoded(key, instance)?;
-        Ok(Some(Self::of(key, instance, state, &app.config.redact)))
+        Ok(Some(Self::of(key, instance, state, scope.redact())))
     }
 
     fn of(key: &InstanceKey, instance: &Instance, state: BatchState, redact: &Redaction) -> Self {

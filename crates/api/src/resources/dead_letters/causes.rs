@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::collect_page;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::problem::Problem;
@@ -93,20 +93,20 @@ pub(crate) struct CauseCounts {
     responses((status = 200, description = "Causes, the most frequent first", body = CausePage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<CauseQuery>,
 ) -> Result<EncodedJson, Problem> {
     let limits = page_limits(query.limit, &api);
     let skipped = query.cursor.unwrap_or_default();
-    api.read_json(move |app| {
-        let counted = count_causes(app, &tenant)?;
+    api.read_json(move |scope| {
+        let counted = count_causes(scope, &tenant)?;
         let mut causes: Vec<_> = counted.causes.iter().collect();
         causes.sort_by_key(|(_, count)| std::cmp::Reverse(count.count));
 
         let mut page = PageBuilder::new(limits);
         for (index, (cause, count)) in causes.into_iter().enumerate().skip(skipped) {
-            let view = CauseView::read(app, &tenant, cause, count)?;
+            let view = CauseView::read(scope, &tenant, cause, count)?;
             if !page.push(view, (index + 1).to_string()) {
                 break;
             }
@@ -125,15 +125,15 @@ pub(crate) async fn list(
 impl CauseView {
     /// Creates the view, with the message of the newest dead letter.
     fn read(
-        app: &ReadScope,
+        scope: &ReadScope,
         tenant: &TenantId,
         cause: &Cause,
         count: &CauseCount,
     ) -> Result<Self, Problem> {
         let mut message = String::new();
-        for reader in app.readers() {
+        for reader in scope.readers() {
             if let Some(newest) = reader.dead_letter(tenant, count.newest)? {
-                message = view::message(&newest, &app.config.redact);
+                message = view::message(&newest, scope.redact());
                 break;
             }
         }
@@ -173,13 +173,13 @@ impl CauseCounts {
 }
 
 /// Counts the dead letters of a tenant by cause; scans at most `http.scan_limit`.
-pub(crate) fn count_causes(app: &ReadScope, tenant: &TenantId) -> Result<CauseCounts, Problem> {
+pub(crate) fn count_causes(scope: &ReadScope, tenant: &TenantId) -> Result<CauseCounts, Problem> {
     let mut counts = CauseCounts::default();
     let mut scanned = 0;
     let mut after = None;
-    let scan_limit = app.config.http.scan_limit;
+    let scan_limit = scope.http().scan_limit;
     while scanned < scan_limit {
-        let page = collect_page(app, tenant, after, BATCH.min(scan_limit - scanned))?;
+        let page = collect_page(scope, tenant, after, BATCH.min(scan_limit - scanned))?;
         page.items
             .iter()
             .for_each(|dead_letter| counts.add(dead_letter));
@@ -192,6 +192,6 @@ pub(crate) fn count_causes(app: &ReadScope, tenant: &TenantId) -> Result<CauseCo
         }
     }
 
-    counts.complete = collect_page(app, tenant, after, 1)?.items.is_empty();
+    counts.complete = collect_page(scope, tenant, after, 1)?.items.is_empty();
     Ok(counts)
 }

@@ -1,6 +1,7 @@
 //! `POST /v1/dead-letters/redrive`: redrives many dead letters, optionally with a canary.
 
 use axum::Json;
+use axum::extract::State;
 use orlog_actors::ControlError;
 use orlog_model::{
     DeadLetter, DeadLetterOriginal, DeadLetterReason, InstanceKey, SagaName, TenantId,
@@ -10,13 +11,13 @@ use utoipa::ToSchema;
 
 use super::collect_page;
 use crate::server::body::JsonBody;
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{Tenant, page_limit};
 use crate::server::page::encoded_bytes;
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
-use orlog_node::app::App;
 
 /// Dead letters per read.
 const BATCH: usize = 500;
@@ -140,25 +141,27 @@ impl RedriveResponse {
     responses((status = 200, description = "Counts and failures", body = RedriveResponse))
 )]
 pub(crate) async fn redrive_many(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
     Tenant(tenant): Tenant,
     JsonBody(selection): JsonBody<RedriveBody>,
 ) -> Result<Json<RedriveResponse>, Problem> {
-    let limit = page_limit(at_least_one("limit", selection.limit)?, &api);
+    let api = &instances.request;
+    let limit = page_limit(at_least_one("limit", selection.limit)?, api);
     let canary = selection.canary;
     let canary = at_least_one("canary", canary)?;
 
     // The canary and the others meet the same definitions.
-    let _alone = api.app.lock_definitions().await;
+    let _alone = definitions.lock().await;
     let selected = api
-        .read(move |app| choose(app, &tenant, &selection, limit))
+        .read(move |scope| choose(scope, &tenant, &selection, limit))
         .await?;
     let mut redriven = RedriveResponse {
         matched: selected.dead_letters.len(),
         has_more: selected.has_more,
         ..RedriveResponse::default()
     };
-    send(&api.app, selected.dead_letters, canary, &mut redriven).await;
+    send(&instances, selected.dead_letters, canary, &mut redriven).await;
     redriven.skipped = redriven.matched - redriven.sent();
 
     Ok(Json(redriven))
@@ -177,7 +180,7 @@ fn at_least_one(name: &str, count: Option<usize>) -> Result<Option<usize>, Probl
 /// Returns the matching dead letters of a tenant, oldest first; one that is in several shards
 /// occurs once. They are in memory together, so that their size is limited too.
 fn choose(
-    app: &ReadScope,
+    scope: &ReadScope,
     tenant: &TenantId,
     selection: &RedriveBody,
     limit: usize,
@@ -197,7 +200,7 @@ fn choose(
     let mut bytes = 0;
     let mut after = None;
     loop {
-        let page = collect_page(app, tenant, after, BATCH)?;
+        let page = collect_page(scope, tenant, after, BATCH)?;
         for dead_letter in page.items.into_iter().filter(is_meant) {
             if chosen.dead_letters.len() == limit || bytes >= MAX_BYTES {
                 chosen.has_more = true;
@@ -206,7 +209,7 @@ fn choose(
 
             bytes += encoded_bytes(&dead_letter);
             chosen.dead_letters.push(Selected {
-                has_ended: has_ended(app, dead_letter.instance.as_ref())?,
+                has_ended: has_ended(scope, dead_letter.instance.as_ref())?,
                 dead_letter,
             });
         }
@@ -218,8 +221,8 @@ fn choose(
     }
 }
 
-fn has_ended(app: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem> {
-    let Some((reader, key)) = key.and_then(|key| Some((app.reader(key)?, key))) else {
+fn has_ended(scope: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem> {
+    let Some((reader, key)) = key.and_then(|key| Some((scope.reader(key)?, key))) else {
         return Ok(false);
     };
     match reader.instance(key) {
@@ -231,7 +234,7 @@ fn has_ended(app: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem
 }
 
 async fn send(
-    app: &App,
+    instances: &Instances,
     dead_letters: Vec<Selected>,
     canary: Option<usize>,
     redriven: &mut RedriveResponse,
@@ -251,7 +254,7 @@ async fn send(
         let to_instance = dead_letter.instance.is_some()
             && matches!(dead_letter.original, DeadLetterOriginal::Input(_));
         let id = dead_letter.id.to_string();
-        let result = app.runtime.redrive(dead_letter).await;
+        let result = instances.redrive(dead_letter).await;
         count += usize::from(!has_ended);
         match result {
             Ok(_) if to_instance => redriven.applied += 1,

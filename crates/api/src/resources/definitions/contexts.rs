@@ -2,6 +2,7 @@
 //! context.
 
 use axum::body::Body;
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use serde::Deserialize;
@@ -10,9 +11,12 @@ use utoipa::IntoParams;
 use super::deploy::{self, CollectResponse, DeployBody, MAX_DEPLOY_BYTES, user_name};
 use super::distribute;
 use crate::server::body;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::forward;
+use crate::server::parts::access::Access;
+use crate::server::parts::cluster::Cluster;
+use crate::server::parts::definitions::Definitions;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::definitions::DeploymentPlan;
@@ -57,8 +61,12 @@ pub(crate) struct ContextDeployOptions {
         body = DeploymentPlan
     ))
 )]
+#[expect(clippy::too_many_arguments, reason = "one argument per extractor")]
 pub(crate) async fn deploy(
-    api: ApiState,
+    api: RequestContext,
+    State(definitions): State<Definitions>,
+    State(access): State<Access>,
+    cluster: Cluster,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     QueryParams(how): QueryParams<ContextDeployOptions>,
@@ -66,10 +74,10 @@ pub(crate) async fn deploy(
     body: Body,
 ) -> Result<Json<DeploymentPlan>, Problem> {
     let body = body::read(&api, &headers, body, MAX_DEPLOY_BYTES).await?;
-    let bundle: DeployBody = api.bodies.parse(&body, body::parse).await?;
+    let bundle: DeployBody = api.bodies().parse(&body, body::parse).await?;
     let user = user_name(caller.check_user(bundle.user)?)?;
     let files = deploy::files(bundle.files)?;
-    if !files.is_empty() && !api.app.access.directory().contexts.contains_key(&tenant) {
+    if !files.is_empty() && !access.registry().directory().contexts.contains_key(&tenant) {
         let detail = format!(
             "the tenant {tenant:?} has no context, so it has no definitions of its own; create the \
              context, or deploy shared definitions with POST /admin/deploy"
@@ -95,10 +103,10 @@ pub(crate) async fn deploy(
         repeats,
     };
 
-    let mut plan = api.app.services.deployments.deploy(request).await?;
+    let mut plan = definitions.deployments().deploy(request).await?;
     if !how.dry_run && !forward::is_forwarded(&headers) {
         plan.warnings
-            .extend(distribute::repeat(&api, &headers, Some(&tenant)).await);
+            .extend(distribute::repeat(&definitions, &cluster, &headers, Some(&tenant)).await);
     }
     Ok(Json(plan))
 }
@@ -116,15 +124,10 @@ pub(crate) async fn deploy(
     responses((status = 200, description = "The definitions were deleted", body = CollectResponse))
 )]
 pub(crate) async fn collect(
-    api: ApiState,
+    State(definitions): State<Definitions>,
     Tenant(tenant): Tenant,
 ) -> Result<Json<CollectResponse>, Problem> {
     Ok(Json(
-        api.app
-            .services
-            .collector
-            .collect(Some(tenant))
-            .await?
-            .into(),
+        definitions.collector().collect(Some(tenant)).await?.into(),
     ))
 }

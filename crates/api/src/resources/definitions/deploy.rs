@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use axum::body::Body;
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use base64::Engine as _;
@@ -15,9 +16,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::distribute;
 use crate::server::body;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::QueryParams;
 use crate::server::forward;
+use crate::server::parts::cluster::Cluster;
+use crate::server::parts::definitions::Definitions;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::Caller;
 use orlog_node::definitions::change::DeployError;
@@ -170,14 +173,16 @@ impl From<DeployError> for Problem {
     ))
 )]
 pub(crate) async fn deploy(
-    api: ApiState,
+    api: RequestContext,
+    State(definitions): State<Definitions>,
+    cluster: Cluster,
     Extension(caller): Extension<Caller>,
     QueryParams(how): QueryParams<DeployOptions>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<DeploymentPlan>, Problem> {
     let body = body::read(&api, &headers, body, MAX_DEPLOY_BYTES).await?;
-    let bundle: DeployBody = api.bodies.parse(&body, body::parse).await?;
+    let bundle: DeployBody = api.bodies().parse(&body, body::parse).await?;
     let by = user_name(caller.check_user(bundle.user)?)?;
     let files = files(bundle.files)?;
     let policy = DeployPolicy {
@@ -194,11 +199,11 @@ pub(crate) async fn deploy(
         repeats: repeated(&headers, how.number, how.at),
     };
 
-    let mut plan = api.app.services.deployments.deploy(request).await?;
+    let mut plan = definitions.deployments().deploy(request).await?;
     // Only the pod that received the deployment of the user repeats it on the others.
     if !how.dry_run && !forward::is_forwarded(&headers) {
         plan.warnings
-            .extend(distribute::repeat(&api, &headers, None).await);
+            .extend(distribute::repeat(&definitions, &cluster, &headers, None).await);
     }
     Ok(Json(plan))
 }
@@ -216,7 +221,8 @@ pub(super) fn repeated(
 
 /// Deploys one definition file of an owner on all pods; the other definitions stay active.
 pub(crate) async fn deploy_one(
-    api: &ApiState,
+    definitions: &Definitions,
+    cluster: &Cluster,
     headers: &HeaderMap,
     context: Option<TenantId>,
     file: SourceFile,
@@ -238,9 +244,9 @@ pub(crate) async fn deploy_one(
         ..DeployRequest::default()
     };
 
-    let mut plan = api.app.services.deployments.deploy(request).await?;
+    let mut plan = definitions.deployments().deploy(request).await?;
     plan.warnings
-        .extend(distribute::repeat(api, headers, context.as_ref()).await);
+        .extend(distribute::repeat(definitions, cluster, headers, context.as_ref()).await);
     Ok(plan)
 }
 
@@ -257,7 +263,7 @@ pub(crate) async fn deploy_one(
     responses((status = 200, description = "The definitions are active", body = DeploymentPlan))
 )]
 pub(crate) async fn reload(
-    api: ApiState,
+    State(definitions): State<Definitions>,
     Extension(caller): Extension<Caller>,
     QueryParams(options): QueryParams<ReloadOptions>,
 ) -> Result<Json<DeploymentPlan>, Problem> {
@@ -265,11 +271,8 @@ pub(crate) async fn reload(
         allow_downgrade: options.allow_downgrade,
         ..DeployPolicy::default()
     };
-    Ok(Json(
-        api.app
-            .reload(user_name(caller.check_user(options.user)?)?, policy)
-            .await?,
-    ))
+    let user = user_name(caller.check_user(options.user)?)?;
+    Ok(Json(definitions.reload(user, policy).await?))
 }
 
 /// Delete unused definitions
@@ -282,8 +285,10 @@ pub(crate) async fn reload(
     tag = "node",
     responses((status = 200, description = "The definitions were deleted", body = CollectResponse))
 )]
-pub(crate) async fn collect(api: ApiState) -> Result<Json<CollectResponse>, Problem> {
-    Ok(Json(api.app.services.collector.collect(None).await?.into()))
+pub(crate) async fn collect(
+    State(definitions): State<Definitions>,
+) -> Result<Json<CollectResponse>, Problem> {
+    Ok(Json(definitions.collector().collect(None).await?.into()))
 }
 
 /// Returns the user name for the record.

@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use orlog_model::TenantId;
 use serde_json::{Value, json};
 
-use crate::server::context::ApiState;
 use crate::server::forward;
+use crate::server::parts::cluster::Cluster;
+use crate::server::parts::definitions::Definitions;
 
 /// Result of the distribution.
 #[derive(Default)]
@@ -29,16 +30,17 @@ struct AppliedPlan {
 /// All pods keep the newest deployment, in any order of the requests: it has the highest number. A
 /// pod that misses it applies it when it acquires a shard.
 pub(super) async fn repeat(
-    api: &ApiState,
+    definitions: &Definitions,
+    cluster: &Cluster,
     headers: &HeaderMap,
     owner: Option<&TenantId>,
 ) -> Vec<String> {
-    let active = api.app.definitions.of(owner);
+    let active = definitions.active().of(owner);
     let Some(deployment) = active.deployment else {
         return Vec::new();
     };
 
-    let definitions = active.definitions.iter().filter_map(|definition| {
+    let sources = active.definitions.iter().filter_map(|definition| {
         let name = definition
             .file
             .as_ref()?
@@ -53,7 +55,7 @@ pub(super) async fn repeat(
         .iter()
         .filter(|schedule| !schedule.removed)
         .map(|schedule| file(&schedule.file, schedule.source.as_bytes()));
-    let files: Vec<_> = definitions.chain(schedules).collect();
+    let files: Vec<_> = sources.chain(schedules).collect();
     let bundle = json!({ "user": deployment.deployed_by, "files": files });
 
     let path = match owner {
@@ -68,7 +70,7 @@ pub(super) async fn repeat(
     let at = deployment.at.as_millis();
     let path = format!("{path}?allow_downgrade=true&number={number}&at={at}");
 
-    let sent = send(api, headers, &path, bundle.to_string().into()).await;
+    let sent = send(cluster, headers, &path, bundle.to_string().into()).await;
 
     let mut warnings = sent.warnings;
     for AppliedPlan { pod, plan } in sent.applied {
@@ -86,10 +88,10 @@ fn file(name: &str, bytes: &[u8]) -> Value {
 }
 
 /// Sends a deployment to the other pods.
-async fn send(api: &ApiState, headers: &HeaderMap, path: &str, bundle: Bytes) -> Distribution {
+async fn send(cluster: &Cluster, headers: &HeaderMap, path: &str, bundle: Bytes) -> Distribution {
     let mut distribution = Distribution::default();
-    for pod in api.app.routing.other_pods() {
-        match forward::forward_post(api, &pod, path, headers, bundle.clone()).await {
+    for pod in cluster.other_pods() {
+        match forward::forward_post(cluster, &pod, path, headers, bundle.clone()).await {
             Ok((status, body)) if status.is_success() => {
                 distribution.applied.push(AppliedPlan {
                     pod: pod.name,

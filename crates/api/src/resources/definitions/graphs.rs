@@ -1,13 +1,15 @@
 //! `…/graph.svg`: graphs of definitions and of instance states, for the web UI.
 
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use orlog_model::SagaName;
 use orlog_simulator::graph::{self, InstanceOverlay};
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{InstanceParams, InstancePath, LastSegment, Tenant};
+use crate::server::parts::definitions::Definitions;
 use crate::server::problem::{Code, Problem};
 
 /// Headers of a graph: it is not cached, loads no resources and runs no scripts.
@@ -35,7 +37,7 @@ const HEADERS: [(header::HeaderName, &str); 3] = [
     ))
 )]
 pub(crate) async fn of_definition(
-    api: ApiState,
+    State(definitions): State<Definitions>,
     Tenant(tenant): Tenant,
     LastSegment(saga): LastSegment,
 ) -> Result<Response, Problem> {
@@ -46,9 +48,8 @@ pub(crate) async fn of_definition(
             format!("no definition of saga {saga} with steps"),
         )
     };
-    let program = api
-        .app
-        .programs
+    let program = definitions
+        .programs()
         .active(&tenant, &saga)
         .ok_or_else(missing)?;
     let drawing = program.drawing().ok_or_else(missing)?;
@@ -71,14 +72,14 @@ pub(crate) async fn of_definition(
     ))
 )]
 pub(crate) async fn of_instance(
-    api: ApiState,
+    api: RequestContext,
     InstancePath(key): InstancePath,
 ) -> Result<Response, Problem> {
-    let drawn = api.read(move |app| {
+    let drawn = api.read(move |scope| {
         let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
-        let reader = app.reader(&key).ok_or_else(missing)?;
+        let reader = scope.reader(&key).ok_or_else(missing)?;
         let instance = reader.instance(&key)?.ok_or_else(missing)?;
-        let program = app.programs.by_hash(&instance.definition.hash);
+        let program = scope.programs().by_hash(&instance.definition.hash);
         let undrawn = || {
             Problem::new(
                 Code::DefinitionNotFound,

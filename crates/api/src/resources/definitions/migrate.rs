@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::State;
 use axum::{Extension, Json};
 use orlog_engine::MigrationPlan;
 use orlog_model::{
@@ -16,12 +17,12 @@ use utoipa::ToSchema;
 use super::deploy::user_name;
 use crate::resources::sagas::instance_pages::{find, parse_cursor};
 use crate::server::body::JsonBody;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, Tenant, page_limit};
+use crate::server::parts::definitions::Definitions;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
-use orlog_node::app::App;
 use orlog_node::auth::Caller;
 use orlog_node::definitions::migrate::{MigrateRequest, MigrateResult};
 
@@ -110,7 +111,8 @@ impl MigratedInstance {
     responses((status = 200, description = "A page", body = MigratePage))
 )]
 pub(crate) async fn migrate(
-    api: ApiState,
+    api: RequestContext,
+    State(definitions): State<Definitions>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     LastSegment(saga): LastSegment,
@@ -118,11 +120,11 @@ pub(crate) async fn migrate(
 ) -> Result<Json<MigratePage>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
     let limit = page_limit(migration.limit, &api);
-    let scan_limit = api.app.config.http.scan_limit;
     let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;
+    let known = definitions.clone();
     let found = api
-        .read(move |app| select_instances(app, tenant, saga, &migration, limit, scan_limit))
+        .read(move |scope| select_instances(scope, &known, tenant, saga, &migration, limit))
         .await?;
     let MigrationBatch {
         to,
@@ -131,10 +133,8 @@ pub(crate) async fn migrate(
     } = found;
 
     let reference = to.definition_ref().clone();
-    let moved = api
-        .app
-        .services
-        .migrations
+    let moved = definitions
+        .migrations()
         .migrate(
             instances,
             MigrateRequest {
@@ -160,14 +160,14 @@ struct MigrationBatch {
 }
 
 fn select_instances(
-    app: &ReadScope,
+    scope: &ReadScope,
+    definitions: &Definitions,
     tenant: TenantId,
     saga: SagaName,
     migration: &MigrateBody,
     limit: usize,
-    scan_limit: usize,
 ) -> Result<MigrationBatch, Problem> {
-    let to = target(app, &tenant, &saga, migration.to.as_deref())?;
+    let to = target(definitions, &tenant, &saga, migration.to.as_deref())?;
     let from = DefinitionSelector::read("from", &migration.from)?;
     let is_selected = |instance: &Instance| {
         from.names(&instance.definition)
@@ -184,7 +184,7 @@ fn select_instances(
                 correlation: correlation.clone(),
             };
             let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
-            let reader = app.reader(&key).ok_or_else(missing)?;
+            let reader = scope.reader(&key).ok_or_else(missing)?;
             let instance = reader.instance(&key)?.ok_or_else(missing)?;
 
             instances.push((key, instance));
@@ -207,11 +207,11 @@ fn select_instances(
         statuses,
         cursor,
         limit,
-        scan_limit,
+        scan_limit: scope.http().scan_limit,
         ..InstanceQuery::default()
     };
 
-    let page = find(app, query, shard)?;
+    let page = find(scope, query, shard)?;
     let instances = page
         .items
         .into_iter()
@@ -229,14 +229,14 @@ fn select_instances(
 
 /// Returns the target definition: one of the context of the tenant, or a shared one.
 pub(crate) fn target(
-    app: &App,
+    definitions: &Definitions,
     tenant: &TenantId,
     saga: &SagaName,
     named: Option<&str>,
 ) -> Result<Arc<dyn Program>, Problem> {
     let missing = |detail: String| Problem::new(Code::DefinitionNotFound, detail);
     let Some(named) = named else {
-        let active = app.definitions.usable(tenant);
+        let active = definitions.active().usable(tenant);
         let found = active.iter().find(|definition| definition.saga() == saga);
         let program = found.map(|definition| Arc::clone(&definition.program));
         return program.ok_or_else(|| {
@@ -247,7 +247,7 @@ pub(crate) fn target(
     };
 
     let which = DefinitionSelector::read("to", named)?;
-    let mut programs = app.programs.usable(tenant);
+    let mut programs = definitions.programs().usable(tenant);
     programs.retain(|program| {
         program.definition_ref().saga == *saga && which.names(program.definition_ref())
     });

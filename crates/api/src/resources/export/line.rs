@@ -11,7 +11,7 @@ use crate::resources::sagas::{
     stored_hidden_values,
 };
 use crate::resources::tasks::{TaskEventView, TaskView};
-use orlog_node::app::App;
+use crate::server::read_scope::ReadScope;
 
 /// State of one entity.
 #[derive(Debug, Serialize)]
@@ -56,20 +56,20 @@ pub(super) fn tenant(touched: &FeedItem) -> &TenantId {
 }
 
 /// Returns the line of a changed entity.
-pub(crate) fn entity_line(app: &App, shard: u16, touched: &FeedItem) -> String {
+pub(crate) fn entity_line(scope: &ReadScope, shard: u16, touched: &FeedItem) -> String {
     let (kind, tenant, key, value) = match &touched.entity {
         FeedEntity::Instance(key, now) => (
             "instance",
             &key.tenant,
             named(key),
-            now.as_deref().map(|now| instance(app, key, now)),
+            now.as_deref().map(|now| instance(scope, key, now)),
         ),
         FeedEntity::Task(tenant, id, now) => (
             "task",
             tenant,
             json!({ "id": id }),
             now.as_deref()
-                .map(|now| to_json(&TaskView::of(now, &app.config.redact))),
+                .map(|now| to_json(&TaskView::of(now, scope.redact()))),
         ),
         FeedEntity::TaskEvent(tenant, task, sequence, now) => {
             let key = json!({ "task": task, "sequence": sequence });
@@ -88,8 +88,8 @@ pub(crate) fn entity_line(app: &App, shard: u16, touched: &FeedItem) -> String {
                 &of.tenant,
                 key,
                 now.as_deref().map(|now| {
-                    let hidden = stored_hidden_values(app, of);
-                    to_json(&HistoryEntryView::of(now, &hidden, &app.config.redact))
+                    let hidden = stored_hidden_values(scope, of);
+                    to_json(&HistoryEntryView::of(now, &hidden, scope.redact()))
                 }),
             )
         }
@@ -134,10 +134,10 @@ fn named(key: &InstanceKey) -> Value {
     json!({ "saga": key.saga, "correlation": key.correlation })
 }
 
-fn instance(app: &App, key: &InstanceKey, instance: &Instance) -> Value {
+fn instance(scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Value {
     to_json(&ExportedInstance {
-        summary: InstanceSummary::of(key, instance, &hidden_values(app, instance)),
-        state: app.config.redact.redact(displayed_state(app, instance)),
+        summary: InstanceSummary::of(key, instance, &hidden_values(scope, instance)),
+        state: scope.redact().redact(displayed_state(scope, instance)),
         parent: instance.parent.as_deref().map(ParentView::of),
         last_input_id: instance.last_input.to_string(),
         node: instance.node.clone().into(),

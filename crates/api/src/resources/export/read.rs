@@ -8,9 +8,9 @@ use orlog_store::{FeedEntityKind, FeedQuery, Reader};
 
 use super::cursor::{ExportCursor, ScanPosition};
 use super::line;
+use crate::server::parts::cluster::Cluster;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
-use orlog_node::app::App;
 
 /// Approximate maximum response size in bytes.
 const BYTES: usize = 4 << 20;
@@ -36,9 +36,9 @@ pub(crate) struct ExportPart {
 
 impl ExportRequest {
     /// Returns the stores to read, with their shard numbers.
-    pub(crate) fn shards(&self, app: &App) -> Result<Vec<(u16, Reader)>, Problem> {
-        let mut here = app.runtime.numbered_readers().collect::<Vec<_>>();
-        let expected = app.routing.shards_of(self.tenant.as_ref());
+    pub(crate) fn shards(&self, cluster: &Cluster) -> Result<Vec<(u16, Reader)>, Problem> {
+        let mut here = cluster.local_shards().collect::<Vec<_>>();
+        let expected = cluster.shards_of(self.tenant.as_ref());
         here.retain(|(shard, _)| expected.contains(shard));
         if here.len() == expected.len() {
             return Ok(here);
@@ -59,13 +59,13 @@ impl ExportRequest {
 
 /// Reads the next part. Blocks.
 pub(crate) fn read(
-    app: &ReadScope,
+    scope: &ReadScope,
     order: &ExportRequest,
     shards: &[(u16, Reader)],
 ) -> Result<ExportPart, Problem> {
     let shards: Vec<_> = shards
         .iter()
-        .map(|(shard, reader)| (*shard, app.cancelling(reader)))
+        .map(|(shard, reader)| (*shard, scope.cancelling(reader)))
         .collect();
     let start = || {
         // The heads are read before the snapshot: a change during the scan is in the feed behind
@@ -97,7 +97,7 @@ pub(crate) fn read(
         String::new()
     };
     let mut reading = ExportReader {
-        app,
+        scope,
         order,
         shards: &shards,
         cursor,
@@ -117,7 +117,7 @@ pub(crate) fn read(
 
 /// Reader that fills a part.
 struct ExportReader<'a> {
-    app: &'a App,
+    scope: &'a ReadScope,
     order: &'a ExportRequest,
     shards: &'a [(u16, Reader)],
     cursor: ExportCursor,
@@ -141,7 +141,7 @@ impl ExportReader<'_> {
     fn is_full(&self) -> bool {
         self.count >= self.order.limit
             || self.lines.len() >= BYTES
-            || self.started.elapsed() >= self.app.config.http.request_timeout / 2
+            || self.started.elapsed() >= self.scope.http().request_timeout / 2
     }
 
     /// Continues the snapshot within the size limit.
@@ -211,7 +211,7 @@ impl ExportReader<'_> {
             |touched: &&orlog_store::FeedItem| !self.order.closed.contains(line::tenant(touched));
         for touched in items.iter().filter(is_open) {
             self.lines
-                .push_str(&line::entity_line(self.app, shard, touched));
+                .push_str(&line::entity_line(self.scope, shard, touched));
         }
     }
 }

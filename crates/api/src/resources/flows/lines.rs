@@ -4,7 +4,7 @@
 mod follow;
 mod page;
 
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -17,8 +17,9 @@ use self::page::{LineRequest, next};
 use super::{FlowPath, key};
 use crate::resources::sagas::result::wait;
 use crate::server::admission::{AccessWatch, Admission};
-use crate::server::context::ApiState;
 use crate::server::extract::{QueryParams, Tenant, accepts_events, page_limits};
+use crate::server::parts::access::Access;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
 
 /// Options of a request for lines.
@@ -50,7 +51,8 @@ pub(crate) struct LinesQuery {
     responses((status = 200, description = "Lines", body = LinePage))
 )]
 pub(crate) async fn lines(
-    api: ApiState,
+    instances: Instances,
+    State(access): State<Access>,
     admission: Option<Extension<Admission>>,
     Tenant(tenant): Tenant,
     Path(path): Path<FlowPath>,
@@ -65,18 +67,20 @@ pub(crate) async fn lines(
         key: key(tenant, &path.id)?,
         job: query.job,
         after: query.after.or(last_event).unwrap_or_default(),
-        limits: page_limits(query.limit, &api),
+        limits: page_limits(query.limit, &instances.request),
     };
     if accepts_events(&headers) {
-        let permit = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;
-        let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
-        return Ok(follow::stream(api, request, headers, permit, access).await);
+        let permit = instances.request.begin_long_poll()?;
+        let admission = admission.map(|Extension(admission)| admission);
+        let watch = AccessWatch::new(access, admission);
+        return Ok(follow::stream(instances, request, headers, permit, watch).await);
     }
 
     let _permits = if wait.is_zero() {
         None
     } else {
-        Some(api.begin_wait()?)
+        Some(instances.request.begin_wait()?)
     };
-    Ok(Json(next(&api, &mut request, Instant::now() + wait).await?).into_response())
+    let page = next(&instances, &mut request, Instant::now() + wait).await?;
+    Ok(Json(page).into_response())
 }

@@ -17,9 +17,9 @@ use crate::resources::sagas::control::{ControlCaller, send_control};
 use crate::resources::sagas::result::{await_end, wait};
 use crate::server::blocking::run_blocking;
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::forward;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::{Caller, Right};
 use orlog_node::flows;
@@ -59,7 +59,7 @@ pub(crate) struct SubmitQuery {
     )
 )]
 pub(crate) async fn submit(
-    api: ApiState,
+    instances: Instances,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<SubmitQuery>,
@@ -67,7 +67,8 @@ pub(crate) async fn submit(
     mut headers: HeaderMap,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Response, Problem> {
-    takes_work(&api)?;
+    let api = &instances.request;
+    takes_work(api)?;
     let wait = wait(query.wait.as_deref())?;
     // With `wait`, a caller that may only submit would read the results of the jobs.
     if wait.is_some() && !caller.roles.allow(Right::Read) {
@@ -76,7 +77,7 @@ pub(crate) async fn submit(
     }
 
     let user = caller.check_user(query.user)?;
-    let _: Value = api.bodies.parse(&bytes, body::parse).await?;
+    let _: Value = api.bodies().parse(&bytes, body::parse).await?;
     let source = String::from_utf8(bytes.to_vec()).map_err(|error| {
         Problem::new(Code::InvalidJson, format!("the body is not UTF-8: {error}"))
     })?;
@@ -87,7 +88,9 @@ pub(crate) async fn submit(
     .await?;
 
     let key = built_in::identified(None, &mut headers, |id| flows::key(tenant.clone(), id))?;
-    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
+    if let Some(response) =
+        forward::to_owner(&instances.cluster, &key, &uri, None, &headers, &bytes).await?
+    {
         return Ok(response);
     }
 
@@ -107,7 +110,7 @@ pub(crate) async fn submit(
         }),
     );
 
-    let sent = send_control(&api, &caller, &key, provided, signal).await;
+    let sent = send_control(&instances, &caller, &key, provided, signal).await;
     drop(sent.map_err(|problem| match problem.code() {
         code if code == Code::InvalidStatus.as_str() => exists(key.correlation.as_str()),
         _ => problem,
@@ -116,7 +119,7 @@ pub(crate) async fn submit(
     let has_ended = match wait {
         // An interrupted wait is no failure of the submission: the caller asks for the flow
         // elsewhere.
-        Some(wait) => await_end(&api, &key, wait)
+        Some(wait) => await_end(&instances, &key, wait)
             .await
             .is_ok_and(|(has_ended, _)| has_ended),
         None => false,
@@ -132,7 +135,7 @@ pub(crate) async fn submit(
     Ok((
         status,
         [(header::LOCATION, location)],
-        view(&api, key).await?,
+        view(api, key).await?,
     )
         .into_response())
 }

@@ -127,8 +127,8 @@ struct JobFailureView {
 }
 
 /// Returns the state of a flow, with the claims of the runners.
-fn state(app: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Value, Problem> {
-    let mut state = displayed_state(app, instance);
+fn state(scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Value, Problem> {
+    let mut state = displayed_state(scope, instance);
     if !state["graph"].is_array() {
         let detail = format!(
             "the state of the flow \"{}\" cannot be read by this release",
@@ -150,7 +150,7 @@ fn state(app: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Valu
             effect: format!("job.{kind}"),
         })
     });
-    show_claims(app, key, pending, &mut state);
+    show_claims(scope, key, pending, &mut state);
 
     Ok(state)
 }
@@ -158,11 +158,11 @@ fn state(app: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Valu
 impl FlowSummary {
     /// Returns the view of a flow.
     pub(super) fn read(
-        app: &ReadScope,
+        scope: &ReadScope,
         key: &InstanceKey,
         instance: &Instance,
     ) -> Result<Option<Self>, Problem> {
-        Ok(Some(Self::of(key, instance, &state(app, key, instance)?)))
+        Ok(Some(Self::of(key, instance, &state(scope, key, instance)?)))
     }
 
     fn of(key: &InstanceKey, instance: &Instance, state: &Value) -> Self {
@@ -200,18 +200,18 @@ impl FlowSummary {
 impl FlowView {
     /// Returns the view of a flow.
     pub(super) fn read(
-        app: &ReadScope,
+        scope: &ReadScope,
         key: &InstanceKey,
         instance: &Instance,
     ) -> Result<Option<Self>, Problem> {
-        let redact = &app.config.redact;
-        let mut state = state(app, key, instance)?;
+        let redact = scope.redact();
+        let mut state = state(scope, key, instance)?;
         let hidden = redact.hidden_values([&state]);
         let summary = FlowSummary::of(key, instance, &state);
         let steps: BTreeMap<_, _> = values(&state["steps"])
             .map(|step| (text(&step["id"]), step))
             .collect();
-        let lines = line_counts(app, key)?;
+        let lines = line_counts(scope, key)?;
         let jobs = values(&state["graph"]).map(|job| {
             let step = steps
                 .get(&text(&job["id"]))
@@ -261,9 +261,9 @@ impl FlowJobView {
 }
 
 /// Returns the number of stored lines of each job.
-fn line_counts(app: &ReadScope, key: &InstanceKey) -> Result<BTreeMap<String, u64>, Problem> {
+fn line_counts(scope: &ReadScope, key: &InstanceKey) -> Result<BTreeMap<String, u64>, Problem> {
     let mut counts = BTreeMap::new();
-    let stored = app
+    let stored = scope
         .reader(key)
         .map(|reader| reader.job_log_counts(key))
         .transpose()?;

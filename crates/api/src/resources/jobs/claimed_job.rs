@@ -12,8 +12,8 @@ use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
+use crate::server::parts::jobs::Jobs;
 use crate::server::problem::{Code, Problem};
 use orlog_node::jobs::runners::RunnerError;
 
@@ -152,14 +152,14 @@ impl From<AvailableJob> for AvailableJobView {
 /// # Errors
 /// If the name of the worker is invalid, or another caller has registered it.
 pub(super) fn job_claim_request(
-    api: &ApiState,
+    jobs: &Jobs,
     tenant: &TenantId,
     job: Uuid,
     worker: String,
     probes: bool,
 ) -> Result<JobClaimRequest, Problem> {
     check_worker(&worker)?;
-    let (labels, capacity) = registration(api, tenant, &worker)?;
+    let (labels, capacity) = registration(jobs, tenant, &worker)?;
     Ok(JobClaimRequest {
         tenant: tenant.clone(),
         job,
@@ -176,7 +176,7 @@ pub(super) fn job_claim_request(
 /// If the name of the worker is invalid or another caller has registered it, or if there are too
 /// many effects.
 pub(super) fn claim_request(
-    api: &ApiState,
+    jobs: &Jobs,
     tenant: &TenantId,
     worker: String,
     effects: Vec<EffectName>,
@@ -191,7 +191,7 @@ pub(super) fn claim_request(
         return Err(invalid_parameter("effects", detail));
     }
 
-    let (labels, capacity) = registration(api, tenant, &worker)?;
+    let (labels, capacity) = registration(jobs, tenant, &worker)?;
     Ok(ClaimRequest {
         tenant: tenant.clone(),
         effects,
@@ -207,10 +207,10 @@ pub(super) fn claim_request(
 /// # Errors
 /// If another caller has registered the name of the worker.
 pub(super) fn with_registration(
-    api: &ApiState,
+    jobs: &Jobs,
     request: &ClaimRequest,
 ) -> Result<ClaimRequest, Problem> {
-    let (labels, capacity) = registration(api, &request.tenant, &request.worker)?;
+    let (labels, capacity) = registration(jobs, &request.tenant, &request.worker)?;
     Ok(ClaimRequest {
         labels,
         capacity,
@@ -221,13 +221,13 @@ pub(super) fn with_registration(
 /// Returns the labels and the capacity of a runner; a worker that is not registered has none, and
 /// its capacity is unlimited.
 fn registration(
-    api: &ApiState,
+    jobs: &Jobs,
     tenant: &TenantId,
     worker: &str,
 ) -> Result<(BTreeMap<String, String>, Option<usize>), Problem> {
-    let caller = api.scope.user.as_deref();
-    let now = api.app.clock.steady();
-    let found = api.app.runners.get(tenant, worker, caller, now);
+    let caller = jobs.request.scope.user.as_deref();
+    let now = jobs.request.steady();
+    let found = jobs.runners().get(tenant, worker, caller, now);
     let Some(runner) = found.map_err(runner_problem)? else {
         return Ok((BTreeMap::new(), None));
     };
@@ -263,10 +263,10 @@ pub(super) fn check_worker(worker: &str) -> Result<(), Problem> {
 /// # Errors
 /// If there is none.
 pub(super) fn board_for(
-    api: &ApiState,
+    jobs: &Jobs,
     request: &ClaimRequest,
 ) -> Result<(Arc<JobBoard>, ClaimOptions), Problem> {
-    let boards = api.app.catalog.job_boards();
+    let boards = jobs.catalog().job_boards();
     let serves = |upstream: &Upstream| {
         let is_of_tenant = upstream
             .tenants
@@ -285,7 +285,7 @@ pub(super) fn board_for(
     };
     let fitting = (0..boards.len()).filter(|index| serves(boards[*index].2.upstream()));
     let routed = fitting.min_by_key(|index| rank(boards[*index].2.upstream()));
-    let now = api.app.clock.steady();
+    let now = jobs.request.steady();
 
     let found = (0..boards.len())
         .find(|index: &usize| {

@@ -34,9 +34,9 @@ use super::report::{
     claim_lost, rejected, stored,
 };
 use crate::server::body::{JsonBody, ObjectOf, parse_value};
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::forward;
+use crate::server::parts::jobs::Jobs;
 use crate::server::problem::{Code, Problem};
 
 /// Maximum credit of a worker.
@@ -161,28 +161,28 @@ pub(crate) async fn exchange(
     headers: HeaderMap,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ExchangeBody>>,
 ) -> Result<Json<ExchangeResponse>, Problem> {
-    let api = &sender.api;
+    let jobs = &sender.jobs;
     body.check_limits()?;
-    let request = body.claim_request(api, &sender.tenant)?;
+    let request = body.claim_request(jobs, &sender.tenant)?;
     let wait = Duration::from_secs(body.wait_seconds.min(MAX_WAIT_SECONDS));
     let credit = body.credit;
-    let wait = wait.min(api.app.config.http.request_timeout);
+    let wait = wait.min(jobs.request.http().request_timeout);
     if credit > 0 && request.is_none() {
         return Err(missing_effects());
     }
 
     let _long_poll = (credit > 0 && !wait.is_zero())
-        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
+        .then(|| jobs.request.begin_long_poll())
         .transpose()?;
     let applied = AppliedReports::apply(&sender, &headers, body).await;
-    let mut response = applied.acknowledge(api, &headers).await;
+    let mut response = applied.acknowledge(jobs, &headers).await;
 
     if let Some(request) = request.filter(|_| credit > 0) {
         tokio::select! {
             biased;
-            jobs = claim_jobs(api, &request, credit, wait, &headers) => response.jobs = jobs?,
+            jobs = claim_jobs(jobs, &request, credit, wait, &headers) => response.jobs = jobs?,
             // The process is shutting down and would wait for this response.
-            () = api.app.drained() => {}
+            () = jobs.request.drained() => {}
         }
     }
 
@@ -191,7 +191,7 @@ pub(crate) async fn exchange(
 
 /// Claims jobs as soon as one is available; returns none after `wait`.
 async fn claim_jobs(
-    api: &ApiState,
+    jobs: &Jobs,
     request: &ClaimRequest,
     credit: usize,
     wait: Duration,
@@ -204,7 +204,7 @@ async fn claim_jobs(
         wait,
         headers,
     };
-    take_jobs(api, &order).await
+    take_jobs(jobs, &order).await
 }
 
 fn missing_effects() -> Problem {
@@ -244,15 +244,15 @@ impl ExchangeBody {
     /// Returns the claim request of the worker; `None` if the message contains none.
     fn claim_request(
         &self,
-        api: &ApiState,
+        jobs: &Jobs,
         tenant: &TenantId,
     ) -> Result<Option<ClaimRequest>, Problem> {
         let Some(effects) = self.effects.clone() else {
             return Ok(None);
         };
         let worker = self.worker.clone().unwrap_or_default();
-        let request = claim_request(api, tenant, worker, effects, self.probes)?;
-        board_for(api, &request)?;
+        let request = claim_request(jobs, tenant, worker, effects, self.probes)?;
+        board_for(jobs, &request)?;
         Ok(Some(request))
     }
 }
@@ -320,7 +320,7 @@ impl AppliedReports {
             own, of_other_pods, ..
         } = sorter;
 
-        let mut acks = apply(&sender.api, &sender.tenant, own).await.into_iter();
+        let mut acks = apply(&sender.jobs, &sender.tenant, own).await.into_iter();
         let all = logs.iter_mut().chain(&mut heartbeats).chain(&mut results);
         for report in all.filter(|report| matches!(report.state, ReportState::Waits)) {
             report.state = ReportState::Applied(acks.next().unwrap_or(Err(ClaimLost.into())));
@@ -339,7 +339,7 @@ impl AppliedReports {
     }
 
     /// Waits until the results are stored, and returns the acknowledgements.
-    async fn acknowledge(self, api: &ApiState, headers: &HeaderMap) -> ExchangeResponse {
+    async fn acknowledge(self, jobs: &Jobs, headers: &HeaderMap) -> ExchangeResponse {
         let receipts = self
             .results
             .iter()
@@ -352,13 +352,13 @@ impl AppliedReports {
             .of_other_pods
             .into_iter()
             .map(|(name, reports)| async move {
-                let acks = send_reports(api, headers, reports).await;
+                let acks = send_reports(jobs, headers, reports).await;
                 (name, acks.into_lists())
             });
 
         // All pods at the same time, so that their waits do not add up.
         let sent = futures::future::join_all(sent);
-        let (stored, sent) = tokio::join!(stored(api, &receipts), sent);
+        let (stored, sent) = tokio::join!(stored(jobs, &receipts), sent);
         let mut others: BTreeMap<_, _> = sent.into_iter().collect();
 
         let mut stored = stored.into_iter();
@@ -420,9 +420,9 @@ impl ReportSorter<'_> {
                 "/job: missing, or not a job id",
             ))
         })?;
-        let ReportSender { api, tenant, .. } = self.sender;
+        let ReportSender { jobs, tenant, .. } = self.sender;
 
-        let pod = pod_of_claim(api, tenant, self.headers, body.claim())
+        let pod = pod_of_claim(jobs, tenant, self.headers, body.claim())
             .map_err(|problem| ReportState::Rejected(ReportStatus::NotStored, problem))?;
         let Some(pod) = pod else {
             let report = body.about(job, self.sender).map_err(invalid)?;
@@ -466,12 +466,18 @@ impl ReportBatch {
 
 /// Sends reports to the pod that has their jobs, and returns the acknowledgements; none if it does
 /// not respond.
-async fn send_reports(api: &ApiState, headers: &HeaderMap, reports: ReportsOfPod) -> ReportBatch {
+async fn send_reports(jobs: &Jobs, headers: &HeaderMap, reports: ReportsOfPod) -> ReportBatch {
     let ReportsOfPod { pod, body } = reports;
     let body = serde_json::to_vec(&body).expect("reports serialize to JSON");
     let headers = credentials(headers);
-    let response =
-        forward::forward_post(api, &pod, "/v1/work/exchange", &headers, body.into()).await;
+    let response = forward::forward_post(
+        &jobs.cluster,
+        &pod,
+        "/v1/work/exchange",
+        &headers,
+        body.into(),
+    )
+    .await;
 
     match response {
         Ok((StatusCode::OK, body)) => serde_json::from_slice(&body).unwrap_or_default(),

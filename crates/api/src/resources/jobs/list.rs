@@ -8,10 +8,10 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::resources::sagas::stored_hidden_values;
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{InstanceParams, InstancePath, QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::jobs::Jobs;
 use crate::server::problem::Problem;
 use orlog_node::redact::{HiddenValues, Redaction};
 
@@ -84,17 +84,19 @@ pub(crate) struct JobLogQuery {
     responses((status = 200, description = "Job logs that are still in memory", body = JobLogPage))
 )]
 pub(crate) async fn job_logs(
-    api: ApiState,
+    jobs: Jobs,
     InstancePath(key): InstancePath,
     QueryParams(query): QueryParams<JobLogQuery>,
 ) -> Result<EncodedJson, Problem> {
-    let limits = page_limits(query.limit, &api);
-    api.read_json(move |app| {
-        let hidden = stored_hidden_values(app, &key);
+    let limits = page_limits(query.limit, &jobs.request);
+    let listed = jobs.clone();
+    let api = &jobs.request;
+    api.read_json(move |scope| {
+        let hidden = stored_hidden_values(scope, &key);
         let mut page = PageBuilder::new(limits);
         let mut skips = query.cursor;
 
-        'logs: for logs in app.catalog.job_logs() {
+        'logs: for logs in listed.catalog().job_logs() {
             for logged in logs.jobs_of(&key) {
                 if let Some(last) = skips {
                     skips = (last != logged.job).then_some(last);
@@ -206,18 +208,20 @@ impl JobPosition {
     responses((status = 200, description = "Jobs by upstream, oldest first", body = JobPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    jobs: Jobs,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<JobQuery>,
 ) -> Result<EncodedJson, Problem> {
-    let limits = page_limits(query.limit, &api);
+    let limits = page_limits(query.limit, &jobs.request);
     let start = query.cursor.as_deref().map(JobPosition::parse);
     let start = start.transpose()?.unwrap_or_default();
 
-    api.read_json(move |app| {
+    let listed = jobs.clone();
+    let api = &jobs.request;
+    api.read_json(move |scope| {
         let log_bytes = MAX_LISTED_LOG_BYTES.min(limits.bytes / 4);
         let mut page = PageBuilder::new(limits);
-        'boards: for (board, _, executor) in app.catalog.job_boards() {
+        'boards: for (board, _, executor) in listed.catalog().job_boards() {
             let upstream = &executor.upstream().name;
             if *upstream < start.upstream {
                 continue;
@@ -225,14 +229,14 @@ pub(crate) async fn list(
 
             let after = (*upstream == start.upstream).then_some(start.job);
             // One more than the page has shows that there is a next page.
-            let jobs = board.page(app.clock.as_ref(), &tenant, after, limits.entries + 1);
+            let jobs = board.page(scope.clock(), &tenant, after, limits.entries + 1);
             for job in jobs {
                 let tail = board.job_logs().tail(&tenant, job.item.id, log_bytes);
                 let position = JobPosition {
                     upstream: upstream.clone(),
                     job: job.position,
                 };
-                let view = JobView::of(&job, upstream, tail, &app.config.redact);
+                let view = JobView::of(&job, upstream, tail, scope.redact());
 
                 if !page.push(view, position.cursor()) {
                     break 'boards;

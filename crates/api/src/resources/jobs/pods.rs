@@ -24,9 +24,10 @@ use super::claimed_job::{
     AvailableJobView, ClaimedJobView, MAX_CLAIM, board_for, with_registration,
 };
 use super::waiting::{MAX_WAIT as FOLLOW_WAIT, WaitingPage};
-use crate::server::context::{ApiState, WeakApiState};
 use crate::server::forward;
 use crate::server::other_boards::{Credentials, Source, TenantBoards};
+use crate::server::parts::cluster::{Cluster, WeakCluster};
+use crate::server::parts::jobs::Jobs;
 use crate::server::problem::Problem;
 use orlog_node::app::SlotOwner;
 
@@ -79,26 +80,26 @@ pub(super) struct JobOrder<'a> {
 /// # Errors
 /// If no upstream has jobs of these effects.
 pub(super) async fn take_jobs(
-    api: &ApiState,
+    jobs: &Jobs,
     order: &JobOrder<'_>,
 ) -> Result<Vec<OfferedJob>, Problem> {
-    let Some(others) = follow_others(api, &order.request.tenant, order.headers) else {
-        return take_own(api, order, order.limit, order.wait).await;
+    let Some(others) = follow_others(jobs, &order.request.tenant, order.headers) else {
+        return take_own(jobs, order, order.limit, order.wait).await;
     };
 
     let until = Instant::now() + order.wait;
     let mut arrivals = others.arrivals.subscribe();
     loop {
         arrivals.mark_unchanged();
-        let jobs = take_in_turn(api, &others, order).await?;
+        let taken = take_in_turn(jobs, &others, order).await?;
         let remaining = until.saturating_duration_since(Instant::now());
-        if !jobs.is_empty() || remaining.is_zero() {
-            return Ok(jobs);
+        if !taken.is_empty() || remaining.is_zero() {
+            return Ok(taken);
         }
 
         tokio::select! {
             biased;
-            jobs = take_own(api, order, order.limit, remaining) => return jobs,
+            taken = take_own(jobs, order, order.limit, remaining) => return taken,
             // An error is impossible: `others` has the sender.
             _ = arrivals.changed() => {}
         }
@@ -107,20 +108,20 @@ pub(super) async fn take_jobs(
 
 /// Takes jobs from the boards that have some now. Each request begins at another board.
 async fn take_in_turn(
-    api: &ApiState,
+    jobs: &Jobs,
     others: &TenantBoards,
     order: &JobOrder<'_>,
 ) -> Result<Vec<OfferedJob>, Problem> {
-    let mut jobs = Vec::new();
-    let request = with_registration(api, order.request)?;
+    let mut offered = Vec::new();
+    let request = with_registration(jobs, order.request)?;
     for source in others.sources(&request) {
-        let limit = order.limit.min(MAX_CLAIM) - jobs.len();
+        let limit = order.limit.min(MAX_CLAIM) - offered.len();
         if limit == 0 {
             break;
         }
 
         match source {
-            Source::Own => jobs.extend(take_own(api, order, limit, Duration::ZERO).await?),
+            Source::Own => offered.extend(take_own(jobs, order, limit, Duration::ZERO).await?),
             Source::Other(pod, requests) => {
                 let Ok(_turn) = requests.acquire().await else {
                     continue;
@@ -130,29 +131,29 @@ async fn take_in_turn(
                     continue;
                 }
 
-                let taken = take_from(api, &pod, order, limit).await;
+                let taken = take_from(jobs, &pod, order, limit).await;
                 if taken.len() < limit {
                     others.emptied(&pod.name, &request);
                 }
-                jobs.extend(taken.into_iter().map(OfferedJob::OfOtherPod));
+                offered.extend(taken.into_iter().map(OfferedJob::OfOtherPod));
             }
         }
     }
 
-    Ok(jobs)
+    Ok(offered)
 }
 
 async fn take_own(
-    api: &ApiState,
+    jobs: &Jobs,
     order: &JobOrder<'_>,
     limit: usize,
     wait: Duration,
 ) -> Result<Vec<OfferedJob>, Problem> {
-    let (board, terms) = board_for(api, order.request)?;
+    let (board, terms) = board_for(jobs, order.request)?;
     // The runner may have registered since the start of a stream, which can outlive the
     // registration.
-    let request = with_registration(api, order.request)?;
-    let clock = api.app.clock.as_ref();
+    let request = with_registration(jobs, order.request)?;
+    let clock = jobs.request.clock();
     match order.take {
         Take::Claim => {
             let claimed = board.claim(clock, &request, limit, terms, wait).await;
@@ -175,7 +176,7 @@ struct TakenJobs {
 
 /// Takes jobs from the board of another pod. Without a response there are none: those that it has
 /// claimed are available again when their claims expire.
-async fn take_from(api: &ApiState, pod: &Pod, order: &JobOrder<'_>, limit: usize) -> Vec<Value> {
+async fn take_from(jobs: &Jobs, pod: &Pod, order: &JobOrder<'_>, limit: usize) -> Vec<Value> {
     let JobOrder {
         request,
         take,
@@ -191,8 +192,14 @@ async fn take_from(api: &ApiState, pod: &Pod, order: &JobOrder<'_>, limit: usize
     });
 
     let headers = credentials(headers);
-    let response =
-        forward::forward_post(api, pod, take.path(), &headers, body.to_string().into()).await;
+    let response = forward::forward_post(
+        &jobs.cluster,
+        pod,
+        take.path(),
+        &headers,
+        body.to_string().into(),
+    )
+    .await;
     match response {
         Ok((StatusCode::OK, body)) => serde_json::from_slice::<TakenJobs>(&body)
             .map_or_else(|_| Vec::new(), |taken| taken.jobs),
@@ -213,19 +220,19 @@ async fn take_from(api: &ApiState, pod: &Pod, order: &JobOrder<'_>, limit: usize
 /// If the shard of the job has no owner at this moment, or if it is not the pod to which another
 /// one has forwarded the request.
 pub(super) fn pod_of_claim(
-    api: &ApiState,
+    jobs: &Jobs,
     tenant: &TenantId,
     headers: &HeaderMap,
     claim: Uuid,
 ) -> Result<Option<Pod>, Problem> {
-    if !is_spread(api, tenant) {
+    if !is_spread(jobs, tenant) {
         return Ok(None);
     }
     let Some(slot) = JobClaim::slot_in(claim) else {
         return Ok(None);
     };
 
-    match api.app.routing.owner(slot) {
+    match jobs.cluster.owner(slot) {
         SlotOwner::Local => Ok(None),
         SlotOwner::Pod(pod) if !forward::is_forwarded(headers) => Ok(Some(pod)),
         SlotOwner::Pod(_) | SlotOwner::None => Err(Problem::moving()),
@@ -234,9 +241,9 @@ pub(super) fn pod_of_claim(
 
 /// Returns the other pods that may have jobs of a tenant; none if another pod has forwarded the
 /// request.
-pub(super) fn other_pods(api: &ApiState, tenant: &TenantId, headers: &HeaderMap) -> Vec<Pod> {
-    if is_spread(api, tenant) && !forward::is_forwarded(headers) {
-        api.app.routing.other_pods()
+pub(super) fn other_pods(jobs: &Jobs, tenant: &TenantId, headers: &HeaderMap) -> Vec<Pod> {
+    if is_spread(jobs, tenant) && !forward::is_forwarded(headers) {
+        jobs.cluster.other_pods()
     } else {
         Vec::new()
     }
@@ -245,18 +252,18 @@ pub(super) fn other_pods(api: &ApiState, tenant: &TenantId, headers: &HeaderMap)
 /// Repeats a request of a runner on the other pods, whose boards apply its labels and its capacity.
 /// A pod that does not respond receives the next one: registrations are repeated.
 pub(super) async fn repeat_on_others(
-    api: &ApiState,
+    jobs: &Jobs,
     tenant: &TenantId,
     headers: &HeaderMap,
     method: Method,
     path: &str,
     body: Bytes,
 ) {
-    let pods = other_pods(api, tenant, headers);
+    let pods = other_pods(jobs, tenant, headers);
     let headers = credentials(headers);
     let sent = pods.iter().map(|pod| {
         forward::send_body(
-            api,
+            &jobs.cluster,
             pod,
             method.clone(),
             path,
@@ -276,9 +283,9 @@ pub(super) async fn repeat_on_others(
 }
 
 /// Returns whether the jobs of a tenant are on the boards of several pods.
-fn is_spread(api: &ApiState, tenant: &TenantId) -> bool {
-    let routing = &api.app.routing;
-    routing.is_clustered() && routing.slots().is_key_sharded(tenant)
+fn is_spread(jobs: &Jobs, tenant: &TenantId) -> bool {
+    let cluster = &jobs.cluster;
+    cluster.is_clustered() && cluster.slots().is_key_sharded(tenant)
 }
 
 /// Returns the headers of a worker for a request of this pod with another body.
@@ -301,52 +308,54 @@ pub(super) fn credentials(headers: &HeaderMap) -> HeaderMap {
 
 /// Follows the boards of the other pods for a worker of a tenant; `None` if they have no jobs of
 /// the tenant.
-fn follow_others(
-    api: &ApiState,
-    tenant: &TenantId,
-    headers: &HeaderMap,
-) -> Option<Arc<TenantBoards>> {
-    let pods = other_pods(api, tenant, headers);
+fn follow_others(jobs: &Jobs, tenant: &TenantId, headers: &HeaderMap) -> Option<Arc<TenantBoards>> {
+    let pods = other_pods(jobs, tenant, headers);
     if pods.is_empty() {
         return None;
     }
 
-    let boards = api.other_boards.of(tenant);
+    let boards = jobs.other_boards().of(tenant);
     let added = boards.note_request(pods, || Credentials {
         headers: credentials(headers),
-        key: api.scope.key,
+        key: jobs.request.scope.key,
     });
 
     for name in added {
-        tokio::spawn(follow_board(api.downgrade(), Arc::downgrade(&boards), name));
+        tokio::spawn(follow_board(
+            jobs.cluster.downgrade(),
+            Arc::downgrade(&boards),
+            name,
+        ));
     }
     Some(boards)
 }
 
 /// Follows the board of another pod as long as workers of the tenant ask for jobs.
-async fn follow_board(api: WeakApiState, boards: Weak<TenantBoards>, name: String) {
+async fn follow_board(pods: WeakCluster, boards: Weak<TenantBoards>, name: String) {
     let mut revision = None;
     loop {
-        let (Some(mut api), Some(boards)) = (api.upgrade(), boards.upgrade()) else {
+        let Some(boards) = boards.upgrade() else {
             return;
         };
         let Some(Credentials { headers, key }) = boards.credentials(&name) else {
             return;
         };
 
-        api.scope.key = key;
-        let pods = api.app.routing.other_pods();
-        let Some(pod) = pods.into_iter().find(|pod| pod.name == name) else {
+        let Some(cluster) = pods.upgrade(key) else {
+            return;
+        };
+        let others = cluster.other_pods();
+        let Some(pod) = others.into_iter().find(|pod| pod.name == name) else {
             boards.remove(&name);
             return;
         };
 
         let page = tokio::select! {
             biased;
-            () = api.app.drained() => return,
-            page = waiting_jobs(&api, &pod, &headers, revision) => page,
+            () = cluster.drained() => return,
+            page = waiting_jobs(&cluster, &pod, &headers, revision) => page,
         };
-        drop(api);
+        drop(cluster);
 
         let delay = match page {
             Ok(page) => {
@@ -371,14 +380,14 @@ async fn follow_board(api: WeakApiState, boards: Weak<TenantBoards>, name: Strin
 /// Returns the jobs that wait on the board of another pod, as soon as they differ from those of a
 /// revision.
 async fn waiting_jobs(
-    api: &ApiState,
+    cluster: &Cluster,
     pod: &Pod,
     headers: &HeaderMap,
     revision: Option<i64>,
 ) -> Result<WaitingPage, String> {
     let after = revision.map_or_else(String::new, |revision| format!("after={revision}&"));
     let path = format!("/v1/work/waiting?{after}wait_seconds={FOLLOW_WAIT}");
-    let response = forward::forward_get(api, pod, &path, headers).await;
+    let response = forward::forward_get(cluster, pod, &path, headers).await;
     let (status, body) = response.map_err(|error| error.to_string())?;
     if status != StatusCode::OK {
         return Err(format!("the pod responded with the status {status}"));

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use axum::response::{IntoResponse, Response};
@@ -27,6 +27,8 @@ use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::tenant;
 use crate::server::forward;
+use crate::server::parts::access::Access;
+use crate::server::parts::jobs::Jobs;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::{Caller, Right};
 
@@ -50,7 +52,8 @@ pub(super) trait ReportBody: Serialize {
 
 /// Worker that sends reports.
 pub(crate) struct ReportSender {
-    pub(super) api: ApiState,
+    pub(super) jobs: Jobs,
+    pub(super) access: Access,
     pub(super) tenant: TenantId,
     pub(super) caller: Caller,
 }
@@ -61,10 +64,12 @@ impl FromRequestParts<ApiState> for ReportSender {
     async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Response> {
         let caller = Extension::<Caller>::from_request_parts(parts, api).await;
         let Extension(caller) = caller.map_err(IntoResponse::into_response)?;
-        let tenant = tenant(&parts.headers, api).map_err(IntoResponse::into_response)?;
+        let tenant =
+            tenant(&parts.headers, api.admitted_tenants()).map_err(IntoResponse::into_response)?;
 
         Ok(Self {
-            api: api.for_request(&parts.extensions),
+            jobs: Jobs::for_request(api, &parts.extensions),
+            access: Access::from_ref(api),
             tenant,
             caller,
         })
@@ -76,16 +81,16 @@ impl ReportSender {
     /// may publish events.
     fn check_facts(&self) -> Result<(), Problem> {
         let Self {
-            api,
+            access,
             tenant,
             caller,
+            ..
         } = self;
-        check_signed(api, caller, tenant)?;
+        check_signed(access, caller, tenant)?;
 
         // A worker emits facts with the signature of the node, which would otherwise vouch for an
         // event that the worker itself may not publish.
-        let now = api.app.clock.now();
-        let is_required = api.app.signed_events.is_required(tenant, now);
+        let is_required = access.requires_signed_events(tenant);
         if is_required && !caller.roles.allow(Right::Publish) {
             let detail = "the context requires signed events, and facts are events: a worker that \
                           emits facts needs the right to publish; send the result without facts, \
@@ -274,7 +279,7 @@ fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
 /// Gives reports to the job boards, and returns their acknowledgements in the same order. A result
 /// that is stored already is a duplicate, also after a restart.
 pub(super) async fn apply(
-    api: &ApiState,
+    jobs: &Jobs,
     tenant: &TenantId,
     reports: Vec<JobReport>,
 ) -> Vec<Result<ReportAck, ReportRejection>> {
@@ -285,7 +290,7 @@ pub(super) async fn apply(
             is_result.then_some((report.job, report.claim))
         })
         .collect();
-    let mut acks = apply_to_boards(api, tenant, reports);
+    let mut acks = apply_to_boards(jobs, tenant, reports);
 
     let lost = acks.iter().zip(results).enumerate();
     let lost: Vec<_> = lost
@@ -295,7 +300,7 @@ pub(super) async fn apply(
         })
         .collect();
 
-    for index in stored_before(api, tenant, lost).await {
+    for index in stored_before(jobs, tenant, lost).await {
         let stored = ReportAck::Completed(ResultAck::Duplicate, ReceiptWatch::of_stored());
         acks[index] = Ok(stored);
     }
@@ -304,7 +309,7 @@ pub(super) async fn apply(
 
 /// Returns the indices of the results that the stores of this pod contain.
 async fn stored_before(
-    api: &ApiState,
+    jobs: &Jobs,
     tenant: &TenantId,
     results: Vec<(usize, (Uuid, Uuid))>,
 ) -> Vec<usize> {
@@ -313,11 +318,11 @@ async fn stored_before(
     }
 
     let tenant = tenant.clone();
-    let read = api.read(move |app| {
-        let now = app.clock.now();
+    let read = jobs.request.read(move |scope| {
+        let now = scope.now();
         let mut stored = Vec::new();
         for (index, (job, claim)) in results {
-            for reader in app.readers() {
+            for reader in scope.readers() {
                 if reader.has_job_result(&tenant, job, claim, now)? {
                     stored.push(index);
                     break;
@@ -333,12 +338,12 @@ async fn stored_before(
 }
 
 fn apply_to_boards(
-    api: &ApiState,
+    jobs: &Jobs,
     tenant: &TenantId,
     reports: Vec<JobReport>,
 ) -> Vec<Result<ReportAck, ReportRejection>> {
     let mut reports = Reports::new(reports);
-    for (board, terms, executor) in api.app.catalog.job_boards() {
+    for (board, terms, executor) in jobs.catalog().job_boards() {
         if reports.is_complete() {
             break;
         }
@@ -346,7 +351,7 @@ fn apply_to_boards(
             claim_ttl: terms.claim_ttl,
             facts: &executor.upstream().facts,
         };
-        board.report(api.app.clock.as_ref(), tenant, rules, &mut reports);
+        board.report(jobs.request.clock(), tenant, rules, &mut reports);
     }
 
     reports.into_acks()
@@ -357,11 +362,11 @@ fn apply_to_boards(
 /// # Errors
 /// If the claim is lost, or the board rejects the content.
 pub(super) async fn apply_one(
-    api: &ApiState,
+    jobs: &Jobs,
     tenant: &TenantId,
     report: JobReport,
 ) -> Result<ReportAck, Problem> {
-    let mut acks = apply(api, tenant, vec![report]).await;
+    let mut acks = apply(jobs, tenant, vec![report]).await;
     let ack = acks.pop().unwrap_or(Err(ClaimLost.into()));
     ack.map_err(|rejection| rejected(&rejection))
 }
@@ -377,13 +382,20 @@ pub(super) async fn send_to_owner(
     path: &str,
     report: &impl ReportBody,
 ) -> Result<Option<Response>, Problem> {
-    let Some(pod) = pod_of_claim(&sender.api, &sender.tenant, headers, report.claim())? else {
+    let Some(pod) = pod_of_claim(&sender.jobs, &sender.tenant, headers, report.claim())? else {
         return Ok(None);
     };
     let body = serde_json::to_vec(report).expect("a report serializes to JSON");
     let headers = credentials(headers);
-    let response =
-        forward::send_body(&sender.api, &pod, Method::POST, path, headers, body.into()).await?;
+    let response = forward::send_body(
+        &sender.jobs.cluster,
+        &pod,
+        Method::POST,
+        path,
+        headers,
+        body.into(),
+    )
+    .await?;
     Ok(Some(response))
 }
 
@@ -402,8 +414,8 @@ pub(super) fn claim_lost(lost: ClaimLost) -> Problem {
 
 /// Waits until results are stored; an error means that a result is not stored, and that the worker
 /// must send it again.
-pub(super) async fn stored(api: &ApiState, receipts: &[&ReceiptWatch]) -> Vec<Result<(), Problem>> {
-    let until = Instant::now() + RESULT_TIMEOUT.min(api.app.config.http.request_timeout / 2);
+pub(super) async fn stored(jobs: &Jobs, receipts: &[&ReceiptWatch]) -> Vec<Result<(), Problem>> {
+    let until = Instant::now() + RESULT_TIMEOUT.min(jobs.request.http().request_timeout / 2);
     let mut results = Vec::with_capacity(receipts.len());
     for receipt in receipts {
         let is_stored = timeout_at(until, receipt.is_stored())

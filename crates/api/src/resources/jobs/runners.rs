@@ -13,12 +13,11 @@ use utoipa::{IntoParams, ToSchema};
 use super::claimed_job::{check_worker, runner_problem};
 use super::pods::repeat_on_others;
 use crate::server::body::JsonBody;
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::jobs::Jobs;
 use crate::server::problem::Problem;
-use orlog_node::app::App;
 use orlog_node::jobs::runners::{EXPIRY, Runner};
 use orlog_node::url_path;
 
@@ -120,18 +119,20 @@ pub(crate) struct RunnerPath {
     responses((status = 200, description = "Runners by name", body = RunnerPage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    jobs: Jobs,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<RunnerQuery>,
 ) -> Result<EncodedJson, Problem> {
-    let limits = page_limits(query.limit, &api);
-    api.read_json(move |app| {
-        let now = app.clock.steady();
+    let limits = page_limits(query.limit, &jobs.request);
+    let listed = jobs.clone();
+    let api = &jobs.request;
+    api.read_json(move |scope| {
+        let now = scope.clock().steady();
         let mut page = PageBuilder::new(limits);
         let mut after = query.cursor;
-        while let Some((runner, until)) = app.runners.next(&tenant, after.as_deref(), now) {
+        while let Some((runner, until)) = listed.runners().next(&tenant, after.as_deref(), now) {
             let name = runner.name.clone();
-            if !page.push(view(app, &tenant, runner, until), name.clone()) {
+            if !page.push(view(&listed, &tenant, runner, until), name.clone()) {
                 break;
             }
             after = Some(name);
@@ -158,25 +159,24 @@ pub(crate) async fn list(
     responses((status = 200, description = "The runner is registered", body = RunnerView))
 )]
 pub(crate) async fn register(
-    api: ApiState,
+    jobs: Jobs,
     Tenant(tenant): Tenant,
     headers: HeaderMap,
     JsonBody(body): JsonBody<RunnerBody>,
 ) -> Result<Json<RunnerView>, Problem> {
     let repeated = serde_json::to_vec(&body).expect("a registration serializes to JSON");
     let runner = checked(body)?;
-    let now = api.app.clock.steady();
-    let caller = api.scope.user.as_deref();
-    let registered = api
-        .app
-        .runners
+    let now = jobs.request.steady();
+    let caller = jobs.request.scope.user.as_deref();
+    let registered = jobs
+        .runners()
         .register(tenant.clone(), runner.clone(), caller, now);
     registered.map_err(runner_problem)?;
 
     let body = repeated.into();
-    repeat_on_others(&api, &tenant, &headers, Method::POST, "/v1/runners", body).await;
+    repeat_on_others(&jobs, &tenant, &headers, Method::POST, "/v1/runners", body).await;
     Ok(Json(view(
-        &api.app,
+        &jobs,
         &tenant,
         runner,
         now.saturating_add(EXPIRY),
@@ -192,18 +192,26 @@ pub(crate) async fn register(
     responses((status = 204, description = "The runner is not registered"))
 )]
 pub(crate) async fn remove(
-    api: ApiState,
+    jobs: Jobs,
     Tenant(tenant): Tenant,
     Path(path): Path<RunnerPath>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    let caller = api.scope.user.as_deref();
-    let now = api.app.clock.steady();
-    let removed = api.app.runners.remove(&tenant, &path.name, caller, now);
+    let caller = jobs.request.scope.user.as_deref();
+    let now = jobs.request.steady();
+    let removed = jobs.runners().remove(&tenant, &path.name, caller, now);
     removed.map_err(runner_problem)?;
 
     let path = url_path::path(&["v1", "runners", &path.name]);
-    repeat_on_others(&api, &tenant, &headers, Method::DELETE, &path, Bytes::new()).await;
+    repeat_on_others(
+        &jobs,
+        &tenant,
+        &headers,
+        Method::DELETE,
+        &path,
+        Bytes::new(),
+    )
+    .await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -266,7 +274,7 @@ fn checked(body: RunnerBody) -> Result<Runner, Problem> {
     })
 }
 
-fn view(app: &App, tenant: &TenantId, runner: Runner, until: SteadyTime) -> RunnerView {
+fn view(jobs: &Jobs, tenant: &TenantId, runner: Runner, until: SteadyTime) -> RunnerView {
     let Runner {
         name,
         types,
@@ -278,7 +286,7 @@ fn view(app: &App, tenant: &TenantId, runner: Runner, until: SteadyTime) -> Runn
         capacity,
     } = runner;
 
-    let boards = app.catalog.job_boards();
+    let boards = jobs.catalog().job_boards();
     RunnerView {
         jobs: boards
             .iter()
@@ -296,7 +304,7 @@ fn view(app: &App, tenant: &TenantId, runner: Runner, until: SteadyTime) -> Runn
             .map(|(name, value)| (name.to_string(), value))
             .collect(),
         capacity,
-        expires_at: app.clock.wall_at(until).to_string(),
+        expires_at: jobs.request.clock().wall_at(until).to_string(),
         heartbeat_interval_seconds: EXPIRY.as_secs_f64() / 3.0,
     }
 }

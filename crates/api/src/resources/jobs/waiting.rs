@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
+use crate::server::parts::jobs::Jobs;
 use crate::server::problem::Problem;
 
 /// Maximum wait, in seconds; less than the timeout of a request.
@@ -58,7 +58,7 @@ pub(crate) struct WaitingPage {
     ))
 )]
 pub(crate) async fn waiting(
-    api: ApiState,
+    jobs: Jobs,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<WaitingQuery>,
 ) -> Result<Json<WaitingPage>, Problem> {
@@ -72,19 +72,19 @@ pub(crate) async fn waiting(
     let wait = Duration::from_secs(query.wait_seconds);
     let until = Instant::now() + wait;
     let _long_poll = (!wait.is_zero())
-        .then(|| api.quotas.begin_long_poll(api.scope.caller.as_ref()))
+        .then(|| jobs.request.begin_long_poll())
         .transpose()?;
     let mut known = query.after;
 
     loop {
-        let boards = api.app.catalog.job_boards();
+        let boards = jobs.catalog().job_boards();
         let arrivals: Vec<_> = boards.iter().map(|(board, ..)| board.arrivals()).collect();
         // A sum of counters that only grow, so that it changes with each of them.
         let sum: u64 = arrivals.iter().map(|arrivals| *arrivals.borrow()).sum();
         let revision = i64::try_from(sum).unwrap_or(i64::MAX);
         let is_new = known != Some(revision);
-        let jobs = if is_new || Instant::now() >= until {
-            let now = api.app.clock.steady();
+        let waiting = if is_new || Instant::now() >= until {
+            let now = jobs.request.steady();
             let kinds = boards
                 .iter()
                 .flat_map(|(board, ..)| board.waiting(now, &tenant, MAX_KINDS));
@@ -92,7 +92,8 @@ pub(crate) async fn waiting(
         } else {
             Vec::new()
         };
-        if is_new && !jobs.is_empty() || Instant::now() >= until {
+        if is_new && !waiting.is_empty() || Instant::now() >= until {
+            let jobs = waiting;
             return Ok(Json(WaitingPage { revision, jobs }));
         }
 
@@ -112,7 +113,7 @@ pub(crate) async fn waiting(
         tokio::select! {
             () = changed => {}
             () = tokio::time::sleep_until(until) => {}
-            () = api.app.drained() => {
+            () = jobs.request.drained() => {
                 return Ok(Json(WaitingPage { revision, jobs: Vec::new() }));
             }
         }

@@ -17,28 +17,31 @@ use orlog_program::message::{
 use serde_json::{Value, json};
 
 use super::node::{Unreachable, is_final, own_node, post_to_pod};
+use super::parts::MessageParts;
 use super::peer::{self, MAX_REPORT_BYTES, json_size, stored};
 use crate::server::context::ApiState;
 use crate::server::problem::{Code, Problem};
+use orlog_node::app::App;
 use orlog_node::app::SlotOwner;
 use orlog_node::messages::peer_message::{PeerMessage, StatusReport};
 
 /// Connects the effects of this node to its API, without keeping the node.
-pub(crate) fn connect(api: &ApiState) {
+pub(crate) fn connect(app: &App, api: &ApiState) {
     let api_of_node = api.downgrade();
     let nodes = Arc::<Unreachable>::default();
-    api.app.pages.messages.connect(move |call| {
+    app.pages.messages.connect(move |call| {
         let api = api_of_node.upgrade();
         let nodes = Arc::clone(&nodes);
         Box::pin(async move {
             let stopping = || ProviderError::unavailable("stopping", "the node is stopping");
-            execute(&api.ok_or_else(stopping)?, &nodes, call).await
+            let parts = MessageParts::detached(&api.ok_or_else(stopping)?);
+            execute(&parts, &nodes, call).await
         })
     });
 }
 
 async fn execute(
-    api: &ApiState,
+    parts: &MessageParts,
     nodes: &Unreachable,
     call: FunctionCall,
 ) -> Result<Value, ProviderError> {
@@ -60,26 +63,26 @@ async fn execute(
     }
 
     match task {
-        PeerTask::Deliver => deliver(api, nodes, &own).await,
+        PeerTask::Deliver => deliver(parts, nodes, &own).await,
         PeerTask::Withdraw => {
-            let sent = read(api, &own, SentMessage::decode).await?;
+            let sent = read(parts, &own, SentMessage::decode).await?;
             let withdrawal = PeerMessage::Deliver {
                 delivery: sent.withdrawal(),
                 acts_for_receiver: sent.acts_for_receiver,
             };
-            send(api, nodes, &sent.message.to.node, withdrawal).await
+            send(parts, nodes, &sent.message.to.node, withdrawal).await
         }
-        PeerTask::Report { number } => report(api, nodes, &own, number).await,
+        PeerTask::Report { number } => report(parts, nodes, &own, number).await,
     }
 }
 
 async fn deliver(
-    api: &ApiState,
+    parts: &MessageParts,
     nodes: &Unreachable,
     own: &InstanceKey,
 ) -> Result<Value, ProviderError> {
     // The work item does not contain the message: a later attempt sends the current state.
-    let sent = read(api, own, SentMessage::decode).await?;
+    let sent = read(parts, own, SentMessage::decode).await?;
     if sent.status.is_final() {
         return Err(ProviderError::permanent(
             "ended",
@@ -102,7 +105,7 @@ async fn deliver(
         delivery: sent.delivery(),
         acts_for_receiver: sent.acts_for_receiver,
     };
-    let answer = send(api, nodes, &sent.message.to.node, delivery).await?;
+    let answer = send(parts, nodes, &sent.message.to.node, delivery).await?;
 
     match serde_json::from_value::<Report>(answer.clone()) {
         Ok(_) => Ok(answer),
@@ -116,12 +119,12 @@ async fn deliver(
 }
 
 async fn report(
-    api: &ApiState,
+    parts: &MessageParts,
     nodes: &Unreachable,
     own: &InstanceKey,
     number: u64,
 ) -> Result<Value, ProviderError> {
-    let received = read(api, own, ReceivedMessage::decode).await?;
+    let received = read(parts, own, ReceivedMessage::decode).await?;
     if received.reports > number {
         // A later report contains everything.
         return Ok(Value::Null);
@@ -129,7 +132,7 @@ async fn report(
 
     let mut report = received.report();
     if received.message.kind == MessageType::Job {
-        add_lines_of_jobs(api, own, &mut report).await?;
+        add_lines_of_jobs(parts, own, &mut report).await?;
     }
     limit_size(&mut report);
 
@@ -142,7 +145,7 @@ async fn report(
         report,
     };
 
-    match send(api, nodes, &node, PeerMessage::Report(status)).await {
+    match send(parts, nodes, &node, PeerMessage::Report(status)).await {
         // The sender has deleted the message after its retention.
         Err(error) if error.failure().code == Code::MessageNotFound.as_str() => Ok(Value::Null),
         other => other,
@@ -151,7 +154,7 @@ async fn report(
 
 /// Adds the last lines of the jobs of the flow, if it is in this process.
 async fn add_lines_of_jobs(
-    api: &ApiState,
+    parts: &MessageParts,
     own: &InstanceKey,
     report: &mut Report,
 ) -> Result<(), ProviderError> {
@@ -160,8 +163,8 @@ async fn add_lines_of_jobs(
         saga,
         ..own.clone()
     };
-    let lines = api.read(move |app| {
-        let Some(reader) = app.reader(&flow) else {
+    let lines = parts.instances.request.read(move |scope| {
+        let Some(reader) = scope.reader(&flow) else {
             return Ok((Vec::new(), 0));
         };
 
@@ -196,25 +199,24 @@ fn limit_size(report: &mut Report) {
 
 /// Sends a request to a node, and returns its durable answer.
 async fn send(
-    api: &ApiState,
+    parts: &MessageParts,
     nodes: &Unreachable,
     node: &NodeName,
     request: PeerMessage,
 ) -> Result<Value, ProviderError> {
     // Without an identity, the node gets one with the next start.
-    let own = own_node(api)
+    let own = own_node(&parts.peers)
         .map_err(|problem| ProviderError::unavailable(problem.code(), problem.detail()))?;
     if *node != own {
-        return nodes.post(api, node, &request).await;
+        return nodes.post(parts, node, &request).await;
     }
 
-    let key = peer::subject(api, &own, &request).map_err(|problem| failed(&problem))?;
-    let routing = &api.app.routing;
-    match routing.owner(routing.slots().slot_of(&key)) {
-        SlotOwner::Local => peer::apply(api, &own, key, request)
+    let key = peer::subject(&parts.peers, &own, &request).map_err(|problem| failed(&problem))?;
+    match parts.instances.cluster.owner_of(&key) {
+        SlotOwner::Local => peer::apply(parts, &own, key, request)
             .await
             .map_err(|problem| failed(&problem)),
-        SlotOwner::Pod(pod) => post_to_pod(api, &pod, &request).await,
+        SlotOwner::Pod(pod) => post_to_pod(parts, &pod, &request).await,
         SlotOwner::None => Err(ProviderError::unavailable(
             "moving",
             "the shard is moving between pods",
@@ -224,11 +226,11 @@ async fn send(
 
 /// Reads the message that requests an effect.
 async fn read<S: Send + 'static>(
-    api: &ApiState,
+    parts: &MessageParts,
     own: &InstanceKey,
     decode: fn(&[u8]) -> Result<S, orlog_program::ProgramError>,
 ) -> Result<S, ProviderError> {
-    let stored = stored(api, own, decode)
+    let stored = stored(&parts.instances.request, own, decode)
         .await
         .map_err(|problem| failed(&problem))?;
     stored.ok_or_else(|| ProviderError::permanent("message_missing", "the message does not exist"))

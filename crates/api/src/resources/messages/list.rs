@@ -8,7 +8,7 @@ use utoipa::IntoParams;
 
 use super::view::{MessagePage, MessageSummary};
 use crate::resources::sagas::instance_pages::{find, parse_cursor};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder, PageLimits};
@@ -107,7 +107,7 @@ impl Conditions {
     responses((status = 200, description = "A page", body = MessagePage))
 )]
 pub(crate) async fn list(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     QueryParams(params): QueryParams<MessageQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -124,13 +124,13 @@ pub(crate) async fn list(
         status,
         kind,
         limits: page_limits(limit, &api),
-        scan_limit: api.app.config.http.scan_limit,
+        scan_limit: api.http().scan_limit,
     };
 
     if let Some(thread) = thread {
         let after = cursor.as_deref().map(Position::parse).transpose()?;
         let boxes = mailbox.map_or(vec![MessageBox::In, MessageBox::Out], |only| vec![only]);
-        api.read_json(move |app| thread_page(app, &conditions, &boxes, &thread, after.as_ref()))
+        api.read_json(move |scope| thread_page(scope, &conditions, &boxes, &thread, after.as_ref()))
             .await
     } else {
         let (shard, cursor) = parse_cursor(cursor.as_deref())?;
@@ -138,14 +138,14 @@ pub(crate) async fn list(
             cursor,
             ..conditions.query(mailbox.unwrap_or(MessageBox::In))
         };
-        api.read_json(move |app| box_page(app, &conditions, query, shard))
+        api.read_json(move |scope| box_page(scope, &conditions, query, shard))
             .await
     }
 }
 
 /// Returns a page of a box. It keeps only the summaries of the messages of each step.
 fn box_page(
-    app: &ReadScope,
+    scope: &ReadScope,
     conditions: &Conditions,
     mut query: InstanceQuery,
     mut shard: usize,
@@ -158,9 +158,9 @@ fn box_page(
     loop {
         query.limit = STEP.min(conditions.limits.entries - read);
         query.scan_limit = conditions.scan_limit - scanned;
-        let found = find(app, query.clone(), shard)?;
+        let found = find(scope, query.clone(), shard)?;
         for located in &found.items {
-            let message = MessageSummary::read(app, &located.found.key, &located.found.instance)?;
+            let message = MessageSummary::read(scope, &located.found.key, &located.found.instance)?;
             if conditions.admit(&message) && !page.push(message, located.cursor()) {
                 return Ok(MessagePage::of(page.finish(None)));
             }
@@ -225,7 +225,7 @@ impl Position {
 /// Returns a page of a thread. Its messages are found by an index, so that the cost depends on the
 /// length of the thread only.
 fn thread_page(
-    app: &ReadScope,
+    scope: &ReadScope,
     conditions: &Conditions,
     boxes: &[MessageBox],
     thread: &str,
@@ -248,7 +248,7 @@ fn thread_page(
 
         let mut shard = 0;
         loop {
-            let found = find(app, query.clone(), shard)?;
+            let found = find(scope, query.clone(), shard)?;
             let all = found.items.iter().map(|located| &located.found);
             let of_thread = all.filter(|found| {
                 found
@@ -273,7 +273,7 @@ fn thread_page(
 
     let mut page = PageBuilder::new(conditions.limits);
     for position in positions {
-        let instance = app
+        let instance = scope
             .reader(&position.key)
             .map(|reader| reader.instance(&position.key))
             .transpose()?;
@@ -281,7 +281,7 @@ fn thread_page(
             continue;
         };
 
-        let mut message = MessageSummary::read(app, &position.key, &instance)?;
+        let mut message = MessageSummary::read(scope, &position.key, &instance)?;
         if !conditions.admit(&message) {
             continue;
         }

@@ -10,7 +10,8 @@ use orlog_effect::ProviderError;
 use orlog_model::{NodeName, SteadyTime};
 use serde_json::Value;
 
-use crate::server::context::ApiState;
+use super::parts::MessageParts;
+use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem};
 use crate::server::request_info::FORWARDED_BY;
 use orlog_node::http_client::{bounded_body, sign};
@@ -39,8 +40,8 @@ const FINAL: [Code; 7] = [
 ///
 /// # Errors
 /// If it has no identity.
-pub(super) fn own_node(api: &ApiState) -> Result<NodeName, Problem> {
-    let identity = api.app.peers.identity().map_err(PeerError::from)?;
+pub(super) fn own_node(peers: &PeerNetwork) -> Result<NodeName, Problem> {
+    let identity = peers.known().identity().map_err(PeerError::from)?;
     Ok(identity.name.clone())
 }
 
@@ -48,8 +49,8 @@ pub(super) fn own_node(api: &ApiState) -> Result<NodeName, Problem> {
 ///
 /// # Errors
 /// If this node does not know it, or has no identity.
-pub(super) fn check_node(api: &ApiState, node: &NodeName) -> Result<(), Problem> {
-    if *node == own_node(api)? || api.app.peers.address(node).is_some() {
+pub(super) fn check_node(peers: &PeerNetwork, node: &NodeName) -> Result<(), Problem> {
+    if *node == own_node(peers)? || peers.known().address(node).is_some() {
         return Ok(());
     }
     Err(Problem::new(
@@ -74,11 +75,12 @@ impl Unreachable {
     /// Posts a request to a peer, unless it could not be reached a short time ago.
     pub(super) async fn post(
         &self,
-        api: &ApiState,
+        parts: &MessageParts,
         node: &NodeName,
         request: &PeerMessage,
     ) -> Result<Value, ProviderError> {
-        if let Some(delay) = self.delay(node, api.app.clock.steady()) {
+        let clock = parts.instances.request.clock();
+        if let Some(delay) = self.delay(node, clock.steady()) {
             let reason = format!("{node} could not be reached; the next attempt follows");
             return Err(
                 ProviderError::unavailable("peer_unavailable", reason).with_retry_after(delay)
@@ -86,13 +88,13 @@ impl Unreachable {
         }
 
         let body = serde_json::to_vec(request).expect("a request is plain data");
-        let started = api.app.clock.steady();
-        let response = api.app.peer_client.post_json(node, PATH, body).await;
+        let started = clock.steady();
+        let response = parts.peers.client().post_json(node, PATH, body).await;
         let is_reached = matches!(
             response,
             Ok(_) | Err(PeerError::Rejected { .. } | PeerError::Invalid { .. })
         );
-        self.record(node, is_reached, started, api.app.clock.steady());
+        self.record(node, is_reached, started, clock.steady());
 
         response.map_err(|error| failed(&error))
     }
@@ -151,32 +153,33 @@ fn failed(error: &PeerError) -> ProviderError {
 
 /// Posts a request to another pod of this node, signed with the key of the node.
 pub(super) async fn post_to_pod(
-    api: &ApiState,
+    parts: &MessageParts,
     pod: &Pod,
     request: &PeerMessage,
 ) -> Result<Value, ProviderError> {
     let unavailable = |reason: String| {
         ProviderError::unavailable("pod_unavailable", format!("{}: {reason}", pod.name))
     };
-    let identity = api
-        .app
+    let cluster = &parts.instances.cluster;
+    let identity = parts
         .peers
+        .known()
         .identity()
         .map_err(|error| unavailable(error.to_string()))?;
     let body = serde_json::to_vec(request).expect("a request is plain data");
 
-    let builder = api
+    let builder = cluster
         .request_to(pod, Method::POST, PATH)
         .map_err(|error| unavailable(error.to_string()))?;
     let builder = builder
         .header(header::CONTENT_TYPE, "application/json")
         .body(body);
-    let own = HeaderValue::from_str(&api.app.config.node_name())
-        .unwrap_or(HeaderValue::from_static("pod"));
+    let own =
+        HeaderValue::from_str(&cluster.node_name()).unwrap_or(HeaderValue::from_static("pod"));
     let (client, request) = builder.header(FORWARDED_BY, own).build_split();
 
     let mut request = request.map_err(|error| unavailable(error.without_url().to_string()))?;
-    sign(&identity.key, &mut request, api.app.clock.now())
+    sign(&identity.key, &mut request, parts.instances.request.now())
         .map_err(|error| unavailable(error.to_string()))?;
     let response = client
         .execute(request)

@@ -20,12 +20,15 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::node::own_node;
+use super::parts::MessageParts;
 use super::send::{check_fields, check_flow};
 use crate::resources::events::takes_work;
 use crate::resources::sagas::built_in::signal;
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::forward;
+use crate::server::parts::instances::Instances;
+use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::messages::peer_message::{PeerMessage, StatusReport};
@@ -50,19 +53,22 @@ pub(super) const MAX_REPORT_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
     ))
 )]
 pub(crate) async fn receive(
-    api: ApiState,
+    parts: MessageParts,
     Extension(caller): Extension<Caller>,
     uri: Uri,
     headers: HeaderMap,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Response, Problem> {
     let peer = caller.peer.ok_or_else(Problem::not_a_peer)?;
-    let request: PeerMessage = api.bodies.parse(&bytes, body::parse).await?;
-    let key = subject(&api, &peer, &request)?;
-    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
+    let bodies = parts.instances.request.bodies();
+    let request: PeerMessage = bodies.parse(&bytes, body::parse).await?;
+    let key = subject(&parts.peers, &peer, &request)?;
+    if let Some(response) =
+        forward::to_owner(&parts.instances.cluster, &key, &uri, None, &headers, &bytes).await?
+    {
         return Ok(response);
     }
-    Ok(Json(apply(&api, &peer, key, request).await?).into_response())
+    Ok(Json(apply(&parts, &peer, key, request).await?).into_response())
 }
 
 /// Returns the instance that a request concerns.
@@ -70,11 +76,11 @@ pub(crate) async fn receive(
 /// # Errors
 /// If the request does not belong to the node that sends it, or to this node.
 pub(super) fn subject(
-    api: &ApiState,
+    peers: &PeerNetwork,
     sender: &NodeName,
     request: &PeerMessage,
 ) -> Result<InstanceKey, Problem> {
-    let own = own_node(api)?;
+    let own = own_node(peers)?;
     let (from, to, what) = match request {
         PeerMessage::Deliver {
             delivery: Delivery { message, .. },
@@ -112,7 +118,7 @@ pub(super) fn subject(
 /// Executes a request of `sender` whose instance is in this process. The response follows its
 /// commit.
 pub(super) async fn apply(
-    api: &ApiState,
+    parts: &MessageParts,
     sender: &NodeName,
     key: InstanceKey,
     request: PeerMessage,
@@ -123,24 +129,24 @@ pub(super) async fn apply(
             acts_for_receiver,
         } => {
             // Another node cannot know what its users may do here.
-            let acts_for_receiver = acts_for_receiver && *sender == own_node(api)?;
-            deliver(api, key, delivery, acts_for_receiver)
+            let acts_for_receiver = acts_for_receiver && *sender == own_node(&parts.peers)?;
+            deliver(parts, key, delivery, acts_for_receiver)
                 .await
                 .map(|report| json!(report))
         }
-        PeerMessage::Report(report) => accept(api, key, report).await.map(|()| Value::Null),
+        PeerMessage::Report(report) => accept(parts, key, report).await.map(|()| Value::Null),
     }
 }
 
 /// Delivers or withdraws a message.
 async fn deliver(
-    api: &ApiState,
+    parts: &MessageParts,
     key: InstanceKey,
     delivery: Delivery,
     acts_for_receiver: bool,
 ) -> Result<Report, Problem> {
     let Delivery { message, withdrawn } = &delivery;
-    let stored = stored(api, &key, ReceivedMessage::decode).await?;
+    let stored = stored(&parts.instances.request, &key, ReceivedMessage::decode).await?;
     match &stored {
         // The sender repeats a delivery whose answer it did not receive. The lists may have changed
         // since.
@@ -153,12 +159,12 @@ async fn deliver(
         }
         Some(_) => {}
         None => {
-            permit(api, message, acts_for_receiver).await?;
+            permit(parts, message, acts_for_receiver).await?;
             check_fields(message)?;
             if withdrawn.is_none() {
                 check_flow(message).await?;
             }
-            takes_work(api)?;
+            takes_work(&parts.instances.request)?;
         }
     }
 
@@ -174,10 +180,17 @@ async fn deliver(
 
     let from = message.from.to_string();
     let received = ReceiveMessage {
-        mail: mail_target(api, message),
+        mail: mail_target(parts, message),
         delivery: delivery.clone(),
     };
-    let sent = control(api, &key, from, message::DELIVER, json!(received)).await;
+    let sent = control(
+        &parts.instances,
+        &key,
+        from,
+        message::DELIVER,
+        json!(received),
+    )
+    .await;
     sent.map_err(|problem| {
         if problem.code() == Code::InvalidStatus.as_str() {
             exists(message)
@@ -186,7 +199,7 @@ async fn deliver(
         }
     })?;
 
-    let stored = self::stored(api, &key, ReceivedMessage::decode).await?;
+    let stored = self::stored(&parts.instances.request, &key, ReceivedMessage::decode).await?;
     let moved = || {
         Problem::new(
             Code::Unavailable,
@@ -198,11 +211,11 @@ async fn deliver(
 
 /// Returns the target of a message that this node also sends by SMTP: the actors of the context of
 /// the receiver, never a choice of the sender.
-fn mail_target(api: &ApiState, message: &Message) -> Option<MailTarget> {
-    let effect = api.app.config.messages.mail_effect.clone()?;
+fn mail_target(parts: &MessageParts, message: &Message) -> Option<MailTarget> {
+    let effect = parts.peers.mail_effect()?;
     (message.kind == MessageType::Mail).then(|| MailTarget {
         effect,
-        to: api.app.access.mail_addresses(&message.to.context),
+        to: parts.access.registry().mail_addresses(&message.to.context),
     })
 }
 
@@ -216,15 +229,19 @@ fn exists(message: &Message) -> Problem {
 
 /// Rejects a message that its receiver does not accept, in the same way as one for a context that
 /// does not exist.
-async fn permit(api: &ApiState, message: &Message, acts_for_receiver: bool) -> Result<(), Problem> {
+async fn permit(
+    parts: &MessageParts,
+    message: &Message,
+    acts_for_receiver: bool,
+) -> Result<(), Problem> {
     let Message { from, to, kind, .. } = message;
     let is_job = *kind == MessageType::Job;
-    let is_accepted = api
-        .app
+    let is_accepted = parts
         .access
+        .registry()
         .accepts_messages(&to.context, from, is_job, acts_for_receiver)
         .await?;
-    if is_accepted && api.app.tenants.admits(&to.context) {
+    if is_accepted && parts.access.tenants().admits(&to.context) {
         return Ok(());
     }
 
@@ -238,7 +255,11 @@ async fn permit(api: &ApiState, message: &Message, acts_for_receiver: bool) -> R
 }
 
 /// Applies a report to the message that it concerns.
-async fn accept(api: &ApiState, key: InstanceKey, status: StatusReport) -> Result<(), Problem> {
+async fn accept(
+    parts: &MessageParts,
+    key: InstanceKey,
+    status: StatusReport,
+) -> Result<(), Problem> {
     let size = json_size(&status.report);
     if size > MAX_REPORT_BYTES {
         return Err(body::too_large(
@@ -254,7 +275,7 @@ async fn accept(api: &ApiState, key: InstanceKey, status: StatusReport) -> Resul
         return Err(Problem::new(Code::InvalidMessage, detail));
     }
 
-    let sent = stored(api, &key, SentMessage::decode).await?;
+    let sent = stored(&parts.instances.request, &key, SentMessage::decode).await?;
     let Some(sent) = sent.filter(|sent| sent.message.to == status.to) else {
         let detail = format!(
             "{} sent no message \"{}\" to {}",
@@ -267,7 +288,7 @@ async fn accept(api: &ApiState, key: InstanceKey, status: StatusReport) -> Resul
     }
 
     control(
-        api,
+        &parts.instances,
         &key,
         status.to.to_string(),
         message::REPORT,
@@ -283,13 +304,13 @@ pub(super) fn json_size(value: &impl Serialize) -> usize {
 
 /// Returns the state of a message; `None` if there is none.
 pub(super) async fn stored<S: Send + 'static>(
-    api: &ApiState,
+    api: &RequestContext,
     key: &InstanceKey,
     decode: fn(&[u8]) -> Result<S, ProgramError>,
 ) -> Result<Option<S>, Problem> {
     let key = key.clone();
-    api.read(move |app| {
-        let instance = app
+    api.read(move |scope| {
+        let instance = scope
             .reader(&key)
             .ok_or_else(Problem::moving)?
             .instance(&key)?;
@@ -303,7 +324,7 @@ pub(super) async fn stored<S: Send + 'static>(
 
 /// Sends a signal to a message; returns after its commit is durable.
 async fn control(
-    api: &ApiState,
+    instances: &Instances,
     key: &InstanceKey,
     from: String,
     kind: &str,
@@ -315,13 +336,13 @@ async fn control(
             .expect("an id in this format is short ASCII"),
         action: signal(kind, data),
         expected_version: None,
-        at: api.app.clock.now(),
+        at: instances.request.now(),
         user: Some(from),
         reason: None,
-        trace: api.scope.trace.clone(),
+        trace: instances.request.scope.trace.clone(),
         wait_token: None,
     };
-    api.app.runtime.control(key, control).await?;
+    instances.control(key, control).await?;
 
     Ok(())
 }

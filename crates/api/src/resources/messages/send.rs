@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::Extension;
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use orlog_model::{
@@ -27,9 +28,11 @@ use crate::resources::sagas::result::{await_end, wait};
 use crate::server::admission::Admission;
 use crate::server::blocking::run_blocking;
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::forward;
+use crate::server::parts::access::Access;
+use crate::server::parts::instances::Instances;
+use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::{Caller, Right};
 use orlog_node::messages;
@@ -124,7 +127,9 @@ struct TimeoutsBody {
 )]
 #[expect(clippy::too_many_arguments, reason = "each one is an extractor")]
 pub(crate) async fn send(
-    api: ApiState,
+    instances: Instances,
+    State(peers): State<PeerNetwork>,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     admission: Option<Extension<Admission>>,
     Tenant(tenant): Tenant,
@@ -133,24 +138,27 @@ pub(crate) async fn send(
     mut headers: HeaderMap,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Response, Problem> {
-    takes_work(&api)?;
+    let api = &instances.request;
+    takes_work(api)?;
     let wait = wait(query.wait.as_deref())?;
-    let body: SendBody = api.bodies.parse(&bytes, body::parse).await?;
+    let body: SendBody = api.bodies().parse(&bytes, body::parse).await?;
     let user = caller.check_user(body.user.clone())?;
     let key = built_in::identified(body.id.clone(), &mut headers, |id| {
         messages::sent_key(tenant.clone(), id)
     })?;
-    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
+    if let Some(response) =
+        forward::to_owner(&instances.cluster, &key, &uri, None, &headers, &bytes).await?
+    {
         return Ok(response);
     }
 
     let timeouts = timeouts(&body.timeouts, body.kind)?;
-    let message = message(&api, &key, body, user.clone()).await?;
+    let message = message(&peers, &key, body, user.clone()).await?;
     let authenticated = admission
         .as_ref()
         .map_or(&caller, |Extension(admission)| admission.authenticated());
     let acts_for_receiver = message.to.node == message.from.node
-        && acts_for(&api, authenticated, &message.to.context, message.kind)?;
+        && acts_for(&access, authenticated, &message.to.context, message.kind)?;
     let sent = SendMessage {
         message,
         timeouts,
@@ -165,7 +173,7 @@ pub(crate) async fn send(
         wait_token: None,
     };
     let submitted = send_control(
-        &api,
+        &instances,
         &caller,
         &key,
         provided,
@@ -184,7 +192,7 @@ pub(crate) async fn send(
     let has_ended = match wait {
         // An interrupted wait is no failure of the submission: the caller asks for the message
         // elsewhere.
-        Some(wait) => await_end(&api, &key, wait)
+        Some(wait) => await_end(&instances, &key, wait)
             .await
             .is_ok_and(|(has_ended, _)| has_ended),
         None => false,
@@ -200,7 +208,7 @@ pub(crate) async fn send(
     Ok((
         status,
         [(header::LOCATION, location)],
-        view(&api, key).await?,
+        view(api, key).await?,
     )
         .into_response())
 }
@@ -227,12 +235,12 @@ fn invalid(field: &str, detail: impl Into<String>) -> Problem {
 /// # Errors
 /// If a field is invalid; the problem names it.
 async fn message(
-    api: &ApiState,
+    peers: &PeerNetwork,
     key: &InstanceKey,
     body: SendBody,
     user: Option<String>,
 ) -> Result<Message, Problem> {
-    let node = own_node(api)?;
+    let node = own_node(peers)?;
     let SendBody {
         to,
         kind,
@@ -252,7 +260,7 @@ async fn message(
     let to: ContextAddress = to
         .parse()
         .map_err(|error: orlog_model::AddressError| invalid("to", error.to_string()))?;
-    check_node(api, &to.node)?;
+    check_node(peers, &to.node)?;
 
     let thread = thread.unwrap_or_else(|| key.correlation.to_string());
     let body = match (kind, body, flow) {
@@ -383,13 +391,13 @@ fn timeouts(body: &TimeoutsBody, kind: MessageType) -> Result<Timeouts, Problem>
 
 /// Returns whether a caller may also do in another tenant what a message causes there.
 fn acts_for(
-    api: &ApiState,
+    access: &Access,
     authenticated: &Caller,
     tenant: &TenantId,
     kind: MessageType,
 ) -> Result<bool, Problem> {
     let mut caller = authenticated.clone();
-    api.app.access.enter(&mut caller, tenant)?;
+    access.registry().enter(&mut caller, tenant)?;
     let right = if kind == MessageType::Job {
         Right::Control
     } else {

@@ -262,7 +262,7 @@ impl MessageSummary {
 impl MessageView {
     /// Returns the view of a message.
     pub(super) fn read(
-        app: &ReadScope,
+        scope: &ReadScope,
         key: &InstanceKey,
         instance: &Instance,
     ) -> Result<Option<Self>, Problem> {
@@ -287,7 +287,7 @@ impl MessageView {
         };
 
         let lines = lines.into_iter().map(MessageLineView::from).collect();
-        let result = app.config.redact.redact(result);
+        let result = scope.redact().redact(result);
         Ok(Some(Self {
             summary,
             result,

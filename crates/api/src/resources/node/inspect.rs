@@ -8,7 +8,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::resources::sagas::instance_pages::parse_cursor;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, NodeAccess, QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder, PageLimits};
@@ -70,7 +70,7 @@ struct RowView {
     responses((status = 200, description = "Rows ordered by key", body = InspectPage))
 )]
 pub(crate) async fn rows(
-    api: ApiState,
+    api: RequestContext,
     Tenant(tenant): Tenant,
     Extension(caller): Extension<Caller>,
     NodeAccess(sees_node): NodeAccess,
@@ -97,10 +97,10 @@ pub(crate) async fn rows(
     let position =
         position.map_err(|_| invalid_parameter("cursor", "not a cursor of this table"))?;
 
-    api.read_json(move |app| {
+    api.read_json(move |scope| {
         let owner = (!COMMON.contains(&table.as_str())).then_some(&tenant);
         let table = table.as_str();
-        rows_of(app, table, owner, limits, shard, position)
+        rows_of(scope, table, owner, limits, shard, position)
     })
     .await
 }
@@ -108,7 +108,7 @@ pub(crate) async fn rows(
 /// Reads the rows of the shards in sequence, starting after a position in one of them, until the
 /// page is full.
 fn rows_of(
-    app: &ReadScope,
+    scope: &ReadScope,
     table: &str,
     tenant: Option<&TenantId>,
     limits: PageLimits,
@@ -116,10 +116,10 @@ fn rows_of(
     mut after: Option<Vec<u8>>,
 ) -> Result<InspectPage, Problem> {
     let mut page = PageBuilder::new(limits);
-    let mut scan_limit = app.config.http.scan_limit;
+    let mut scan_limit = scope.http().scan_limit;
     let mut rest = None;
     let mut scan_limit_reached = false;
-    let shards = app
+    let shards = scope
         .numbered_readers()
         .skip_while(|(shard, _)| usize::from(*shard) < first);
 
@@ -149,7 +149,7 @@ fn rows_of(
                 let cursor = format!("{shard}.{}", hex::encode(&row.position));
                 let view = RowView {
                     key: row.key,
-                    value: app.config.redact.redact_row(row.value),
+                    value: scope.redact().redact_row(row.value),
                 };
                 if !page.push(view, cursor) {
                     break 'shards;

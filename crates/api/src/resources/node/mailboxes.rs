@@ -2,14 +2,16 @@
 
 use std::cmp::Reverse;
 
+use axum::extract::State;
 use orlog_model::InstanceKey;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
+use crate::server::parts::operations::Operations;
 use crate::server::problem::Problem;
 
 /// Page of mailboxes.
@@ -79,7 +81,8 @@ struct MailboxView {
     responses((status = 200, description = "Deepest first", body = MailboxPage))
 )]
 pub(crate) async fn deepest(
-    api: ApiState,
+    api: RequestContext,
+    State(operations): State<Operations>,
     Tenant(tenant): Tenant,
     QueryParams(query): QueryParams<MailboxQuery>,
 ) -> Result<EncodedJson, Problem> {
@@ -87,9 +90,9 @@ pub(crate) async fn deepest(
     let after = query.cursor.as_deref().map(MailboxPosition::parse);
     let after = after.transpose()?;
 
-    api.read_json(move |app| {
+    api.read_json(move |_| {
         let mut mailboxes = Vec::new();
-        app.runtime.for_each_mailbox(|key, depth| {
+        operations.for_each_mailbox(|key, depth| {
             if key.tenant == tenant {
                 mailboxes.push(MailboxPosition::of(key, depth));
             }

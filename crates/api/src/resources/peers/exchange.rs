@@ -3,7 +3,7 @@
 use std::future::{Future, ready};
 
 use axum::Json;
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use orlog_model::NodeName;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,8 @@ use utoipa::ToSchema;
 use super::view::{AddressBody, DocumentView};
 use super::{PeerPath, check_reachable, peer_name};
 use crate::server::body::{JsonBody, ObjectOf};
-use crate::server::context::ApiState;
+use crate::server::context::{ApiState, RequestContext};
+use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::peers::client::PeerError;
@@ -71,9 +72,12 @@ pub(crate) struct PeerCheck {
     tag = "peers",
     responses((status = 200, description = "The document", body = NodeDocument))
 )]
-pub(crate) async fn document(api: ApiState) -> Result<Json<NodeDocument>, Problem> {
-    let identity = api.app.peers.identity().map_err(PeerError::from)?;
-    Ok(Json(NodeDocument::of(identity, api.app.clock.now())))
+pub(crate) async fn document(
+    api: RequestContext,
+    State(peers): State<PeerNetwork>,
+) -> Result<Json<NodeDocument>, Problem> {
+    let identity = peers.known().identity().map_err(PeerError::from)?;
+    Ok(Json(NodeDocument::of(identity, api.now())))
 }
 
 /// Read and verify the document of another node
@@ -88,11 +92,11 @@ pub(crate) async fn document(api: ApiState) -> Result<Json<NodeDocument>, Proble
     responses((status = 200, description = "The document", body = DocumentView))
 )]
 pub(crate) async fn read_document(
-    api: ApiState,
+    State(peers): State<PeerNetwork>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddressBody>>,
 ) -> Result<Json<DocumentView>, Problem> {
-    check_reachable(&api, &body.address)?;
-    let (document, keys) = api.app.peer_client.document(&body.address).await?;
+    check_reachable(&peers, &body.address)?;
+    let (document, keys) = peers.client().document(&body.address).await?;
     Ok(Json(DocumentView::of(&document, &keys, &body.address)))
 }
 
@@ -108,16 +112,12 @@ pub(crate) async fn read_document(
     responses((status = 200, description = "Both nodes know each other", body = CheckView))
 )]
 pub(crate) async fn check(
-    api: ApiState,
+    State(peers): State<PeerNetwork>,
     Path(path): Path<PeerPath>,
 ) -> Result<Json<CheckView>, Problem> {
     let peer = peer_name(&path.peer)?;
     let body = b"{}".to_vec();
-    let found: PeerCheck = api
-        .app
-        .peer_client
-        .post_json(&peer, CHECK_PATH, body)
-        .await?;
+    let found: PeerCheck = peers.client().post_json(&peer, CHECK_PATH, body).await?;
 
     if found.node.as_ref() != Some(&peer) {
         let other = found.node.map_or_else(
@@ -147,10 +147,10 @@ pub(crate) async fn check(
     responses((status = 200, description = "This node knows the caller", body = PeerCheck))
 )]
 pub(crate) async fn answer_check(
-    api: ApiState,
+    State(peers): State<PeerNetwork>,
     PeerRequest(caller): PeerRequest,
 ) -> Json<PeerCheck> {
-    let node = api.app.peers.identity().ok().map(|own| own.name.clone());
+    let node = peers.known().identity().ok().map(|own| own.name.clone());
     Json(PeerCheck {
         node,
         caller,

@@ -2,7 +2,7 @@
 
 use orlog_model::NodeName;
 
-use crate::server::context::ApiState;
+use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem};
 use orlog_node::access::KeyError;
 use orlog_node::peers::client::PeerError;
@@ -16,8 +16,8 @@ pub(super) fn key_problem(error: &KeyError) -> Problem {
 }
 
 /// Returns the problem of a peer that the registry does not contain.
-pub(super) fn missing(api: &ApiState, name: &NodeName) -> Problem {
-    if api.app.peers.configured(name).is_some() {
+pub(super) fn missing(peers: &PeerNetwork, name: &NodeName) -> Problem {
+    if peers.known().configured(name).is_some() {
         in_configuration(name)
     } else {
         not_found(name)

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::instance_pages::{find, parse_cursor};
 use super::start::IDEMPOTENCY_KEY;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::page_limits;
 use crate::server::page::{BuiltPage, EncodedJson, PageBuilder};
@@ -33,7 +33,7 @@ pub(crate) struct ListQuery {
 /// Returns a page of views, encoded as `response` arranges it. An instance without a view is
 /// omitted.
 pub(crate) async fn list<V, P, F>(
-    api: &ApiState,
+    api: &RequestContext,
     tenant: TenantId,
     saga: &'static str,
     params: ListQuery,
@@ -53,15 +53,15 @@ where
         prefix: params.prefix,
         cursor,
         limit: limits.entries,
-        scan_limit: api.app.config.http.scan_limit,
+        scan_limit: api.http().scan_limit,
         ..InstanceQuery::default()
     };
 
-    api.read_json(move |app| {
-        let found = find(app, query, shard)?;
+    api.read_json(move |scope| {
+        let found = find(scope, query, shard)?;
         let mut page = PageBuilder::new(limits);
         for located in &found.items {
-            let view = view(app, &located.found.key, &located.found.instance)?;
+            let view = view(scope, &located.found.key, &located.found.instance)?;
             if let Some(view) = view
                 && !page.push(view, located.cursor())
             {
@@ -76,7 +76,7 @@ where
 
 /// Returns the view of one instance; `missing` creates the problem if there is none.
 pub(crate) async fn show<V, F>(
-    api: &ApiState,
+    api: &RequestContext,
     key: InstanceKey,
     missing: fn(&InstanceKey) -> Problem,
     view: F,
@@ -85,11 +85,11 @@ where
     V: Send + 'static,
     F: Fn(&ReadScope, &InstanceKey, &Instance) -> Result<Option<V>, Problem> + Send + 'static,
 {
-    let view = api.read(move |app| {
+    let view = api.read(move |scope| {
         // The shard was here when the request arrived.
-        let reader = app.reader(&key).ok_or_else(Problem::moving)?;
+        let reader = scope.reader(&key).ok_or_else(Problem::moving)?;
         let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
-        view(app, &key, &instance)?.ok_or_else(|| missing(&key))
+        view(scope, &key, &instance)?.ok_or_else(|| missing(&key))
     });
     view.await
 }

@@ -84,10 +84,10 @@ pub(crate) fn missing_instance(reader: &Reader, key: &InstanceKey) -> Result<Pro
 }
 
 /// Returns the circuit breakers that are not closed, of the upstreams of these work items.
-pub(crate) fn breakers(app: &ReadScope, work: &[(OutboxKey, WorkItem)]) -> Vec<BreakerView> {
+pub(crate) fn breakers(scope: &ReadScope, work: &[(OutboxKey, WorkItem)]) -> Vec<BreakerView> {
     let mut open: BTreeMap<String, BreakerView> = BTreeMap::new();
     for (key, item) in work {
-        let Some(executor) = app.catalog.executor_for(&key.destination) else {
+        let Some(executor) = scope.executor_for(&key.destination) else {
             continue;
         };
 

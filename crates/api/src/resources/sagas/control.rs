@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use axum::extract::State;
 use axum::{Extension, Json};
 use orlog_actors::{ControlError, ControlResult};
 use orlog_engine::Rejection;
@@ -20,9 +21,11 @@ use super::start::{StartBody, with_signal};
 use crate::resources::access::check_signed;
 use crate::resources::events::takes_work;
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{InstanceParams, InstancePath};
+use crate::server::parts::access::Access;
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 
@@ -153,7 +156,9 @@ impl From<ControlError> for Problem {
     responses((status = 200, description = "Durable", body = ControlResponse))
 )]
 pub(crate) async fn signal(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     InstancePath(key): InstancePath,
     CheckedBody(body): CheckedBody,
@@ -163,8 +168,8 @@ pub(crate) async fn signal(
         return Err(invalid_parameter("saga", detail));
     }
 
-    check_signed(&api, &caller, &key.tenant)?;
-    let signal: SignalBody = api.bodies.parse(&body, body::parse).await?;
+    check_signed(&access, &caller, &key.tenant)?;
+    let signal: SignalBody = instances.request.bodies().parse(&body, body::parse).await?;
     let SignalBody {
         id,
         kind,
@@ -182,9 +187,9 @@ pub(crate) async fn signal(
         due_at.map_err(|error| Problem::new(Code::InvalidBody, format!("due_at: {error}")))?;
     let action = match start {
         Some(start) => {
-            takes_work(&api)?;
+            takes_work(&instances.request)?;
             ControlAction::Start(Box::new(with_signal(
-                &api,
+                &definitions,
                 &key,
                 start,
                 StartSignal { kind, data, due_at },
@@ -201,7 +206,7 @@ pub(crate) async fn signal(
         wait_token,
     };
 
-    send_control(&api, &caller, &key, provided, action).await
+    send_control(&instances, &caller, &key, provided, action).await
 }
 
 macro_rules! verbs {
@@ -216,12 +221,12 @@ macro_rules! verbs {
             responses((status = 200, description = "Durable", body = ControlResponse))
         )]
         pub(crate) async fn $verb(
-            api: ApiState,
+            instances: Instances,
             Extension(caller): Extension<Caller>,
             InstancePath(key): InstancePath,
             body: CheckedBody,
         ) -> Result<Json<ControlResponse>, Problem> {
-            instruct(&api, &caller, &key, &body, $action).await
+            instruct(&instances, &caller, &key, &body, $action).await
         }
     )+};
 }
@@ -246,7 +251,7 @@ verbs! {
 
 /// Sends a control request with the options of a body.
 pub(crate) async fn instruct(
-    api: &ApiState,
+    instances: &Instances,
     caller: &Caller,
     key: &InstanceKey,
     body: &CheckedBody,
@@ -268,12 +273,12 @@ pub(crate) async fn instruct(
         wait_token,
     };
 
-    send_control(api, caller, key, provided, action).await
+    send_control(instances, caller, key, provided, action).await
 }
 
 /// Sends a control request; returns after its commit is durable.
 pub(crate) async fn send_control(
-    api: &ApiState,
+    instances: &Instances,
     caller: &Caller,
     key: &InstanceKey,
     provided: ControlCaller,
@@ -297,13 +302,13 @@ pub(crate) async fn send_control(
         id: id.unwrap_or_else(new),
         action,
         expected_version,
-        at: api.app.clock.now(),
+        at: instances.request.now(),
         user: caller.check_user(by)?,
         reason: reason.filter(|reason| !reason.is_empty()),
-        trace: api.scope.trace.clone(),
+        trace: instances.request.scope.trace.clone(),
         wait_token,
     };
-    let controlled = api.app.runtime.control(key, control).await?;
+    let controlled = instances.control(key, control).await?;
 
     Ok(Json(controlled.into()))
 }

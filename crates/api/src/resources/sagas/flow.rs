@@ -9,7 +9,7 @@ use orlog_program::flow;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use orlog_node::app::App;
+use crate::server::read_scope::ReadScope;
 
 /// Work of a job.
 pub(crate) struct JobWork<'a> {
@@ -45,7 +45,7 @@ struct Taken {
 /// Replaces the status of jobs that no worker has claimed, and adds the status of each job and its
 /// worker to its step. `work` is the pending work of the instance.
 pub(crate) fn show_claims<'a>(
-    app: &App,
+    scope: &ReadScope,
     key: &InstanceKey,
     work: impl IntoIterator<Item = JobWork<'a>>,
     state: &mut Value,
@@ -57,7 +57,7 @@ pub(crate) fn show_claims<'a>(
     let mut waiting = BTreeSet::new();
     let mut taken = BTreeMap::new();
     let mut without_runner = BTreeMap::new();
-    let now = app.clock.steady();
+    let now = scope.clock().steady();
     for JobWork { id, tag, effect } in work {
         let kind = WorkKind::Effect;
         let tenant = key.tenant.clone();
@@ -68,21 +68,21 @@ pub(crate) fn show_claims<'a>(
             priority: Priority::Normal,
         };
         let executor = match key.saga.as_str() {
-            flow::SAGA => app.catalog.executor_for_flow(&destination),
-            _ => app.catalog.executor_for(&destination),
+            flow::SAGA => scope.executor_for_flow(&destination),
+            _ => scope.executor_for(&destination),
         };
         let awaits_runner = executor
             .as_ref()
             .is_some_and(|it| it.upstream().scope == UpstreamScope::Jobs);
         let kind = destination.name.strip_prefix("job.").unwrap_or_default();
-        if awaits_runner && !app.runners.has(&destination.tenant, kind, now) {
+        if awaits_runner && !scope.has_runner(&destination.tenant, kind, now) {
             without_runner.insert(step_of(tag).to_owned(), kind.to_owned());
         }
         let board = executor.and_then(|executor| executor.upstream().board.clone());
         // The work of a compensation has another tag.
         let step = step_of(tag).to_owned();
         let worker = match board {
-            Some((board, _)) => board.worker_of(app.clock.as_ref(), id).map(Some),
+            Some((board, _)) => board.worker_of(scope.clock(), id).map(Some),
             None => Some(None),
         };
         match worker {

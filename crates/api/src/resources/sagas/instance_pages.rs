@@ -41,7 +41,7 @@ impl LocatedInstance {
 
 /// Scans the shards in sequence, starting at `first`, until the page is full.
 pub(crate) fn find(
-    app: &ReadScope,
+    scope: &ReadScope,
     mut query: InstanceQuery,
     first: usize,
 ) -> Result<Page<LocatedInstance>, Problem> {
@@ -52,7 +52,7 @@ pub(crate) fn find(
     };
     let limit = query.limit;
     let scan_limit = query.scan_limit;
-    let shards = app
+    let shards = scope
         .numbered_readers()
         .skip_while(|(index, _)| usize::from(*index) < first);
 

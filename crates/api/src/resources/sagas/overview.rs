@@ -3,19 +3,23 @@
 
 pub(crate) mod counts;
 
+use std::sync::Arc;
+
 use axum::Json;
+use axum::extract::State;
 use orlog_model::{Destination, TenantId};
 use orlog_store::{CountKey, UnchangedInstance};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::work::kind;
-use crate::server::context::ApiState;
+use crate::server::context::RequestContext;
 use crate::server::extract::{NodeAccess, Tenant};
+use crate::server::overview_cache::OverviewCache;
 use crate::server::overview_cache::{DeadLetterCounts, TaskCounts, TenantCounts};
+use crate::server::parts::operations::Operations;
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
-use orlog_node::app::App;
 
 /// Maximum number of destinations in the response.
 const MAX_DESTINATIONS: usize = 100;
@@ -154,26 +158,44 @@ struct UnchangedInstanceView {
     ))
 )]
 pub(crate) async fn overview(
-    api: ApiState,
+    api: RequestContext,
+    State(operations): State<Operations>,
+    State(cache): State<Arc<OverviewCache>>,
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
 ) -> Result<Json<Overview>, Problem> {
-    let counts = counts::counts(&api, &tenant)
+    let counts = counts::counts(&api, &cache, &tenant)
         .await
         .map(|counted| OverviewCounts::of(&counted));
-    let overview = api.read(move |app| read_overview(app, &tenant, counts, sees_node));
+    let context = api.clone();
+    let overview = api.read(move |scope| {
+        let health = context.health();
+        let destinations = destinations(scope, &tenant)?;
+        Ok(Overview {
+            now: scope.now().to_string(),
+            node: NodeView {
+                name: operations.node_name(),
+                version: env!("CARGO_PKG_VERSION"),
+                started_at: operations.started_at().to_string(),
+                accepting: health.accepting,
+                healthy: health.is_running,
+                has_capacity: health.has_capacity,
+            },
+            totals: sees_node.then(|| Totals::of(&operations)),
+            depths: sees_node
+                .then(|| Depths::of(scope, &operations))
+                .transpose()?,
+            destinations,
+            counts,
+        })
+    });
     overview.await.map(Json)
 }
 
-fn read_overview(
-    app: &ReadScope,
-    tenant: &TenantId,
-    counts: Option<OverviewCounts>,
-    sees_node: bool,
-) -> Result<Overview, Problem> {
-    let health = app.runtime.health();
+/// Returns the destinations of a tenant that have work, by the age of the oldest.
+fn destinations(scope: &ReadScope, tenant: &TenantId) -> Result<Vec<DestinationView>, Problem> {
     let mut destinations = Vec::new();
-    for reader in app.readers() {
+    for reader in scope.readers() {
         for destination in reader
             .tenant_destinations(tenant)?
             .into_iter()
@@ -185,34 +207,20 @@ fn read_overview(
     }
 
     destinations.sort();
-    Ok(Overview {
-        now: app.clock.now().to_string(),
-        node: NodeView {
-            name: app.config.node_name(),
-            version: env!("CARGO_PKG_VERSION"),
-            started_at: app.started_at.to_string(),
-            accepting: health.accepting,
-            healthy: health.is_running,
-            has_capacity: health.has_capacity,
-        },
-        totals: sees_node.then(|| Totals::of(app)),
-        depths: sees_node.then(|| Depths::of(app)).transpose()?,
-        destinations: destinations
-            .into_iter()
-            .map(|(oldest, destination)| DestinationView::of(&destination, oldest.to_string()))
-            .collect(),
-        counts,
-    })
+    Ok(destinations
+        .into_iter()
+        .map(|(oldest, destination)| DestinationView::of(&destination, oldest.to_string()))
+        .collect())
 }
 
 impl Totals {
-    fn of(app: &App) -> Self {
-        let metrics = app.runtime.metrics();
+    fn of(operations: &Operations) -> Self {
+        let metrics = operations.metrics();
         Self {
             events: metrics.ingested(),
             transitions: metrics.transitions(),
             commits: metrics.commits(),
-            attempts: app.attempt_metrics.total(),
+            attempts: operations.attempt_metrics().total(),
             timers: metrics.timers_fired(),
             dead_letters: metrics.dead_letters(),
         }
@@ -220,19 +228,18 @@ impl Totals {
 }
 
 impl Depths {
-    fn of(app: &App) -> Result<Self, Problem> {
+    fn of(scope: &ReadScope, operations: &Operations) -> Result<Self, Problem> {
         let mut outbox = 0;
         let mut next_timer = None;
-        for reader in app.runtime.readers() {
+        for reader in scope.readers() {
             outbox += reader.outbox_depth()?;
             next_timer = next_timer.into_iter().chain(reader.next_timer()?).min();
         }
 
         Ok(Self {
             outbox,
-            live_instances: app.runtime.metrics().live_instances(),
-            deepest_mailbox: app
-                .runtime
+            live_instances: operations.metrics().live_instances(),
+            deepest_mailbox: operations
                 .deepest_mailboxes(1)
                 .first()
                 .map_or(0, |(_, depth)| *depth),

@@ -7,7 +7,7 @@ use super::search::SearchResult;
 use super::state::hidden_values;
 use super::view::InstanceSummary;
 use crate::server::page::{PageBuilder, PageLimits};
-use orlog_node::app::App;
+use crate::server::read_scope::ReadScope;
 
 /// Page of instances.
 #[derive(Debug, Serialize, ToSchema)]
@@ -36,11 +36,16 @@ struct InstanceCount {
 }
 
 impl InstancePage {
-    pub(crate) fn of(app: &App, result: SearchResult, limits: PageLimits, counted: bool) -> Self {
+    pub(crate) fn of(
+        scope: &ReadScope,
+        result: SearchResult,
+        limits: PageLimits,
+        counted: bool,
+    ) -> Self {
         let mut page = PageBuilder::new(limits);
         for located in &result.items {
             let found = &located.found;
-            let hidden = hidden_values(app, &found.instance);
+            let hidden = hidden_values(scope, &found.instance);
             let summary = InstanceSummary::of(&found.key, &found.instance, &hidden);
             if !page.push(summary, located.cursor()) {
                 break;

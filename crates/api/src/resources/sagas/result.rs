@@ -14,11 +14,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::state::hidden_values;
 use super::work::FailureView;
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{InstanceParams, InstancePath, QueryParams, duration};
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
-use orlog_node::app::App;
+use crate::server::read_scope::ReadScope;
 use orlog_node::redact::Redaction;
 use orlog_node::url_path::path;
 
@@ -89,8 +89,8 @@ impl ResultView {
         }
     }
 
-    fn of(app: &App, key: &InstanceKey, instance: &Instance) -> Self {
-        let hidden = hidden_values(app, instance);
+    fn of(scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Self {
+        let hidden = hidden_values(scope, instance);
         let failure = instance
             .last_error
             .as_ref()
@@ -100,7 +100,7 @@ impl ResultView {
             result: instance
                 .result
                 .as_deref()
-                .map(|result| SagaResultView::of(result, &app.config.redact)),
+                .map(|result| SagaResultView::of(result, scope.redact())),
             failure: failure.map(|failure| FailureView::of_instance(failure, &hidden)),
             ..Self::of_status(key, instance.status, instance.paused, instance.version)
         }
@@ -142,12 +142,12 @@ impl ResultView {
     )
 )]
 pub(crate) async fn result(
-    api: ApiState,
+    instances: Instances,
     InstancePath(key): InstancePath,
     QueryParams(query): QueryParams<ResultQuery>,
 ) -> Result<Response, Problem> {
     let wait = wait(query.wait.as_deref())?.unwrap_or_default();
-    let (has_ended, view) = await_end(&api, &key, wait).await?;
+    let (has_ended, view) = await_end(&instances, &key, wait).await?;
     Ok(if has_ended {
         Json(view).into_response()
     } else {
@@ -174,33 +174,32 @@ pub(crate) fn wait(text: Option<&str>) -> Result<Option<Duration>, Problem> {
 /// If the instance does not exist, too many requests wait, the shard stops in this process, or the
 /// node drains.
 pub(crate) async fn await_end(
-    api: &ApiState,
+    instances: &Instances,
     key: &InstanceKey,
     wait: Duration,
 ) -> Result<(bool, ResultView), Problem> {
     let _permits = if wait.is_zero() {
         None
     } else {
-        Some(api.begin_wait()?)
+        Some(instances.request.begin_wait()?)
     };
     let until = Instant::now() + wait;
 
     loop {
         // Registered before the read: an end after the read wakes the request.
-        let mut waiter = api
-            .app
-            .runtime
+        let mut waiter = instances
             .watch_end(key)
-            .map_err(|_| interrupted(api))?;
+            .map_err(|_| interrupted(instances))?;
         let of = key.clone();
-        let (has_ended, view) = api
-            .read(move |app| {
+        let (has_ended, view) = instances
+            .request
+            .read(move |scope| {
                 let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {of}"));
-                let reader = app.reader(&of).ok_or_else(missing)?;
+                let reader = scope.reader(&of).ok_or_else(missing)?;
                 let instance = reader.instance(&of)?.ok_or_else(missing)?;
                 Ok((
                     instance.status.is_final(),
-                    ResultView::of(app, &of, &instance),
+                    ResultView::of(scope, &of, &instance),
                 ))
             })
             .await?;
@@ -209,14 +208,14 @@ pub(crate) async fn await_end(
         }
 
         tokio::select! {
-            is_running = waiter.woken() => if !is_running { return Err(interrupted(api)) },
+            is_running = waiter.woken() => if !is_running { return Err(interrupted(instances)) },
             () = tokio::time::sleep_until(until) => {}
         }
     }
 }
 
-fn interrupted(api: &ApiState) -> Problem {
-    if api.app.runtime.health().accepting {
+fn interrupted(instances: &Instances) -> Problem {
+    if instances.request.health().accepting {
         let detail = "the shard of the instance moves or restarts; ask again for the result";
         return Problem::new(Code::Unavailable, detail);
     }

@@ -15,7 +15,6 @@ use super::work::LastErrorView;
 use crate::server::errors::invalid_parameter;
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
-use orlog_node::app::App;
 use orlog_node::component_config::indexed_value;
 use orlog_node::redact::{HiddenValues, Redaction};
 
@@ -106,7 +105,7 @@ fn example() -> Map<String, Value> {
 ///
 /// # Errors
 /// If a store cannot be read, or the condition is not Boolean.
-pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchResult, Problem> {
+pub(crate) fn search(scope: &ReadScope, search: InstanceSearch) -> Result<SearchResult, Problem> {
     let InstanceSearch {
         mut query,
         start_shard: first,
@@ -117,7 +116,7 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
     } = search;
     let statuses = match (&filter, only) {
         (Some(filter), None) => {
-            narrow(&mut query, filter, app);
+            narrow(&mut query, filter, scope);
             Vec::new()
         }
         // The index orders the instances of one status by key. An instance can move between the
@@ -127,9 +126,9 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
     };
 
     let sieve = FilterEvaluator {
-        app,
+        scope,
         filter: filter.as_ref(),
-        now: app.clock.now(),
+        now: scope.now(),
     };
     let limit = query.limit;
     let scan_limit = query.scan_limit;
@@ -137,9 +136,9 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
     let mut sifted = SearchResult::default();
 
     let mut units = 0;
-    let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || app.is_cancelled();
+    let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || scope.is_cancelled();
     let from_the_beginning = first == 0 && query.cursor.is_none();
-    let shards = app
+    let shards = scope
         .numbered_readers()
         .skip_while(|(index, _)| usize::from(*index) < first);
 
@@ -195,7 +194,7 @@ pub(crate) fn search(app: &ReadScope, search: InstanceSearch) -> Result<SearchRe
 
 /// Adds the comparisons of a condition that an index or a range of keys answers. The condition is
 /// still evaluated for each instance found.
-fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
+fn narrow(query: &mut InstanceQuery, filter: &Filter, scope: &ReadScope) {
     let comparisons = filter.comparisons();
     let saga = comparisons
         .iter()
@@ -205,13 +204,13 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, app: &App) {
         query.saga = saga.and_then(|c| SagaName::new(c.value.as_str()?).ok());
     }
     let Some(saga) = &query.saga else { return };
-    let active = app.definitions.usable(&query.tenant);
+    let active = scope.definitions().usable(&query.tenant);
     let definition = active
         .iter()
         .find(|definition| definition.program.definition_ref().saga == *saga);
 
     // The number of instances read would reveal values that are not displayed.
-    let redact = &app.config.redact;
+    let redact = scope.redact();
     let reference = definition
         .and_then(|definition| definition.program.as_compiled())
         .and_then(|compiled| compiled.definition().reference.as_ref());
@@ -288,7 +287,7 @@ fn take(result: &mut SearchResult, shard: u16, limit: usize, found: FoundInstanc
 
 /// Evaluator of the condition for each instance.
 struct FilterEvaluator<'a> {
-    app: &'a App,
+    scope: &'a ReadScope,
     filter: Option<&'a Filter>,
     now: Timestamp,
 }
@@ -321,13 +320,13 @@ impl FilterEvaluator<'_> {
         instance: &Instance,
     ) -> Map<String, Value> {
         let mut values = Map::new();
-        let redact = &self.app.config.redact;
+        let redact = self.scope.redact();
         // Redacted, so that a condition cannot read values that are not displayed.
         let hidden = ["reference", "last_error"]
             .iter()
             .any(|name| filter.uses(name));
         let hidden = if hidden {
-            hidden_values(self.app, instance)
+            hidden_values(self.scope, instance)
         } else {
             HiddenValues::default()
         };
@@ -371,7 +370,7 @@ impl FilterEvaluator<'_> {
         });
 
         if filter.uses("state") || filter.uses("vars") {
-            let state = redact.redact(displayed_state(self.app, instance));
+            let state = redact.redact(displayed_state(self.scope, instance));
             values.insert(
                 "vars".to_owned(),
                 state.get("vars").cloned().unwrap_or(Value::Null),

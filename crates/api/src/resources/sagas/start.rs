@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -22,10 +22,12 @@ use super::result::{ResultView, await_end, wait};
 use crate::resources::access::check_signed;
 use crate::resources::events::takes_work;
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::forward;
+use crate::server::parts::access::Access;
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::{Caller, Right};
 
@@ -117,7 +119,9 @@ fn empty_data() -> Value {
 )]
 #[expect(clippy::too_many_arguments, reason = "one argument per extractor")]
 pub(crate) async fn start(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
+    State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(saga): Path<String>,
@@ -126,8 +130,9 @@ pub(crate) async fn start(
     headers: HeaderMap,
     CheckedBody(body): CheckedBody,
 ) -> Result<Response, Problem> {
-    takes_work(&api)?;
-    check_signed(&api, &caller, &tenant)?;
+    let api = &instances.request;
+    takes_work(api)?;
+    check_signed(&access, &caller, &tenant)?;
     let wait = wait(query.wait.as_deref())?;
     // A publisher may start instances; with `wait` it would read their results without the right
     // to.
@@ -138,12 +143,12 @@ pub(crate) async fn start(
     }
 
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
-    let program = active(&api, &tenant, &saga)?;
+    let program = active(&definitions, &tenant, &saga)?;
     let id = idempotency_key(&headers)?;
     let data = if body.trim_ascii().is_empty() {
         empty_data()
     } else {
-        api.bodies.parse(&body, body::parse).await?
+        api.bodies().parse(&body, body::parse).await?
     };
     let request = StartRequest {
         event: Some(start_event(program.as_ref(), query.event.as_ref())?),
@@ -170,7 +175,9 @@ pub(crate) async fn start(
     // The owner repeats this handler with the same body. It would generate another id, and the id
     // determines the shard.
     let generated = is_new.then_some(&key.correlation);
-    if let Some(response) = forward::to_owner(&api, &key, &uri, generated, &headers, &body).await? {
+    if let Some(response) =
+        forward::to_owner(&instances.cluster, &key, &uri, generated, &headers, &body).await?
+    {
         return Ok(response);
     }
 
@@ -178,17 +185,15 @@ pub(crate) async fn start(
         id: id.unwrap_or_else(new_id),
         action: ControlAction::Start(Box::new(request)),
         expected_version: None,
-        at: api.app.clock.now(),
+        at: api.now(),
         user: caller.check_user(None)?,
         reason: None,
         trace: api.scope.trace.clone(),
         wait_token: None,
     };
 
-    let started = tokio::time::timeout(
-        api.app.config.http.request_timeout,
-        api.app.runtime.control(&key, control),
-    );
+    let started =
+        tokio::time::timeout(api.http().request_timeout, instances.control(&key, control));
     let Ok(started) = started.await else {
         let detail = "the start is not durable within http.request_timeout; its outcome is \
                       unknown: repeat the request with the same Idempotency-Key or correlation id";
@@ -204,7 +209,7 @@ pub(crate) async fn start(
     } = started?;
     if let Some(wait) = wait {
         // An interrupted wait is no failure of the start: the caller asks for the result elsewhere.
-        match await_end(&api, &key, wait).await {
+        match await_end(&instances, &key, wait).await {
             Ok((true, view)) => return Ok(Json(view.existing(!applied)).into_response()),
             Ok((false, view)) => return Ok(view.existing(!applied).accepted()),
             Err(problem) if !problem.is_transient() => return Err(problem),
@@ -219,7 +224,7 @@ pub(crate) async fn start(
 
 /// Returns the start request of a signal that starts its instance if there is none.
 pub(super) fn with_signal(
-    api: &ApiState,
+    definitions: &Definitions,
     key: &InstanceKey,
     start: StartBody,
     signal: StartSignal,
@@ -237,7 +242,7 @@ pub(super) fn with_signal(
         return Err(Problem::new(Code::InvalidBody, detail));
     }
 
-    let program = active(api, &key.tenant, &key.saga)?;
+    let program = active(definitions, &key.tenant, &key.saga)?;
     let request = StartRequest {
         event: Some(start_event(program.as_ref(), event.as_ref())?),
         data,
@@ -259,14 +264,21 @@ pub(super) fn with_signal(
 }
 
 /// Returns the program of new instances of a saga of a tenant.
-fn active(api: &ApiState, tenant: &TenantId, saga: &SagaName) -> Result<Arc<dyn Program>, Problem> {
+fn active(
+    definitions: &Definitions,
+    tenant: &TenantId,
+    saga: &SagaName,
+) -> Result<Arc<dyn Program>, Problem> {
     let missing = || {
         Problem::new(
             Code::DefinitionNotFound,
             format!("no definition of saga {saga:?} is active"),
         )
     };
-    api.app.programs.active(tenant, saga).ok_or_else(missing)
+    definitions
+        .programs()
+        .active(tenant, saga)
+        .ok_or_else(missing)
 }
 
 /// Returns the named start event, or the first one.

@@ -5,13 +5,13 @@ use base64::engine::general_purpose::STANDARD;
 use orlog_model::{Instance, InstanceKey};
 use serde_json::{Value, json};
 
-use orlog_node::app::App;
+use crate::server::read_scope::ReadScope;
 use orlog_node::redact::HiddenValues;
 
 /// Returns the state of an instance as rendered by its program, or as JSON if it is readable; not
 /// redacted.
-pub(crate) fn displayed_state(app: &App, instance: &Instance) -> Value {
-    let program = app.programs.by_hash(&instance.definition.hash);
+pub(crate) fn displayed_state(scope: &ReadScope, instance: &Instance) -> Value {
+    let program = scope.programs().by_hash(&instance.definition.hash);
     program
         .and_then(|program| program.view_state(&instance.state))
         .unwrap_or_else(|| state(&instance.state))
@@ -19,27 +19,26 @@ pub(crate) fn displayed_state(app: &App, instance: &Instance) -> Value {
 
 /// Returns the values of a stored instance that no text about it may quote; none if it cannot be
 /// read.
-pub(crate) fn stored_hidden_values(app: &App, key: &InstanceKey) -> HiddenValues {
-    if !app.config.redact.is_active() {
+pub(crate) fn stored_hidden_values(scope: &ReadScope, key: &InstanceKey) -> HiddenValues {
+    if !scope.redact().is_active() {
         return HiddenValues::default();
     }
 
-    let instance = app
-        .runtime
+    let instance = scope
         .reader(key)
         .and_then(|reader| reader.instance(key).ok().flatten());
     instance
-        .map(|instance| hidden_values(app, &instance))
+        .map(|instance| hidden_values(scope, &instance))
         .unwrap_or_default()
 }
 
 /// Returns the values of an instance that no text about it may quote.
-pub(crate) fn hidden_values(app: &App, instance: &Instance) -> HiddenValues {
-    let redact = &app.config.redact;
+pub(crate) fn hidden_values(scope: &ReadScope, instance: &Instance) -> HiddenValues {
+    let redact = scope.redact();
     if !redact.is_active() {
         return HiddenValues::default();
     }
-    let state = displayed_state(app, instance);
+    let state = displayed_state(scope, instance);
     redact.hidden_values(task_data(instance).chain([&state]))
 }
 

@@ -18,7 +18,7 @@ use super::work::{AttemptView, LastErrorView, OutboxView, kind};
 use crate::resources::dead_letters::DeadLetterView;
 use crate::resources::tasks::TaskSpecView;
 use crate::server::page::PageLimits;
-use orlog_node::app::App;
+use crate::server::read_scope::ReadScope;
 use orlog_node::redact::{HiddenValues, Redaction};
 
 /// Instance in a list.
@@ -199,17 +199,17 @@ impl InstanceDetail {
     /// Creates the view without outbox, attempts and buffered inputs. `history` has one entry more
     /// than the limit if there is a next page. `work` is the work of the instance in the outbox.
     pub(crate) fn of(
-        app: &App,
+        scope: &ReadScope,
         key: &InstanceKey,
         instance: &Instance,
         history: &[HistoryEntry],
         limits: PageLimits,
         work: &[(OutboxKey, WorkItem)],
     ) -> Self {
-        let redact = &app.config.redact;
-        let mut state = displayed_state(app, instance);
+        let redact = scope.redact();
+        let mut state = displayed_state(scope, instance);
         let pending = work.iter().filter_map(|(_, item)| JobWork::of(item));
-        show_claims(app, key, pending, &mut state);
+        show_claims(scope, key, pending, &mut state);
 
         let hidden = redact.hidden_values(task_data(instance).chain([&state]));
         let timers = instance.timers.iter().map(|timer| TimerView {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::extract::FromRef;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orlog_actors::{ControlError, Recording};
@@ -17,7 +18,10 @@ use orlog_program::shadow::{
 };
 
 use crate::server::blocking::run_blocking;
-use crate::server::context::ApiState;
+use crate::server::context::{ApiState, RequestContext};
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::events::Events;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::app::App;
 use orlog_node::definitions::{SourceFile, compile_source};
@@ -26,9 +30,9 @@ use orlog_node::shadows::counts::Comparator;
 use orlog_node::shadows::events::{AdditionalEvents, additional_events, additional_types};
 
 /// Connects the pages of this node to its API, without keeping the node.
-pub(crate) fn connect(api: &ApiState) {
+pub(crate) fn connect(app: &App, api: &ApiState) {
     let api_of_node = api.downgrade();
-    api.app.pages.shadows.connect(move |call| {
+    app.pages.shadows.connect(move |call| {
         let api = api_of_node.upgrade();
         Box::pin(async move {
             let stopping = || ProviderError::unavailable("stopping", "the node is stopping");
@@ -38,11 +42,16 @@ pub(crate) fn connect(api: &ApiState) {
 }
 
 async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, ProviderError> {
+    let parts = ShadowParts {
+        instances: Instances::detached(api),
+        definitions: Definitions::from_ref(api),
+        events: Events::from_ref(api),
+    };
     let own = call.instance;
     let PageRequest { spec, task } = serde_json::from_value(call.payload)
         .map_err(|error| ProviderError::permanent("invalid_payload", error.to_string()))?;
-    let spec = Arc::new(specification(api, own.clone(), spec).await?);
-    let recordings = api.app.programs.recordings();
+    let spec = Arc::new(specification(&parts.instances.request, own.clone(), spec).await?);
+    let recordings = parts.definitions.programs().recordings();
     if task == PageTask::End {
         recordings.end(&own.tenant, &spec.saga);
         return Ok(PageOutcome::default());
@@ -57,7 +66,7 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
         until: spec.until,
     });
 
-    compare(api, own, spec, task)
+    compare(&parts, own, spec, task)
         .await
         .map_err(|problem| failed(&problem))
 }
@@ -67,12 +76,12 @@ async fn execute(api: &ApiState, call: FunctionCall) -> Result<PageOutcome, Prov
 /// # Errors
 /// If another saga requests it: a definition can name any effect.
 async fn specification(
-    api: &ApiState,
+    api: &RequestContext,
     own: InstanceKey,
     sent: Option<ShadowSpec>,
 ) -> Result<ShadowSpec, ProviderError> {
-    let found = api.read(move |app| {
-        let reader = app.reader(&own).ok_or(ControlError::Unavailable)?;
+    let found = api.read(move |scope| {
+        let reader = scope.reader(&own).ok_or(ControlError::Unavailable)?;
         let Some(instance) = reader.instance(&own)? else {
             return Ok(None);
         };
@@ -98,25 +107,31 @@ async fn specification(
         .ok_or_else(not_permitted)
 }
 
+/// Parts of the node that the pages of shadows use.
+struct ShadowParts {
+    instances: Instances,
+    definitions: Definitions,
+    events: Events,
+}
+
 async fn compare(
-    api: &ApiState,
+    parts: &ShadowParts,
     own: InstanceKey,
     spec: Arc<ShadowSpec>,
     task: PageTask,
 ) -> Result<PageOutcome, Problem> {
     let started = Instant::now();
-    let read_at = api.app.clock.now();
+    let read_at = parts.instances.request.now();
     let is_ended = matches!(task, PageTask::Ended { .. });
     let found = {
-        let app = Arc::clone(&api.app);
+        let instances = parts.instances.clone();
         let own = own.clone();
         let spec = Arc::clone(&spec);
-        run_blocking(move || read(&app, &own, &spec, &task)).await?
+        run_blocking(move || read(&instances, &own, &spec, &task)).await?
     };
 
-    let active = api
-        .app
-        .programs
+    let programs = parts.definitions.programs();
+    let active = programs
         .active(&own.tenant, &spec.saga)
         .map(|program| program.definition_ref().hash);
     let base = PageOutcome {
@@ -134,7 +149,7 @@ async fn compare(
         });
     }
 
-    let live = api.app.programs.by_hash(&spec.live.hash);
+    let live = programs.by_hash(&spec.live.hash);
     let missing = || {
         Problem::new(
             Code::DefinitionNotFound,
@@ -147,13 +162,21 @@ async fn compare(
         run_blocking(move || compiled(&spec.source)).await?
     };
 
-    let events = events(api, &own.tenant, read_at, &live, &candidate, &found).await?;
-    let app = Arc::clone(&api.app);
+    let events = events(
+        &parts.events,
+        &own.tenant,
+        read_at,
+        &live,
+        &candidate,
+        &found,
+    )
+    .await?;
+    let request = parts.instances.request.clone();
     let outcome = run_blocking(move || {
         let comparator = Comparator {
             live: live.as_ref(),
             candidate: candidate.as_ref(),
-            redact: &app.config.redact,
+            redact: request.redact(),
         };
         Ok(if is_ended {
             comparator.ended(found, &events)
@@ -176,14 +199,14 @@ fn elapsed_ms(started: Instant) -> u64 {
 
 /// Reads the instances of a page. Blocks.
 fn read(
-    app: &App,
+    instances: &Instances,
     own: &InstanceKey,
     spec: &ShadowSpec,
     task: &PageTask,
 ) -> Result<Cases, Problem> {
-    let reader = app.runtime.reader(own).ok_or(ControlError::Unavailable)?;
+    let reader = instances.reader(own).ok_or(ControlError::Unavailable)?;
     let tenant = &own.tenant;
-    let now = app.clock.now();
+    let now = instances.request.now();
     let found = match task {
         PageTask::Ended { after, until } => {
             cases::ended(&reader, tenant, spec, after.as_ref(), *until, now)?
@@ -235,7 +258,7 @@ pub(super) fn source_file(source: &CandidateSource) -> Result<SourceFile, String
 
 /// Reads the events of the instances that only the candidate consumes.
 async fn events(
-    api: &ApiState,
+    events: &Events,
     tenant: &TenantId,
     read_at: Timestamp,
     live: &Arc<dyn Program>,
@@ -257,7 +280,7 @@ async fn events(
         Some((case.key.clone(), (inputs.first()?.0, end)))
     });
     let times: BTreeMap<_, _> = times.collect();
-    let sources = api.app.transport.sources(&api.app.signed_events);
+    let sources = events.sources();
 
     Ok(additional_events(&sources, tenant, &types, candidate.as_ref(), &times).await?)
 }

@@ -1,6 +1,6 @@
 //! `POST /v1/shadows/{saga}/promote`: deploys the candidate of a shadow, and ends the shadow.
 
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use orlog_program::shadow::{self, ShadowState, ShadowStatus};
@@ -14,8 +14,9 @@ use crate::resources::definitions::deploy::{deploy_one, user_name};
 use crate::resources::sagas::built_in;
 use crate::resources::sagas::control::{ControlCaller, send_control};
 use crate::server::body::CheckedBody;
-use crate::server::context::ApiState;
 use crate::server::extract::Tenant;
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::definitions::DeploymentPlan;
@@ -49,7 +50,8 @@ pub(crate) struct PromoteBody {
     responses((status = 200, description = "The candidate is active", body = DeploymentPlan))
 )]
 pub(crate) async fn promote(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<ShadowPath>,
@@ -63,12 +65,11 @@ pub(crate) async fn promote(
         reason,
     } = body.optional()?;
     let key = key(tenant, &path.saga)?;
-    let state = state(&api, &key).await?;
+    let state = state(&instances.request, &key).await?;
     let user = user_name(caller.check_user(user)?)?;
 
-    let active = api
-        .app
-        .programs
+    let active = definitions
+        .programs()
         .active(&key.tenant, &state.spec.saga)
         .map(|program| program.definition_ref().hash);
     if let Some(detail) = obstacle(&state, active, accept_differences) {
@@ -77,8 +78,17 @@ pub(crate) async fn promote(
 
     let file =
         source_file(&state.spec.source).map_err(|detail| Problem::new(Code::StoreError, detail))?;
-    let context = api.app.definitions.owner(&key.tenant, &state.spec.saga);
-    let plan = deploy_one(&api, &headers, context, file, user.clone(), allow_downgrade).await?;
+    let context = definitions.active().owner(&key.tenant, &state.spec.saga);
+    let plan = deploy_one(
+        &definitions,
+        &instances.cluster,
+        &headers,
+        context,
+        file,
+        user.clone(),
+        allow_downgrade,
+    )
+    .await?;
 
     if !state.status.is_final() {
         let provided = ControlCaller {
@@ -90,7 +100,7 @@ pub(crate) async fn promote(
         };
         let ended = built_in::signal(shadow::PROMOTED, Value::Null);
 
-        drop(send_control(&api, &caller, &key, provided, ended).await?);
+        drop(send_control(&instances, &caller, &key, provided, ended).await?);
     }
 
     Ok(Json(plan))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use orlog_model::{
@@ -23,9 +24,10 @@ use super::view;
 use crate::resources::sagas::control::{ControlCaller, send_control};
 use crate::server::blocking::run_blocking;
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::ApiState;
 use crate::server::extract::Tenant;
 use crate::server::forward;
+use crate::server::parts::definitions::Definitions;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::Caller;
 use orlog_node::definitions::change::DeployError;
@@ -88,35 +90,39 @@ struct CandidateFile {
     ))
 )]
 pub(crate) async fn start(
-    api: ApiState,
+    instances: Instances,
+    State(definitions): State<Definitions>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     uri: Uri,
     headers: HeaderMap,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Response, Problem> {
-    let body: ShadowBody = api.bodies.parse(&bytes, body::parse).await?;
+    let api = &instances.request;
+    let body: ShadowBody = api.bodies().parse(&bytes, body::parse).await?;
     let user = caller.check_user(body.user.clone())?;
-    let spec = spec(&api, body, user, &tenant).await?;
+    let spec = spec(&instances, &definitions, body, user, &tenant).await?;
     let key = shadows::key(tenant, spec.saga.as_str())
         .map_err(|error| Problem::new(Code::ShadowRejected, error))?;
-    if let Some(response) = forward::to_owner(&api, &key, &uri, None, &headers, &bytes).await? {
+    if let Some(response) =
+        forward::to_owner(&instances.cluster, &key, &uri, None, &headers, &bytes).await?
+    {
         return Ok(response);
     }
 
-    run(&api, &caller, &key, spec).await?;
+    run(&instances, &caller, &key, spec).await?;
     let location = orlog_node::url_path::path(&["v1", "shadows", key.correlation.as_str()]);
     let location = HeaderValue::from_str(&location).expect("an escaped path is a valid header");
     Ok((
         StatusCode::ACCEPTED,
         [(header::LOCATION, location)],
-        view(&api, key).await?,
+        view(api, key).await?,
     )
         .into_response())
 }
 
 async fn run(
-    api: &ApiState,
+    instances: &Instances,
     caller: &Caller,
     key: &InstanceKey,
     spec: ShadowSpec,
@@ -138,7 +144,7 @@ async fn run(
     };
 
     match send_control(
-        api,
+        instances,
         caller,
         key,
         provided,
@@ -171,7 +177,8 @@ fn invalid(field: &str, detail: String) -> Problem {
 /// # Errors
 /// If a field is invalid, the candidate cannot be deployed, or nothing can be compared with it.
 async fn spec(
-    api: &ApiState,
+    instances: &Instances,
+    definitions: &Definitions,
     body: ShadowBody,
     user: Option<String>,
     tenant: &TenantId,
@@ -193,10 +200,10 @@ async fn spec(
     let source = CandidateSource { name, text, base64 };
     let file = source_file(&source).map_err(|detail| invalid("file", detail))?;
     check_file(&file)?;
-    let candidate = validated(api, tenant, file).await?;
+    let candidate = validated(definitions, tenant, file).await?;
     let candidate = candidate.definition_ref();
-    let live = live(api, tenant, candidate)?;
-    let now = api.app.clock.now();
+    let live = live(definitions, tenant, candidate)?;
+    let now = instances.request.now();
 
     Ok(ShadowSpec {
         saga: candidate.saga.clone(),
@@ -212,7 +219,7 @@ async fn spec(
         max_instances,
         user,
         reason: body.reason.filter(|reason| !reason.is_empty()),
-        shards: api.app.routing.slots_of_shards(tenant),
+        shards: instances.cluster.slots_of_shards(tenant),
     })
 }
 
@@ -254,7 +261,7 @@ fn check_file(file: &SourceFile) -> Result<(), Problem> {
 
 /// Returns the program of a candidate that a deployment would accept.
 async fn validated(
-    api: &ApiState,
+    definitions: &Definitions,
     tenant: &TenantId,
     file: SourceFile,
 ) -> Result<Arc<dyn Program>, Problem> {
@@ -270,9 +277,8 @@ async fn validated(
     });
 
     let candidate = compiled.await?.program;
-    let context = api
-        .app
-        .definitions
+    let context = definitions
+        .active()
         .owner(tenant, &candidate.definition_ref().saga);
     let keep_others = true;
     let dry_run = true;
@@ -284,20 +290,20 @@ async fn validated(
         policy,
         ..DeployRequest::default()
     };
-    api.app.services.deployments.deploy(request).await?;
+    definitions.deployments().deploy(request).await?;
 
     Ok(candidate)
 }
 
 /// Returns the active definition with which the candidate is compared.
 fn live(
-    api: &ApiState,
+    definitions: &Definitions,
     tenant: &TenantId,
     candidate: &orlog_model::DefinitionRef,
 ) -> Result<DefinitionId, Problem> {
     let saga = &candidate.saga;
     let rejected = |detail: String| Problem::new(Code::ShadowRejected, detail);
-    let live = api.app.programs.active(tenant, saga).ok_or_else(|| {
+    let live = definitions.programs().active(tenant, saga).ok_or_else(|| {
         rejected(format!(
             "saga \"{saga}\" has no active definition, so there is nothing to compare with; deploy \
              it"

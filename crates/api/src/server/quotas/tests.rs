@@ -9,7 +9,7 @@ fn quotas(change: impl FnOnce(&mut HttpServerConfig)) -> Quotas {
 }
 
 fn user(number: usize) -> CallerKey {
-    CallerKey::User(format!("user-{number}"))
+    CallerKey::User(format!("user-{number}").into())
 }
 
 /// Returns the header `Retry-After` and the text of a rejection.

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use super::page::{LinePage, LineRequest, LineView, next};
 use crate::server::admission::AccessWatch;
-use crate::server::context::ApiState;
 use crate::server::forward;
+use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
 use crate::server::quotas::LongPollPermit;
 use orlog_node::app::SlotOwner;
@@ -33,7 +33,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// State of a stream.
 struct Follower {
-    api: ApiState,
+    instances: Instances,
     request: LineRequest,
     /// Headers of the client, with its credentials.
     headers: HeaderMap,
@@ -45,7 +45,7 @@ struct Follower {
 
 /// Returns the stream. An unknown flow is a problem, not a stream that fails.
 pub(super) async fn stream(
-    api: ApiState,
+    instances: Instances,
     request: LineRequest,
     headers: HeaderMap,
     permit: LongPollPermit,
@@ -55,7 +55,7 @@ pub(super) async fn stream(
     let ready = Vec::new().into_iter();
     let ended = false;
     let mut follower = Follower {
-        api,
+        instances,
         request,
         headers,
         ready,
@@ -90,7 +90,7 @@ impl Follower {
 
                 // The client connects again, and `Last-Event-ID` continues the stream.
                 let stops = follower.until <= Instant::now()
-                    || !follower.api.app.runtime.health().accepting;
+                    || !follower.instances.request.health().accepting;
                 if stops {
                     return None;
                 }
@@ -120,10 +120,9 @@ impl Follower {
 
     /// Reads the next lines from the owner of the shard; waits for them until a time, or less.
     async fn read(&mut self, until: Instant) -> Result<LinePage, Response> {
-        let routing = &self.api.app.routing;
-        match routing.owner(routing.slots().slot_of(&self.request.key)) {
+        match self.instances.cluster.owner_of(&self.request.key) {
             SlotOwner::Local => {
-                let read = next(&self.api, &mut self.request, until).await;
+                let read = next(&self.instances, &mut self.request, until).await;
                 // A store that this pod has just released does not have the flow.
                 read.map_err(|problem| {
                     if self.is_here() {
@@ -140,10 +139,8 @@ impl Follower {
     }
 
     fn is_here(&self) -> bool {
-        let routing = &self.api.app.routing;
-        let owner = routing.owner(routing.slots().slot_of(&self.request.key));
-        matches!(owner, SlotOwner::Local)
-            && self.api.app.runtime.reader(&self.request.key).is_some()
+        let owner = self.instances.cluster.owner_of(&self.request.key);
+        matches!(owner, SlotOwner::Local) && self.instances.reader(&self.request.key).is_some()
     }
 
     async fn read_from(&mut self, pod: &Pod, until: Instant) -> Result<LinePage, Response> {
@@ -175,7 +172,7 @@ impl Follower {
 
         let mut headers = self.headers.clone();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let response = forward::get(&self.api, pod, &target, headers).await;
+        let response = forward::get(&self.instances.cluster, pod, &target, headers).await;
         let response = response.map_err(IntoResponse::into_response)?;
         if response.status() != StatusCode::OK {
             return Err(response);

@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 use crate::resources::flows::missing;
 use crate::resources::sagas::flow::step_of;
 use crate::resources::sagas::state::hidden_values;
-use crate::server::context::ApiState;
 use crate::server::page::{PageBuilder, PageLimits};
+use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
 
 /// Interval in which an ended flow is read again while lines of it wait to be stored.
@@ -59,15 +59,15 @@ pub(super) struct LineRequest {
 /// Returns the next lines, and advances the request; waits for them until a time, or until the flow
 /// has ended.
 pub(super) async fn next(
-    api: &ApiState,
+    instances: &Instances,
     request: &mut LineRequest,
     until: Instant,
 ) -> Result<LinePage, Problem> {
     loop {
         // Registered before the read: lines that are stored after it wake the request, and other
         // commits do not.
-        let waiter = api.app.runtime.watch_lines(&request.key);
-        let page = read(api, request).await?;
+        let waiter = instances.watch_lines(&request.key);
+        let page = read(instances, request).await?;
         let has_advanced = page.last > request.after;
         request.after = page.last;
         if !page.items.is_empty() || page.ended || Instant::now() >= until {
@@ -84,12 +84,12 @@ pub(super) async fn next(
             until
         };
         let Ok(mut waiter) = waiter else {
-            return unless_moving(api, page);
+            return unless_moving(instances, page);
         };
 
         tokio::select! {
             is_running = waiter.woken() => if !is_running {
-                return unless_moving(api, page);
+                return unless_moving(instances, page);
             },
             () = tokio::time::sleep_until(next_check) => {}
         }
@@ -98,31 +98,32 @@ pub(super) async fn next(
 
 /// Returns a page without lines while the node drains; otherwise the shard of the flow moves or
 /// restarts.
-fn unless_moving(api: &ApiState, page: LinePage) -> Result<LinePage, Problem> {
-    if api.app.runtime.health().accepting {
+fn unless_moving(instances: &Instances, page: LinePage) -> Result<LinePage, Problem> {
+    if instances.request.health().accepting {
         Err(Problem::moving())
     } else {
         Ok(page)
     }
 }
 
-async fn read(api: &ApiState, request: &LineRequest) -> Result<LinePage, Problem> {
+async fn read(instances: &Instances, request: &LineRequest) -> Result<LinePage, Problem> {
     let LineRequest {
         key,
         job,
         after,
         limits,
     } = request.clone();
-    api.read(move |app| {
+    let api = &instances.request;
+    api.read(move |scope| {
         // The shard was here when the request arrived.
-        let reader = app.reader(&key).ok_or_else(Problem::moving)?;
+        let reader = scope.reader(&key).ok_or_else(Problem::moving)?;
         let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
         // In this order: the lines of a flow that has ended are received, those that do not wait
         // are stored.
-        let has_unsaved = app.services.lines.unsaved.has(&key);
+        let has_unsaved = scope.has_unsaved_lines(&key);
         let (first, _) = reader.job_log_range(&key)?;
         let found = reader.job_log(&key, after, limits.entries)?;
-        let hidden = hidden_values(app, &instance);
+        let hidden = hidden_values(scope, &instance);
         let ended = found.is_empty() && instance.status.is_final() && !has_unsaved;
         let is_of = |tag: &str| {
             job.as_ref()

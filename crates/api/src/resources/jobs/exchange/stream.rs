@@ -21,8 +21,8 @@ use super::{
 use crate::resources::jobs::report::ReportSender;
 use crate::server::admission::{AccessWatch, Admission};
 use crate::server::connections::UpgradedConnection;
-use crate::server::context::ApiState;
 use crate::server::errors::invalid_parameter;
+use crate::server::parts::jobs::Jobs;
 use crate::server::problem::Problem;
 use crate::server::{body, forward};
 
@@ -64,12 +64,13 @@ pub(crate) async fn open(
         return Err(invalid_parameter("upgrade", detail));
     };
 
-    let api = &sender.api;
+    let jobs = &sender.jobs;
     // A stream counts as a request that waits.
-    let long_poll = api.quotas.begin_long_poll(api.scope.caller.as_ref())?;
-    let limit = usize::try_from(api.app.config.http.max_body_size).unwrap_or(usize::MAX);
+    let long_poll = jobs.request.begin_long_poll()?;
+    let limit = usize::try_from(jobs.request.http().max_body_size).unwrap_or(usize::MAX);
     let limit = limit.saturating_add(EXCESS_BYTES);
-    let access = AccessWatch::new(&api.app, admission.map(|Extension(admission)| admission));
+    let admission = admission.map(|Extension(admission)| admission);
+    let access = AccessWatch::new(sender.access.clone(), admission);
 
     // The signature of the handshake covers none of the messages that follow.
     sender.caller.key = None;
@@ -156,12 +157,12 @@ impl WorkStream {
         mut connection: UpgradedConnection,
         mut access: AccessWatch,
     ) -> StreamEnd {
-        let max_silence = self.sender.api.app.config.http.request_timeout;
+        let max_silence = self.sender.jobs.request.http().request_timeout;
         let end = Instant::now() + MAX_AGE;
         let mut received_at = Instant::now();
         let mut is_pinged = false;
 
-        while forward::is_local(&self.sender.api, &self.sender.tenant) {
+        while forward::is_local(&self.sender.jobs.cluster, &self.sender.tenant) {
             let silent_until = received_at
                 + if is_pinged {
                     max_silence
@@ -171,7 +172,7 @@ impl WorkStream {
 
             let action = tokio::select! {
                 () = connection.must_close() => return StreamEnd::Leave("the node is stopping"),
-                () = self.sender.api.app.drained() => return StreamEnd::Leave("the node is \
+                () = self.sender.jobs.request.drained() => return StreamEnd::Leave("the node is \
                                                                                drained"),
                 () = access.revoked() => {
                     return StreamEnd::Leave("the access to the context was revoked");
@@ -195,7 +196,7 @@ impl WorkStream {
                     }
                 }
                 Some(response) = self.unacknowledged.next() => Ok(Action::Send(Box::new(response))),
-                jobs = claim(&self.sender.api, self.request.as_ref(), self.credit, &self.headers),
+                jobs = claim(&self.sender.jobs, self.request.as_ref(), self.credit, &self.headers),
                     if self.credit > 0 =>
                 {
                     jobs.map(|response| {
@@ -215,10 +216,10 @@ impl WorkStream {
 
     /// Applies a message of the worker.
     async fn receive(&mut self, bytes: &[u8]) -> Result<Action, Problem> {
-        let api = &self.sender.api;
-        let caller = self.sender.api.scope.caller.as_ref();
-        let _request = api.quotas.begin_message(caller)?;
-        let limit = api.app.config.http.max_body_size;
+        let jobs = &self.sender.jobs;
+        let caller = self.sender.jobs.request.scope.caller.as_ref();
+        let _request = jobs.request.begin_message()?;
+        let limit = jobs.request.http().max_body_size;
         if bytes.len() as u64 > limit {
             return Err(body::too_large(
                 &format!("the message has {} bytes", bytes.len()),
@@ -226,10 +227,11 @@ impl WorkStream {
             ));
         }
 
-        let mut received = api.bodies.receive(caller);
+        let mut received = jobs.request.bodies().receive(caller);
         received.add(bytes)?;
-        let body::ObjectOf(message) = api
-            .bodies
+        let body::ObjectOf(message) = jobs
+            .request
+            .bodies()
             .parse(
                 &received.finish(),
                 body::parse::<body::ObjectOf<ExchangeBody>>,
@@ -238,7 +240,7 @@ impl WorkStream {
         message.check_limits()?;
 
         let request = message
-            .claim_request(api, &self.sender.tenant)?
+            .claim_request(jobs, &self.sender.tenant)?
             .or_else(|| self.request.take());
         let credit = self.credit + message.credit;
         if credit > MAX_CREDIT {
@@ -255,10 +257,10 @@ impl WorkStream {
         self.credit = credit;
         let applied = AppliedReports::apply(&self.sender, &self.headers, message).await;
         if !applied.is_empty() {
-            let api = api.clone();
+            let jobs = jobs.clone();
             let headers = self.headers.clone();
             self.unacknowledged.push_back(Box::pin(async move {
-                applied.acknowledge(&api, &headers).await
+                applied.acknowledge(&jobs, &headers).await
             }));
         }
 
@@ -268,14 +270,14 @@ impl WorkStream {
 
 /// Waits for jobs of a worker.
 async fn claim(
-    api: &ApiState,
+    jobs: &Jobs,
     request: Option<&ClaimRequest>,
     credit: usize,
     headers: &HeaderMap,
 ) -> Result<ExchangeResponse, Problem> {
     let request = request.ok_or_else(missing_effects)?;
     loop {
-        let jobs = claim_jobs(api, request, credit, CLAIM_WAIT, headers).await?;
+        let jobs = claim_jobs(jobs, request, credit, CLAIM_WAIT, headers).await?;
         if !jobs.is_empty() {
             return Ok(ExchangeResponse {
                 jobs,

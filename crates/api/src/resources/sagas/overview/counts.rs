@@ -11,8 +11,10 @@ use orlog_model::{TaskStatus, TenantId};
 use orlog_store::{InstanceCounts, TaskQuery};
 
 use crate::resources::dead_letters::causes;
-use crate::server::context::ApiState;
-use crate::server::overview_cache::{DeadLetterCounts, TaskCounts, TenantCounts, evict_oldest};
+use crate::server::context::RequestContext;
+use crate::server::overview_cache::{
+    DeadLetterCounts, OverviewCache, TaskCounts, TenantCounts, evict_oldest,
+};
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
 
@@ -23,9 +25,13 @@ const MAX_TASKS: usize = 10_000;
 
 /// Returns the latest count of a tenant; starts a new count if it is stale. `None` until the first
 /// count is complete.
-pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<TenantCounts>> {
+pub(crate) async fn counts(
+    api: &RequestContext,
+    cache: &Arc<OverviewCache>,
+    tenant: &TenantId,
+) -> Option<Arc<TenantCounts>> {
     let first = {
-        let mut tallies = api.overview_cache.lock();
+        let mut tallies = cache.lock();
         evict_oldest(&mut tallies, tenant);
         let entry = tallies.entry(tenant.clone()).or_default();
         let is_old = entry.last.as_ref().is_none_or(|last| last.is_stale());
@@ -34,7 +40,7 @@ pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<Tena
         }
 
         entry.is_counting = true;
-        let counting = tokio::spawn(count(api.detached(), tenant.clone()));
+        let counting = tokio::spawn(count(api.detached(), Arc::clone(cache), tenant.clone()));
         if let Some(last) = &entry.last {
             return Some(Arc::clone(last));
         }
@@ -43,16 +49,15 @@ pub(crate) async fn counts(api: &ApiState, tenant: &TenantId) -> Option<Arc<Tena
 
     // Small stores complete immediately; a longer count continues in the background.
     tokio::time::timeout(WAIT_TIMEOUT, first).await.ok();
-    api.overview_cache.lock().get(tenant)?.last.clone()
+    cache.lock().get(tenant)?.last.clone()
 }
 
-async fn count(api: ApiState, tenant: TenantId) {
+async fn count(api: RequestContext, cache: Arc<OverviewCache>, tenant: TenantId) {
     let of = tenant.clone();
-    let reader = api.clone();
     // A panic ends this count only.
     let counted =
-        tokio::spawn(async move { reader.read(move |app| count_tenant(app, &of)).await }).await;
-    let mut tallies = api.overview_cache.lock();
+        tokio::spawn(async move { api.read(move |scope| count_tenant(scope, &of)).await }).await;
+    let mut tallies = cache.lock();
     let entry = tallies.entry(tenant).or_default();
     entry.is_counting = false;
 
@@ -63,9 +68,9 @@ async fn count(api: ApiState, tenant: TenantId) {
     }
 }
 
-fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Problem> {
+fn count_tenant(scope: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Problem> {
     let began = Instant::now();
-    let at = app.clock.now();
+    let at = scope.now();
     let mut instance_counts = InstanceCounts {
         complete: true,
         ..InstanceCounts::default()
@@ -84,7 +89,7 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
         complete: true,
     };
 
-    for reader in app.readers() {
+    for reader in scope.readers() {
         instance_counts.add(reader.count_instances(tenant)?);
         let page = reader.tasks(&query)?;
         let overdue = page
@@ -97,7 +102,7 @@ fn count_tenant(app: &ReadScope, tenant: &TenantId) -> Result<TenantCounts, Prob
         tasks.complete &= page.next.is_none();
     }
 
-    let counted = causes::count_causes(app, tenant)?;
+    let counted = causes::count_causes(scope, tenant)?;
     let dead_letter_count = DeadLetterCounts {
         count: counted.causes.values().map(|cause| cause.count).sum(),
         complete: counted.complete,
