@@ -1,5 +1,7 @@
 //! Work on threads that may block.
 
+use tokio::task::JoinHandle;
+
 use super::problem::{Code, Problem};
 
 /// Runs `work` on a thread that may block. Continues its panic here.
@@ -11,7 +13,15 @@ where
     T: Send + 'static,
     F: FnOnce() -> Result<T, Problem> + Send + 'static,
 {
-    match tokio::task::spawn_blocking(work).await {
+    finish(tokio::task::spawn_blocking(work)).await
+}
+
+/// Waits for work on a thread that may block. Continues its panic here.
+///
+/// # Errors
+/// As [`run_blocking`].
+pub(super) async fn finish<T>(work: JoinHandle<Result<T, Problem>>) -> Result<T, Problem> {
+    match work.await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

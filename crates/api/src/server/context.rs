@@ -18,7 +18,6 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::allowed_hosts::AllowedHosts;
-use super::blocking::run_blocking;
 use super::body_budget::BodyBudget;
 use super::health::bus_check::BusCheck;
 use super::page::EncodedJson;
@@ -286,11 +285,10 @@ impl RequestContext {
             .await?;
         let cancellation = Cancellation::default();
         let _request = cancellation.on_drop();
-        run_blocking(move || {
-            let _permit = permit;
-            read(&ReadScope::new(app, cancellation))
-        })
-        .await
+        self.shared
+            .reads
+            .run(permit, move || read(&ReadScope::new(app, cancellation)))
+            .await
     }
 
     /// Reads as [`Self::read`], and encodes the response on the same thread: the size of a page

@@ -6,17 +6,67 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::blocking::finish;
 use super::problem::{Code, Problem};
 use super::quotas::CallerBudgets;
+
+/// Nice value of the threads that read. A thread of the default value gets about nine times their
+/// share of a core, and runs before them when it wakes up.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
 
 /// Pool of concurrent reads.
 #[derive(Clone)]
 pub(crate) struct ReadPool {
     permits: Arc<Semaphore>,
     timeout: Duration,
+    threads: Arc<ReadThreads>,
 }
+
+/// Threads that read. Encoding a page can take a core for milliseconds; the threads that commit and
+/// serve requests have priority over them.
+struct ReadThreads(Option<Runtime>);
+
+impl ReadThreads {
+    fn new(count: usize) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            // A runtime needs one worker; the reads run on its threads that may block.
+            .worker_threads(1)
+            .max_blocking_threads(count)
+            .thread_name("orlog-read")
+            .on_thread_start(lower_priority)
+            .build();
+        Self(Some(runtime.expect("the system can start one thread")))
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.0.as_ref().expect("it is taken at the end only")
+    }
+}
+
+impl Drop for ReadThreads {
+    fn drop(&mut self) {
+        // A runtime that waits for its threads cannot be dropped by an async task.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn lower_priority() {
+    // On Linux the priority belongs to the thread. Without it, reads only compete more.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::warn!(%error, "a thread that reads has the priority of all others");
+    }
+}
+
+/// Elsewhere the priority belongs to the whole process.
+#[cfg(not(target_os = "linux"))]
+fn lower_priority() {}
 
 /// Permit to read; free again when dropped.
 #[derive(Debug)]
@@ -30,7 +80,24 @@ impl ReadPool {
         Self {
             permits: Arc::new(Semaphore::new(reads)),
             timeout,
+            threads: Arc::new(ReadThreads::new(reads)),
         }
+    }
+
+    /// Reads on a thread of the pool, and frees the permit at the end of the read.
+    ///
+    /// # Errors
+    /// The error of `read`; [`Code::Unavailable`] if the process is shutting down.
+    pub(crate) async fn run<T, F>(&self, permit: ReadPermit, read: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> Result<T, Problem> + Send + 'static,
+    {
+        let reading = self.threads.runtime().spawn_blocking(move || {
+            let _permit = permit;
+            read()
+        });
+        finish(reading).await
     }
 
     /// Waits for a permit to read. A caller uses at most its share of the pool.
