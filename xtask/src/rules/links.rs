@@ -1,6 +1,8 @@
 //! Relative links in Markdown have an existing target, and so has a path of a source file in inline
 //! code. Decision records and the changelog name the files of their time.
 
+use std::path::Path;
+
 use crate::tree::Tree;
 use crate::violation::{LintRule, Violation};
 
@@ -53,7 +55,7 @@ fn source_paths<'a>(page: &str, line: &'a str) -> impl Iterator<Item = &'a str> 
     code.filter(move |text| {
         !is_history
             && SOURCE_DIRS.iter().any(|dir| text.starts_with(dir))
-            && text.ends_with(".rs")
+            && Path::new(text).extension().is_some_and(|kind| kind == "rs")
             && !text.contains(['*', '<', ' '])
     })
 }
