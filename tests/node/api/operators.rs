@@ -152,6 +152,8 @@ async fn retry_resumes_a_stuck_instance() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_with_errors_changes_nothing_and_lists_all() {
     let node = Node::start().await;
+    // Without an instance, the first version is collected once another one is active.
+    node.order("", "o-1", 5, "running").await;
     let before = node.get("/v1/definitions/order").await.ok();
     let file = node.definitions().join("order.saga.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
