@@ -121,7 +121,7 @@ async fn until_orders(node: &Node, expected: &[(&str, &str)]) {
             Err(format!("{found:?}"))
         }
     };
-    node.until_commit("the statuses of the orders", reached)
+    node.until_holds("the statuses of the orders", reached)
         .await;
 }
 

@@ -103,7 +103,7 @@ async fn events_without_effect_are_reported_and_counted() {
         node.post("/v1/events", &placed_as("p-3")).await.ok()["accepted"][0]["existing"],
         Value::Null
     );
-    node.until_commit("the counts", async || {
+    node.until_holds("the counts", async || {
         let metrics = node.get("/metrics").await.text;
         let is_counted = |line: &str| metrics.contains(&format!("\n{line}\n"));
         let counted = is_counted("orlog_events_unmatched_total 1")

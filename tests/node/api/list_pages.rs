@@ -215,7 +215,7 @@ fn event(id: &str, data: &Value) -> Value {
 
 /// Waits until a list has as many entries as expected.
 async fn until_count(node: &Node, path: &str, count: usize) {
-    node.until_commit(path, async || {
+    node.until_holds(path, async || {
         let mut found = 0;
         let mut cursor = String::new();
         loop {

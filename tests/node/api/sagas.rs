@@ -291,6 +291,6 @@ async fn missing_instance_names_its_early_events() {
             let found = response.status == 404 && response.text.contains(expected);
             if found { Ok(()) } else { Err(response.text) }
         };
-        node.until_commit("the missing instance", look).await;
+        node.until_holds("the missing instance", look).await;
     }
 }

@@ -343,7 +343,7 @@ impl Node {
         label: &str,
         is_so: impl Fn(&Self) -> bool,
     ) -> impl Future<Output = ()> {
-        self.until_commit(label, async move || {
+        self.until_holds(label, async move || {
             if is_so(self) {
                 Ok(())
             } else {

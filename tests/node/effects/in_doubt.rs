@@ -2,7 +2,7 @@
 //! an effect.
 
 use axum::http::{Method, StatusCode};
-use orlog_testkit::WAIT_TIMEOUT;
+use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 
 use crate::effects::http_upstream::HttpUpstream;
@@ -40,19 +40,11 @@ fn http(shop: &HttpUpstream) -> String {
 /// Waits for the task about a payment in doubt and returns it.
 async fn question(node: &Node, tenant: &str, order: &str) -> Value {
     let path = format!("/v1/tasks?correlation={order}");
-    let received = async {
-        let mut commits = node.app.runtime.readers().next().unwrap().watch();
-        loop {
-            let (_, tasks) = node.ask(Method::GET, tenant, &path, &Value::Null).await;
-            if let Some(task) = tasks["items"].as_array().and_then(|items| items.first()) {
-                return task.clone();
-            }
-            commits.changed().await.unwrap();
-        }
-    };
-    let task = tokio::time::timeout(WAIT_TIMEOUT, received)
-        .await
-        .expect("a person is asked");
+    let task = until("a person is asked", async || {
+        let (_, tasks) = node.ask(Method::GET, tenant, &path, &Value::Null).await;
+        tasks["items"].as_array()?.first().cloned()
+    })
+    .await;
     assert_eq!(
         task["title"], "Was pay.charge done? (step charge)",
         "{task}"

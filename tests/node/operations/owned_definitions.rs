@@ -210,7 +210,7 @@ impl Fixture {
     async fn until_waiting(&self, tenant: &str, id: &str) -> Value {
         let path = format!("/v1/sagas/order/{id}");
         self.node
-            .until_commit(&path, async || {
+            .until_holds(&path, async || {
                 let shown = self.call("root", tenant, "GET", &path, None).await;
                 let text = shown.text.clone();
                 let is_waiting = text.contains("\"Shipped\"");
@@ -232,7 +232,7 @@ impl Fixture {
             .ok();
         let path = format!("/v1/sagas/order/{id}");
         self.node
-            .until_commit(&path, async || {
+            .until_holds(&path, async || {
                 let shown = self.call("root", tenant, "GET", &path, None).await.ok();
                 if shown["status"] == "completed" {
                     Ok(())

@@ -308,7 +308,7 @@ async fn body_that_is_not_the_signed_one_has_no_effect() {
     assert!(detail.contains("does not cover content-digest"), "{detail}");
     assert_eq!(rejections(&node, "digest").await, 2);
     send(&node, &ada.sign(publish("o-1"))).await.ok();
-    let found = node.until_commit("the order", async || {
+    let found = node.until_holds("the order", async || {
         let found = send(&node, &ada.sign(list())).await.ok();
         if found["items"]
             .as_array()

@@ -159,7 +159,7 @@ async fn definition_that_cannot_be_loaded_stops_its_context_only() {
         .ok();
     let letter = fixture
         .node
-        .until_commit("the dead letter", async || {
+        .until_holds("the dead letter", async || {
             let letters = fixture
                 .call("ada", "acme", "GET", "/v1/dead-letters", None)
                 .await
