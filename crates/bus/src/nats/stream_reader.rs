@@ -3,9 +3,10 @@
 //!
 //! The consumer is ephemeral, acknowledges nothing and exists in the memory of one server. The
 //! reader makes it safe: the consumer starts after the last message that was read, and the reader
-//! detects gaps in its numbers. The reader checks the stream and its last message before each start,
-//! so that it detects a recreated or truncated stream. It ends if it cannot read the stream for
-//! `max_outage`. Only a consumer on the leader of the stream shows that the reader has caught up.
+//! detects gaps in its numbers. The reader checks the stream and its last message before each
+//! start, so that it detects a recreated or truncated stream. It ends if it cannot read the stream
+//! for `max_outage`. Only a consumer on the leader of the stream shows that the reader has caught
+//! up.
 //!
 //! The client closes its connection at a message whose headers it cannot parse. After repeated ends
 //! at one position, the reader requests the next message alone and emits it with a defect
@@ -242,9 +243,11 @@ impl ReaderTask {
             tracing::warn!(stream, %error, failures = count, "stream reader failed; retrying");
         });
 
-        let since = *self.failing_since.get_or_insert_with(Instant::now);
-        let has_time = |limit| since.elapsed() < limit;
-        if self.reader_config.max_outage.is_none_or(has_time) {
+        let outage = self
+            .failing_since
+            .get_or_insert_with(Instant::now)
+            .elapsed();
+        if self.reader_config.max_outage.is_none_or(|max| outage < max) {
             return RoundEnd::Failed;
         }
         let stream = &self.reader_config.stream_name;
@@ -271,9 +274,8 @@ impl ReaderTask {
 
     /// Passes the message at which the connection ends repeatedly, if there is one.
     async fn pass_suspect(&mut self) -> RoundEnd {
-        let after = self.last.sequence;
         // One end is a usual disconnect.
-        if !self.ends.record(after) {
+        if !self.ends.record(self.last.sequence) {
             return RoundEnd::Uncertain;
         }
 
@@ -287,7 +289,7 @@ impl ReaderTask {
                     return RoundEnd::Uncertain;
                 }
                 Err(error) => {
-                    self.cannot_pass(after, &error);
+                    self.cannot_pass(&error);
                     return RoundEnd::Uncertain;
                 }
             };
@@ -324,7 +326,8 @@ impl ReaderTask {
         });
     }
 
-    fn cannot_pass(&mut self, after: u64, error: &Error) {
+    fn cannot_pass(&mut self, error: &Error) {
+        let after = self.last.sequence;
         let stream = &self.reader_config.stream_name;
         let reason = format!(
             "stream {stream} is not read after sequence {after}: the connection ends repeatedly, \

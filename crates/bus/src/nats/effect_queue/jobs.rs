@@ -152,6 +152,14 @@ impl NatsJobStream {
         });
     }
 
+    /// Ends a series of failures: the servers have answered a request.
+    fn works(&mut self) {
+        let effect = &self.subscription.effect;
+        self.retries.succeeded(|failures| {
+            tracing::info!(%effect, failures, "jobs are fetched again");
+        });
+    }
+
     /// Requests jobs; an error is the delay before the next attempt.
     async fn request_batch(&mut self, max: usize) -> Result<(), Duration> {
         if self.checked_at.elapsed() > CHECK_INTERVAL {
@@ -167,11 +175,8 @@ impl NatsJobStream {
         let request = open.consumer.batch().max_messages(max).expires(EXPIRES);
 
         match request.messages().await {
+            // The refusal of the servers arrives in the batch.
             Ok(messages) => {
-                let effect = &self.subscription.effect;
-                self.retries.succeeded(|failures| {
-                    tracing::info!(%effect, failures, "jobs are fetched again");
-                });
                 self.batch = Some(OpenBatch {
                     messages,
                     until,
@@ -204,17 +209,23 @@ impl NatsJobStream {
 
     async fn any(&mut self) -> Option<Job> {
         let batch = self.batch.as_mut()?;
+        let ack_wait = batch.ack_wait;
         let next = batch.messages.next();
 
-        let message = match tokio::time::timeout_at(batch.until, next).await.ok()?? {
-            Ok(message) => message,
-            Err(error) => {
-                tracing::debug!(
-                    %error, effect = %self.subscription.effect,
-                    "job fetch ended early"
-                );
-                // The consumer may be gone; it is opened again.
-                self.consumer = None;
+        let message = match tokio::time::timeout_at(batch.until, next).await.ok()? {
+            Some(Ok(message)) => {
+                self.works();
+                message
+            }
+            // The request has expired.
+            None => {
+                self.works();
+                return None;
+            }
+            Some(Err(error)) => {
+                self.batch = None;
+                self.failed(&error.to_string());
+                tokio::time::sleep(PAUSE).await;
                 return None;
             }
         };
@@ -224,7 +235,6 @@ impl NatsJobStream {
             .map(|info| (info.stream_sequence, info.delivered))
             .ok()?;
 
-        let ack_wait = batch.ack_wait;
         let (message, acker) = message.split();
         Some(Job {
             message: from_nats(message),
