@@ -5,26 +5,28 @@
 //! shard, and when a reload changes its list, it scans these dead letters and redrives those of
 //! tenants that it admits, oldest first for each tenant.
 //!
-//! - A scan reads bounded pages; of all scans, one reads a page at a time. The pause between two
-//!   pages is at least as long as the page took. A shard whose page fails is repeated, and delays
-//!   no other shard.
+//! - A shard has at most one scan. A scan reads bounded pages; of all scans, one reads a page at a
+//!   time. The pause between two pages is at least as long as the page took. A page that fails is
+//!   repeated; the other shards wait for it at most `REDRIVE_TIMEOUT` each time. While a shard of
+//!   the node cannot commit, no page is redriven.
 //! - It stops when the node drains or no longer owns the shard. The next owner scans the shard when
 //!   it starts it.
 //! - A dead letter is removed after the bus has stored its message. After a crash in between it is
 //!   redriven again, and its instances recognize the duplicate within the dedupe window of the
 //!   store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use orlog_actors::{ControlError, Runtime, TenantAdmission};
 use orlog_bus::RetryLog;
 use orlog_model::{DeadLetterReason, TenantId};
 use orlog_store::{Reader, SweepCursor, SweepPage};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -55,54 +57,75 @@ const AUDIT_ROUTE: &str = "redrive of an admitted tenant";
 /// Shards whose dead letters are to be scanned.
 #[derive(Default)]
 pub(crate) struct ScanRequests {
-    requested: Mutex<Vec<ScanRequest>>,
+    requested: Mutex<BTreeMap<u16, DueTimes>>,
     changed: Notify,
 }
 
-/// Request to scan a shard.
+/// Times at which a shard is to be scanned. The scan at the last one serves all requests between.
 #[derive(Clone, Copy)]
-struct ScanRequest {
-    shard: u16,
-    due: Instant,
+struct DueTimes {
+    first: Instant,
+    last: Instant,
 }
 
 impl ScanRequests {
     /// Requests a scan of a shard after a delay.
     pub(crate) fn add(&self, shard: u16, delay: Duration) {
         let due = Instant::now() + delay;
-        self.lock().push(ScanRequest { shard, due });
+        let single = DueTimes {
+            first: due,
+            last: due,
+        };
+
+        let mut requested = self.lock();
+        let times = requested.entry(shard).or_insert(single);
+        times.first = times.first.min(due);
+        times.last = times.last.max(due);
+        drop(requested);
         self.changed.notify_one();
     }
 
-    /// Waits for the next request that is due. One scan serves all requests for its shard that are
-    /// due.
-    async fn next(&self) -> u16 {
+    /// Waits for the next request that is due, for a shard that is not scanned. One scan serves all
+    /// requests for its shard that are due.
+    async fn next(&self, scanned: &BTreeSet<u16>) -> u16 {
         loop {
             let changed = self.changed.notified();
             let earliest = self
                 .lock()
                 .iter()
-                .copied()
-                .min_by_key(|request| request.due);
-            let Some(ScanRequest { shard, due }) = earliest else {
+                .filter(|(shard, _)| !scanned.contains(shard))
+                .min_by_key(|(_, times)| times.first)
+                .map(|(shard, times)| (*shard, *times));
+            let Some((shard, times)) = earliest else {
                 changed.await;
                 continue;
             };
 
             let now = Instant::now();
-            if due <= now {
-                self.lock()
-                    .retain(|request| request.shard != shard || request.due > now);
+            if times.first <= now {
+                self.start(shard, now);
                 return shard;
             }
             tokio::select! {
                 () = changed => {}
-                () = tokio::time::sleep_until(due) => {}
+                () = tokio::time::sleep_until(times.first) => {}
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<ScanRequest>> {
+    /// Removes the requests for a shard that are due.
+    fn start(&self, shard: u16, now: Instant) {
+        let mut requested = self.lock();
+        if let Some(times) = requested.get_mut(&shard)
+            && times.last > now
+        {
+            times.first = times.last;
+        } else {
+            requested.remove(&shard);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, DueTimes>> {
         self.requested
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -141,16 +164,21 @@ impl TenantRedrive {
         });
     }
 
-    /// Serves the requests, each with a task of its own: a shard whose scan fails must not delay
-    /// the others.
+    /// Serves the requests, for several shards at the same time: a shard whose scan fails must not
+    /// delay the others.
     async fn serve(self: Arc<Self>) -> Infallible {
-        let mut scans = JoinSet::new();
+        // They end with this future: the node waits for it when it stops.
+        let mut scans = FuturesUnordered::new();
+        let mut scanned = BTreeSet::new();
         loop {
             tokio::select! {
-                shard = self.requests.next() => {
-                    scans.spawn(Arc::clone(&self).scan(shard));
+                shard = self.requests.next(&scanned) => {
+                    scanned.insert(shard);
+                    scans.push(self.scan(shard));
                 }
-                Some(_) = scans.join_next() => {}
+                Some(shard) = scans.next() => {
+                    scanned.remove(&shard);
+                }
             }
         }
     }
@@ -167,8 +195,8 @@ impl TenantRedrive {
         }
     }
 
-    /// Scans a shard once.
-    async fn scan(self: Arc<Self>, shard: u16) {
+    /// Scans a shard once, and returns it.
+    async fn scan(&self, shard: u16) -> u16 {
         let mut next = Some(SweepCursor::default());
         let mut retries = RetryLog::default();
         let mut retry_delay = MIN_RETRY_DELAY;
@@ -194,7 +222,7 @@ impl TenantRedrive {
                     next = following;
                     tokio::time::sleep(started.elapsed().max(PAUSE)).await;
                 }
-                Err(Interruption::Ended) => return,
+                Err(Interruption::Ended) => return shard,
                 Err(Interruption::Failed(error)) => {
                     retries.failed(|failures| {
                         tracing::warn!(
@@ -210,6 +238,7 @@ impl TenantRedrive {
                 }
             }
         }
+        shard
     }
 
     /// Redrives the dead letters of a page, and returns the start of the next one.
@@ -259,7 +288,7 @@ impl TenantRedrive {
         let reader = reader.clone();
         let from = from.clone();
         let scan = move || {
-            reader.sweep_dead_letters(&from, (MAX_FOUND, SCAN_PAGE), |dead_letter| {
+            reader.sweep_dead_letters(&from, MAX_FOUND, SCAN_PAGE, |dead_letter| {
                 dead_letter.reason == DeadLetterReason::TenantNotAllowed
                     && tenants.admits(&dead_letter.tenant)
             })
@@ -341,11 +370,45 @@ async fn read<T: Send + 'static>(
         if error.is_damage() {
             tracing::error!(
                 shard, %error,
-                "redrive of admitted tenants ended; redrive the remaining dead letters after a repair"
+                "redrive of admitted tenants ended; redrive the other dead letters after a repair"
             );
             Interruption::Ended
         } else {
             Interruption::Failed(error.to_string())
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use futures::FutureExt as _;
+
+    use super::{SETTLE_DELAY, ScanRequests};
+
+    /// Returns the shard whose scan is due now.
+    fn due(requests: &ScanRequests, scanned: &[u16]) -> Option<u16> {
+        let scanned = BTreeSet::from_iter(scanned.iter().copied());
+        requests.next(&scanned).now_or_never()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_for_a_shard_are_merged_and_wait_for_its_scan() {
+        let requests = ScanRequests::default();
+        for _ in 0..1000 {
+            requests.add(1, Duration::ZERO);
+            requests.add(1, SETTLE_DELAY);
+        }
+        requests.add(2, Duration::ZERO);
+
+        assert_eq!(due(&requests, &[1]), Some(2), "shard 1 is scanned");
+        assert_eq!(due(&requests, &[1]), None);
+        assert_eq!(due(&requests, &[]), Some(1));
+        assert_eq!(due(&requests, &[]), None, "the second scan is not due");
+        tokio::time::advance(SETTLE_DELAY).await;
+        assert_eq!(due(&requests, &[]), Some(1));
+        assert_eq!(due(&requests, &[]), None, "one scan serves all requests");
+    }
 }
