@@ -26,7 +26,8 @@ pub(crate) async fn activate_buffered(
     let mut last = None;
     let mut retries = RetryLog::default();
     loop {
-        let (reader, after) = (reader.clone(), last.clone());
+        let reader = reader.clone();
+        let after = last.clone();
         let page =
             match tokio::task::spawn_blocking(move || read_page(&reader, after.as_ref())).await {
                 Ok(Ok(page)) => page,

@@ -52,8 +52,9 @@ const LOG_LABEL: &str = "events forwarded to instances";
 const BATCH: usize = 512;
 /// Delay before a failed subscription is renewed.
 const BUS_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Time after which a subscription that ends counts as one that has worked.
-const MIN_STABLE_TIME: Duration = Duration::from_secs(10);
+/// Time after which a subscription that ends counts as one that has worked, although it may have
+/// had no messages. A reader that cannot read its stream ends earlier.
+const MIN_STABLE_TIME: Duration = Duration::from_mins(2);
 
 /// Ingester actor.
 pub(crate) struct Ingester;
@@ -84,7 +85,6 @@ pub(crate) struct Arguments {
 pub(crate) async fn ingest(arguments: Arguments) -> Result<(), String> {
     let mut retries = RetryLog::default();
     loop {
-        let started = Instant::now();
         let error = match read_subscription(&arguments, &mut retries).await {
             Ok(error) => error,
             Err(error) => return Err(error.to_string()),
@@ -95,10 +95,6 @@ pub(crate) async fn ingest(arguments: Arguments) -> Result<(), String> {
         let SubscriptionArguments { source, name, .. } = &arguments.subscription;
         if source.sharing.is_none() {
             return Err(error.to_string());
-        }
-        // A quiet subscription that lasted has worked: its end is another failure.
-        if started.elapsed() >= MIN_STABLE_TIME {
-            retries = RetryLog::default();
         }
         retries.failed(|failures| {
             tracing::warn!(
@@ -128,6 +124,7 @@ async fn read_subscription(
         Err(error) => return Ok(error),
     };
 
+    let started = Instant::now();
     let progress = StreamProgress::new(key, checkpoint, &*consumer);
     arguments.streams.register(Arc::clone(&progress));
     let ingest = IngestLoop {
@@ -149,7 +146,13 @@ async fn read_subscription(
                 });
                 ingest.ingest_all(deliveries).await?;
             }
-            Err(error) => return Ok(error),
+            Err(error) => {
+                // A quiet subscription that lasted has worked: its end is another failure.
+                if started.elapsed() >= MIN_STABLE_TIME {
+                    *retries = RetryLog::default();
+                }
+                return Ok(error);
+            }
         }
     }
 }
