@@ -469,22 +469,24 @@ impl App {
         services.run_in(&background);
         tracing::debug!("services started");
 
-        let shard_host: Arc<dyn ShardHost> = Arc::new(ShardStarter {
-            config: Arc::clone(&config),
-            runtime: Arc::clone(&runtime),
-            programs: Arc::clone(&programs),
-            definitions: Arc::clone(&definitions),
-            catalog: Arc::clone(&catalog),
-            clock: Arc::clone(&clock),
-            transport: Arc::clone(&transport),
-            local,
-            locks: Arc::clone(&locks),
-            numbers: Arc::clone(&numbers),
-            scans,
-        });
         let cluster = match connection {
             Some(connection) if config.is_clustered() => {
-                Some(Cluster::join(&shard_host, connection, node_keys).await?)
+                let shard_host: Arc<dyn ShardHost> = Arc::new(ShardStarter {
+                    config: Arc::clone(&config),
+                    runtime: Arc::clone(&runtime),
+                    programs: Arc::clone(&programs),
+                    definitions: Arc::clone(&definitions),
+                    catalog: Arc::clone(&catalog),
+                    clock: Arc::clone(&clock),
+                    transport: Arc::clone(&transport),
+                    local,
+                    locks: Arc::clone(&locks),
+                    numbers: Arc::clone(&numbers),
+                    scans,
+                });
+                let cluster = Cluster::join(&shard_host, connection, node_keys).await?;
+                tracing::debug!("cluster joined");
+                Some(cluster)
             }
             _ => None,
         };

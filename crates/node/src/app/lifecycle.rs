@@ -99,11 +99,16 @@ impl App {
             cluster.leave().await;
         }
 
+        // A part that fails keeps no other one from its end.
         let stopped = self.runtime.stop().await;
-        self.transport.close().await?;
-        self.services.positions.store().await;
+        let closed = self.transport.close().await;
+        // A position that is not on disk would look like a loss at the next start.
+        if closed.is_ok() {
+            self.services.positions.store().await;
+        }
         self.authenticator.signed().close();
 
-        stopped.context("the tables could not be flushed; the journal is complete")
+        stopped.context("the tables could not be flushed; the journal is complete")?;
+        closed
     }
 }
