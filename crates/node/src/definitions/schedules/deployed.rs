@@ -14,7 +14,6 @@ use orlog_model::{
     Clock, ControlAction, ControlRequest, DeployedSchedule, EventId, EventType, InstanceKey,
 };
 use orlog_program::schedule::{self, PutSchedule, ScheduleState};
-use orlog_store::Error as StoreError;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -62,12 +61,15 @@ impl DeployedSchedules {
             let change = tokio::task::spawn_blocking(move || this.change(&at, &wanted)).await;
             let (kind, data) = match change {
                 Ok(Ok(Some(change))) => change,
+                Ok(Ok(None)) => continue,
                 Ok(Err(error)) => {
-                    last_failure = Some((key, error.to_string()));
+                    last_failure = Some((key, error));
                     continue;
                 }
-                // A panic is reported by the runtime.
-                Ok(Ok(None)) | Err(_) => continue,
+                Err(panic) => {
+                    last_failure = Some((key, panic.to_string()));
+                    continue;
+                }
             };
 
             if let Err(error) = self.runtime.control(&key, self.signal(kind, data)).await {
@@ -80,11 +82,16 @@ impl DeployedSchedules {
         let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
         match last_failure {
             Some((key, error)) => retries.failed(|failures| {
-                tracing::warn!(error, schedule = %key, failures, "deployed schedule not applied; retrying");
+                tracing::warn!(
+                    error,
+                    schedule = %key,
+                    failures,
+                    "deployed schedule not applied; retrying"
+                );
             }),
-            None => retries.succeeded(
-                |failures| tracing::info!(failures, "deployed schedules are applied again"),
-            ),
+            None => retries.succeeded(|failures| {
+                tracing::info!(failures, "deployed schedules are applied again")
+            }),
         }
     }
 
@@ -114,16 +121,16 @@ impl DeployedSchedules {
     /// another process owns its shard.
     ///
     /// # Errors
-    /// If the stored schedule cannot be read.
+    /// If the stored schedule or its file cannot be read.
     fn change(
         &self,
         key: &InstanceKey,
         wanted: &DeployedSchedule,
-    ) -> Result<Option<(&'static str, Value)>, StoreError> {
+    ) -> Result<Option<(&'static str, Value)>, String> {
         let Some(reader) = self.runtime.reader(key) else {
             return Ok(None);
         };
-        let instance = reader.instance(key)?;
+        let instance = reader.instance(key).map_err(|error| error.to_string())?;
         let state = instance.and_then(|instance| ScheduleState::decode(&instance.state).ok());
         let current = state.filter(|state| !state.deleted);
 
@@ -134,9 +141,14 @@ impl DeployedSchedules {
             return Ok(is_own.then_some((schedule::DELETE, Value::Null)));
         }
 
-        let Ok(parsed) = ScheduleFile::parse(&wanted.source, &wanted.file) else {
-            return Ok(None);
-        };
+        // It was valid when it was deployed, perhaps by another version.
+        let parsed =
+            ScheduleFile::parse(&wanted.source, &wanted.file).map_err(|found| {
+                match found.first() {
+                    Some(first) => first.to_string(),
+                    None => format!("{} is invalid", wanted.file),
+                }
+            })?;
         let spec = parsed.spec;
         let file = Some(wanted.file.clone());
         let is_equal = current.is_some_and(|state| state.spec == spec && state.file == file);
