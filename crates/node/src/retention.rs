@@ -325,7 +325,7 @@ fn sweep_instances(
     // A redelivered event must find its instance: also after downtime of the store, and also if the
     // window was longer when the instance was created.
     let remembered = reader.dedupe_horizon(*now)?;
-    reader.sweep_ended(from, (MAX_FOUND, SCAN_BATCH), |tenant, saga| {
+    reader.sweep_ended(from, MAX_FOUND, SCAN_BATCH, |tenant, saga| {
         let window = config.retention.for_instance(tenant, saga).limit()?;
         Some(
             now.saturating_sub(window)
@@ -348,7 +348,7 @@ fn sweep_dead_letters(
     reader: &Reader,
     from: &SweepCursor,
 ) -> Result<SweepPage<(TenantId, Uuid)>, orlog_store::Error> {
-    reader.sweep_dead_letters(from, (MAX_FOUND, SCAN_BATCH), |dead_letter| {
+    reader.sweep_dead_letters(from, MAX_FOUND, SCAN_BATCH, |dead_letter| {
         let window = config
             .retention
             .for_dead_letter(&dead_letter.tenant)

@@ -84,7 +84,8 @@ mod tests {
         assert_eq!(read.get(), 2000);
     }
 
-    /// The lock of a group of rows delays commits, so that few large rows are a group, too.
+    /// The lock of a group of rows delays commits, so that few large rows are a group, too. The
+    /// cancellation shows where the group ends.
     #[test]
     fn group_of_rows_is_bounded_by_its_size() {
         let dir = tempfile::tempdir().unwrap();

@@ -27,6 +27,9 @@ use crate::tables::{IndexChanges, RowAccess, Tables};
 
 /// Number of rows that one step of a build reads or deletes.
 const BUILD_STEP: usize = 4096;
+/// Size of the instances of one step, in bytes. A commit that finds both memtables full waits for
+/// the step.
+const BUILD_STEP_BYTES: usize = 4 * 1024 * 1024;
 
 /// Prefix of the indexed names of the parts of the business reference. The name of a variable
 /// contains no dot.
@@ -192,7 +195,8 @@ fn build(
     variables: VariableReader,
     changes: &mut IndexChanges,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let mut remaining = BUILD_STEP;
+    let mut visited = 0;
+    let mut bytes = 0;
     let mut last = None;
     let mut keys = Vec::new();
     let from = if after.is_empty() {
@@ -210,8 +214,9 @@ fn build(
             &mut keys,
         ))?;
 
-        remaining -= 1;
-        if remaining > 0 {
+        visited += 1;
+        bytes += value.len();
+        if visited < BUILD_STEP && bytes < BUILD_STEP_BYTES {
             return Ok(ControlFlow::Continue(()));
         }
         last = Some(row.to_vec());

@@ -395,7 +395,7 @@ impl Model {
     /// Compares the ended instances that a sweep finds, after a flush.
     fn compare_ended(&self, reader: &Reader) {
         let page = reader
-            .sweep_ended(&SweepCursor::default(), (99, 99), |_, _| Some(at(3)))
+            .sweep_ended(&SweepCursor::default(), 99, 99, |_, _| Some(at(3)))
             .unwrap();
         let expected = self
             .instances

@@ -321,10 +321,7 @@ fn purge_scans_a_million_instances() {
         );
         while let Some(at) = from {
             let one = std::time::Instant::now();
-            from = reader
-                .sweep_ended(&at, (64, 2048), |_, _| None)
-                .unwrap()
-                .next;
+            from = reader.sweep_ended(&at, 64, 2048, |_, _| None).unwrap().next;
             longest = longest.max(one.elapsed());
         }
         println!(
@@ -340,7 +337,7 @@ fn purge_scans_a_million_instances() {
     );
     while let Some(cursor) = from {
         let stretch = reader
-            .sweep_ended(&cursor, (64, 2048), |_, _| Some(Timestamp::MAX))
+            .sweep_ended(&cursor, 64, 2048, |_, _| Some(Timestamp::MAX))
             .unwrap();
         purged += stretch.found.len();
         let changes = stretch

@@ -16,7 +16,7 @@ use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::index::{Index, VariableReader, indexed_value};
-use crate::read::reader::{ROWS_PER_LOCK, Reader, ScanLimits};
+use crate::read::reader::{BYTES_PER_LOCK, ROWS_PER_LOCK, Reader, ScanLimits};
 use crate::read::sweep::{SweepCursor, SweepPage};
 use crate::table::Table;
 
@@ -89,7 +89,8 @@ impl Reader {
     pub fn sweep_ended(
         &self,
         from: &SweepCursor,
-        (found, scanned): (usize, usize),
+        found: usize,
+        scanned: usize,
         ended_before: impl Fn(&TenantId, &SagaName) -> Option<Timestamp>,
     ) -> Result<SweepPage<(InstanceKey, u64)>, Error> {
         let mut page = SweepPage {
@@ -354,7 +355,8 @@ impl Reader {
         for within in rows {
             let mut next = (!within.is_empty()).then(|| within.start.clone());
             while let Some(from) = next.take() {
-                let mut remaining = ROWS_PER_LOCK;
+                let mut visited = 0;
+                let mut bytes = 0;
                 self.shared.read(|tables| {
                     tables.scan_memtables(
                         Table::Instance,
@@ -375,8 +377,9 @@ impl Reader {
                                 smallest(&mut found, limit);
                             }
 
-                            remaining -= 1;
-                            if remaining > 0 {
+                            visited += 1;
+                            bytes += value.len();
+                            if visited < ROWS_PER_LOCK && bytes < BYTES_PER_LOCK {
                                 return Ok(ControlFlow::Continue(()));
                             }
                             next = Some(successor_key(row));

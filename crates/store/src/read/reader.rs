@@ -28,7 +28,7 @@ use crate::usage::TenantUsage;
 pub(crate) const ROWS_PER_LOCK: usize = 256;
 /// Size of the rows that a scan reads with one lock, in bytes. Commits wait for the lock, and a row
 /// is decoded within it: 256 instances of 200 KB took 40 ms.
-const BYTES_PER_LOCK: usize = 64 * 1024;
+pub(crate) const BYTES_PER_LOCK: usize = 64 * 1024;
 
 /// Reader of a store, from any thread, concurrent with writes. Cheap to clone.
 ///

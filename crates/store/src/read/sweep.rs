@@ -82,7 +82,8 @@ impl Reader {
     pub fn sweep_dead_letters(
         &self,
         from: &SweepCursor,
-        (found, scanned): (usize, usize),
+        found: usize,
+        scanned: usize,
         is_match: impl Fn(&DeadLetter) -> bool,
     ) -> Result<SweepPage<(TenantId, Uuid)>, Error> {
         let limits = ScanLimits::rows(found, scanned);

@@ -241,31 +241,34 @@ pub fn sweep_visits_every_row_once(mut fixture: StoreFixture) {
         );
     }
     fixture.writer.flush().unwrap();
-    for bounds in [(1, 100), (100, 1), (3, 4), (100, 100)] {
+    for (most_found, most_scanned) in [(1, 100), (100, 1), (3, 4), (100, 100)] {
         let (mut found, mut scanned, mut from) = (Vec::new(), 0, Some(SweepCursor::default()));
         while let Some(from_here) = from {
             // The instance with version 15 changed too late.
             let ended_before = |_: &_, _: &_| Some(at(15));
             let page = fixture
                 .reader
-                .sweep_ended(&from_here, bounds, ended_before)
+                .sweep_ended(&from_here, most_found, most_scanned, ended_before)
                 .unwrap();
-            assert!(page.found.len() <= bounds.0 && page.scanned <= bounds.1);
+            assert!(page.found.len() <= most_found && page.scanned <= most_scanned);
             found.extend(page.found);
             scanned += page.scanned;
             from = page.next;
         }
         found.sort_by_key(|(_, version)| *version);
         let expected: Vec<_> = keys.iter().cloned().zip(1..=14).collect();
-        assert_eq!((found, scanned), (expected, 14), "{bounds:?}");
+        assert_eq!(
+            (found, scanned),
+            (expected, 14),
+            "{most_found}, {most_scanned}"
+        );
     }
     fixture.commit(&[1, 2, 3].map(|id| Change::PutDeadLetter(Box::new(dead_letter("acme", id)))));
-    let odd_ids =
-        fixture
-            .reader
-            .sweep_dead_letters(&SweepCursor::default(), (9, 9), |dead_letter| {
-                dead_letter.id.as_u128() % 2 == 1
-            });
+    let odd_ids = fixture
+        .reader
+        .sweep_dead_letters(&SweepCursor::default(), 9, 9, |dead_letter| {
+            dead_letter.id.as_u128() % 2 == 1
+        });
     let ids: Vec<_> = odd_ids
         .unwrap()
         .found
