@@ -14,6 +14,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use crate::server::blocking::run_blocking;
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, QueryParams};
@@ -138,14 +139,11 @@ pub(crate) async fn file(
     responses((status = 204, description = "The backup was deleted"))
 )]
 pub(crate) async fn discard(
-    api: RequestContext,
     State(operations): State<Operations>,
     LastSegment(id): LastSegment,
 ) -> Result<StatusCode, Problem> {
     let id = read_id(&id)?;
-    let dropped = api
-        .read(move |_| Ok(operations.backups().delete(id)))
-        .await?;
+    let dropped = run_blocking(move || Ok(operations.backups().delete(id))).await?;
 
     if dropped {
         Ok(StatusCode::NO_CONTENT)

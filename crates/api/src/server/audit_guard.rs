@@ -143,7 +143,7 @@ impl Drop for AuditGuard {
 }
 
 /// Counts a request that failed authentication or authorization.
-pub(super) fn deny(shared: &Arc<SharedState>, route: &str, request: &Request, response: &Response) {
+pub(super) fn deny(shared: &SharedState, route: &str, request: &Request, response: &Response) {
     shared.app.audit.deny(Denial {
         route: route_of(route, request),
         status: response.status().as_u16(),
@@ -158,12 +158,7 @@ pub(super) fn deny(shared: &Arc<SharedState>, route: &str, request: &Request, re
     });
 }
 
-fn record(
-    shared: &Arc<SharedState>,
-    route: &str,
-    id: &HeaderValue,
-    request: &Request,
-) -> AuditRecord {
+fn record(shared: &SharedState, route: &str, id: &HeaderValue, request: &Request) -> AuditRecord {
     let caller = caller(request);
     let user = caller.and_then(|caller| caller.name.as_deref());
     // Any client can send these headers. Only those that passed the gateway are facts.
@@ -202,7 +197,7 @@ fn record(
 
 /// Returns the tenant that the handler resolves. The handler rejects a request whose tenant is
 /// invalid.
-fn tenant(shared: &Arc<SharedState>, route: &str, request: &Request) -> Option<String> {
+fn tenant(shared: &SharedState, route: &str, request: &Request) -> Option<String> {
     let tenant: Option<TenantId> = if route.starts_with(STORED_TENANT_ROUTES) {
         extract::stored_tenant(request.headers()).ok()
     } else {

@@ -1,7 +1,8 @@
-//! State of the router, and the context that every handler receives for its request.
+//! State of the router, and the context of a request.
 //!
 //! A handler reaches the node only through its [`RequestContext`] and the parts of
-//! [`crate::server::parts`] that its signature names. [`ApiState`] itself belongs to the layers.
+//! [`crate::server::parts`] that its signature names. [`ApiState`] itself is for layers, extractors,
+//! and work without a request.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -166,7 +167,7 @@ impl FromRef<ApiState> for Arc<OverviewCache> {
     }
 }
 
-/// What every handler may use: the scope of its request, its shares of the limits, the time, and
+/// What a handler may use of its request: its scope, its shares of the limits, the time, and
 /// reads of the stores. It changes nothing of the node.
 #[derive(Clone)]
 pub(crate) struct RequestContext {

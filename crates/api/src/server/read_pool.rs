@@ -3,7 +3,7 @@
 //! A request that finds the pool exhausted waits, then fails. So a burst of requests does not
 //! occupy the threads and the read transactions that the shards need.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
@@ -32,14 +32,16 @@ struct ReadThreads(Option<Runtime>);
 
 impl ReadThreads {
     fn new(count: usize) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            // A runtime needs one worker; the reads run on its threads that may block.
-            .worker_threads(1)
+        // Only its threads that may block are used: no task runs on it, so that it needs no worker.
+        // A read uses neither timers nor sockets.
+        let runtime = tokio::runtime::Builder::new_current_thread()
             .max_blocking_threads(count)
             .thread_name("orlog-read")
             .on_thread_start(lower_priority)
             .build();
-        Self(Some(runtime.expect("the system can start one thread")))
+        Self(Some(
+            runtime.expect("a runtime without drivers uses no resources"),
+        ))
     }
 
     fn runtime(&self) -> &Runtime {
@@ -60,7 +62,11 @@ impl Drop for ReadThreads {
 fn lower_priority() {
     // On Linux the priority belongs to the thread. Without it, reads only compete more.
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::warn!(%error, "a thread that reads has the priority of all others");
+        // Idle threads end, and others start.
+        static REPORTED: Once = Once::new();
+        REPORTED.call_once(|| {
+            tracing::warn!(%error, "threads that read have the priority of all others");
+        });
     }
 }
 
@@ -141,5 +147,17 @@ mod tests {
         );
         drop(first);
         assert!(pool.acquire(None).await.is_ok());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn reads_have_a_lower_priority() {
+        let pool = ReadPool::new(1, Duration::from_secs(1));
+        let permit = pool.acquire(None).await.expect("it is the only one");
+        let nice = pool
+            .run(permit, || Ok(rustix::process::getpriority_process(None)))
+            .await
+            .expect("the read succeeds");
+        assert_eq!(nice.expect("it is readable"), NICE);
     }
 }

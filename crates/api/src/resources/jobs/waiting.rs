@@ -93,8 +93,10 @@ pub(crate) async fn waiting(
             Vec::new()
         };
         if is_new && !waiting.is_empty() || Instant::now() >= until {
-            let jobs = waiting;
-            return Ok(Json(WaitingPage { revision, jobs }));
+            return Ok(Json(WaitingPage {
+                revision,
+                jobs: waiting,
+            }));
         }
 
         // The jobs that have arrived since are claimed already.

@@ -15,8 +15,7 @@ use utoipa::ToSchema;
 use super::work::kind;
 use crate::server::context::RequestContext;
 use crate::server::extract::{NodeAccess, Tenant};
-use crate::server::overview_cache::OverviewCache;
-use crate::server::overview_cache::{DeadLetterCounts, TaskCounts, TenantCounts};
+use crate::server::overview_cache::{DeadLetterCounts, OverviewCache, TaskCounts, TenantCounts};
 use crate::server::parts::operations::Operations;
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
@@ -167,9 +166,8 @@ pub(crate) async fn overview(
     let counts = counts::counts(&api, &cache, &tenant)
         .await
         .map(|counted| OverviewCounts::of(&counted));
-    let context = api.clone();
+    let health = api.health();
     let overview = api.read(move |scope| {
-        let health = context.health();
         let destinations = destinations(scope, &tenant)?;
         Ok(Overview {
             now: scope.now().to_string(),

@@ -51,7 +51,7 @@ impl Access {
         identity.is_ok_and(|own| own.owns(key))
     }
 
-    /// Returns the time of a change.
+    /// Returns the wall-clock time.
     pub(crate) fn now(&self) -> Timestamp {
         self.app.clock.now()
     }

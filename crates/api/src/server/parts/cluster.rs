@@ -25,7 +25,7 @@ pub(crate) struct Cluster {
     app: Arc<App>,
     pods: PodClient,
     /// Key that signed the request; another pod receives a grant for it.
-    pub(crate) key: Option<KeyId>,
+    pub(in crate::server) key: Option<KeyId>,
 }
 
 /// Reference to the cluster that does not keep the node.
@@ -64,7 +64,7 @@ impl Cluster {
 
     /// Returns the cluster for requests in the name of the owner of a key; `None`: the headers of a
     /// request authenticate its caller, or this pod itself sends it.
-    pub(crate) fn in_name_of(api: &ApiState, key: Option<KeyId>) -> Self {
+    pub(super) fn in_name_of(api: &ApiState, key: Option<KeyId>) -> Self {
         Self {
             app: Arc::clone(&api.shared.app),
             pods: api.shared.pods.clone(),
