@@ -55,6 +55,18 @@ impl Scene {
         config.limits.max_in_flight_per_tenant = 1024;
         config
     }
+
+    /// Publishes the second event, whose transition waits at the closed gate. An instance that
+    /// finds more inputs before its transition spills some of them.
+    async fn block_transition(&self, runtime: &TestRuntime) {
+        let arrived = self.gate.arrived();
+        publish(runtime, &key(0), 1..2).await;
+        runtime
+            .wait_until("the transition is blocked", |_| {
+                self.gate.arrived() > arrived
+            })
+            .await;
+    }
 }
 
 fn key(number: usize) -> InstanceKey {
@@ -125,13 +137,7 @@ async fn full_instance_does_not_delay_another_instance() {
     publish(&runtime, &key(0), 0..1).await;
     until_all(&runtime, 1).await;
     let closed = scene.gate.close();
-    let arrived = scene.gate.arrived();
-    publish(&runtime, &key(0), 1..2).await;
-    runtime
-        .wait_until("the first one is in its transition", |_| {
-            scene.gate.arrived() > arrived
-        })
-        .await;
+    scene.block_transition(&runtime).await;
     publish(&runtime, &key(0), 2..200).await;
     publish(&runtime, &key(1), 0..20).await;
     runtime
@@ -202,14 +208,7 @@ async fn paused_instance_keeps_the_order_of_its_spilled_inputs() {
     publish(&runtime, &key(0), 0..1).await;
     until_all(&runtime, 1).await;
     let closed = scene.gate.close();
-    let arrived = scene.gate.arrived();
-    publish(&runtime, &key(0), 1..2).await;
-    // An instance that finds more inputs before its transition spills some of them.
-    runtime
-        .wait_until("the first one is in its transition", |_| {
-            scene.gate.arrived() > arrived
-        })
-        .await;
+    scene.block_transition(&runtime).await;
     publish(&runtime, &key(0), 2..50).await;
     // The request waits behind the inputs in memory. They are spilled before it is processed.
     let pause = control(&runtime, "pause", ControlAction::Pause);

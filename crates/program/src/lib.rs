@@ -1,8 +1,9 @@
 //! Saga programs: the trait [`Program`], and the front-ends that produce programs.
 //!
-//! A saga in YAML ([`compile_yaml`]) becomes an intermediate form, a [`Definition`], and is compiled
-//! to a [`CompiledDefinition`], which runs on the step machine. A saga that is a program rather than
-//! a list of steps implements [`NativeSaga`], or is a WebAssembly module ([`load_wasm`]).
+//! A saga in YAML ([`compile_yaml`]) becomes an intermediate form, a [`Definition`], and is
+//! compiled to a [`CompiledDefinition`], which runs on the step machine. A saga that is a program
+//! rather than a list of steps implements [`NativeSaga`], or is a WebAssembly module
+//! ([`load_wasm`]).
 
 pub mod batch;
 pub mod budget;

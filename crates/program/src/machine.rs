@@ -21,7 +21,7 @@
 //! | running | the last step finishes, nothing compensates | completed; the `completed` fact |
 //! | running, `keep_active` | the last step finishes | running, until a handler ends it |
 //! | running, compensating | the same, open children ([`handler`]) | the same, until they end |
-//! | running | an event of a step that waits for several ([`collect`]) | running; the event is kept |
+//! | running | one of several events of a step ([`collect`]) | running; the event is kept |
 //! | running | a step fails, times out, has an invalid result; the saga times out | compensating |
 //! | running, past the pivot | a step fails, times out, has an invalid result | stuck |
 //! | running | cancel; a handler cancels or fails | compensating, towards cancelled or failed |
@@ -338,8 +338,8 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         return Ok(());
     }
 
-    // A flow has no compensations: it ends when nothing is in progress and
-    // nothing else can start (ADR 0080).
+    // A flow has no compensations: it ends when nothing is in progress and nothing else can start
+    // (ADR 0080).
     if run.saga.isolates_failures && is_blocked_by_failures(run) {
         return finish_compensated(run);
     }

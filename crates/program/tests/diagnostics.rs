@@ -133,7 +133,7 @@ t.saga.yaml:1:1: this must be a map, it is a list
 }
 
 #[test]
-fn definition_without_text_reports_the_same_diagnostics_without_lines() {
+fn diagnostic_of_a_definition_without_text_names_the_saga_instead_of_a_line() {
     let text = "saga: t
 version: 1
 start: Go
@@ -145,6 +145,7 @@ steps: [{ id: b, do: { effect: e.b, data: { x: =vars.y } } }]
     definition.vars.clear();
 
     let found = compile(definition).expect_err("the definition is invalid");
+    assert_eq!(found.len(), 1);
     insta::assert_snapshot!(found[0].to_string(), @r"saga t: steps[0].do.data.x: `vars.y` is never set (at character 5); set it with `vars` or `save`");
 }
 

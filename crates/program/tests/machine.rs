@@ -7,8 +7,8 @@ use orlog_program::{CompiledDefinition, Definition, compile_yaml, load};
 use orlog_testkit::definition_suite::{InstanceDriver, failed, succeeded};
 use serde_json::{Value, json};
 
-/// Saga that reserves by command, charges by effect and ships by command; all steps but the last have
-/// compensations.
+/// Saga that reserves by command, charges by effect and ships by command; all steps but the last
+/// have compensations.
 const ORDER: &str = "\
 saga: order
 version: 1

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::harness::node::{self, NodeBuilder};
 
-const PAYMENT: &str = r"
+pub(crate) const PAYMENT: &str = r"
 saga: payment
 version: 1
 correlate: orderId

@@ -1,6 +1,7 @@
-//! Workers that are away for an hour: their jobs wait, nothing else happens, and they drain the queue
-//! when they return.
+//! Workers that are away for an hour: their jobs wait, nothing else happens, and they drain the
+//! queue when they return.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use orlog_testkit::SimClock;
 use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 
-use crate::effects::node::{Dirs, Node};
+use crate::effects::node::{Dirs, Node, PAYMENT};
 use crate::effects::workers::worker_config;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -19,23 +20,9 @@ const TENANT: &str = "acme";
 /// Events of one request, and jobs of one claim.
 const BATCH: usize = 100;
 const WORKERS: usize = 4;
-/// The step outlives the absence.
-const PAYMENT: &str = r"
-saga: payment
-version: 1
-correlate: orderId
-start: PaymentAsked
-vars: { order: =event }
-steps:
-  - id: charge
-    do: { effect: pay.charge, data: =vars.order }
-    ok: Charged
-    fail: Declined
-    timeout: 2h
-";
 
 /// Counters that a storm of retries or timeouts would raise.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Activity {
     transitions: u64,
     dispatched: u64,
@@ -59,7 +46,10 @@ fn sum(metrics: &str, name: &str) -> u64 {
     metrics
         .lines()
         .filter(|line| line.starts_with(name))
-        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
+        .map(|line| {
+            let (_, value) = line.rsplit_once(' ').unwrap();
+            value.parse::<u64>().expect("a count")
+        })
         .sum()
 }
 
@@ -158,7 +148,8 @@ async fn pass_an_hour(clock: &SimClock) {
 async fn jobs_wait_for_an_hour(jobs: usize) {
     let clock = SimClock::new(START);
     let dirs = Dirs::new(&[("pay", &worker_config(&format!("max_batch = {BATCH}")))]);
-    dirs.define("payment", PAYMENT);
+    // The step outlives the absence.
+    dirs.define("payment", &format!("{PAYMENT}    timeout: 2h\n"));
     let wall = Arc::clone(&clock);
     let builder = dirs
         .builder(|_| {})
@@ -176,8 +167,19 @@ async fn jobs_wait_for_an_hour(jobs: usize) {
     })
     .await;
 
-    // The board has room for some of them; the others wait in the outbox.
-    let before = Activity::of(&metrics(&node).await);
+    // The board has room for some of them; the others wait in the outbox. Dispatches go on for a
+    // moment after the last commit.
+    let last = RefCell::new(None);
+    let before = until("the board is filled", async || {
+        let now = Activity::of(&metrics(&node).await);
+        let previous = last.replace(Some(now.clone()));
+        (previous.as_ref() == Some(&now)).then_some(now)
+    })
+    .await;
+    assert!(
+        before.transitions >= jobs as u64 && before.dispatched > 0,
+        "{before:?}"
+    );
     let memory_before = resident_mib();
     pass_an_hour(&clock).await;
     let memory_after = resident_mib();
@@ -208,8 +210,8 @@ async fn jobs_wait_for_an_hour(jobs: usize) {
     let after = Activity::of(&metrics(&node).await);
     assert_eq!((after.timers_fired, after.dead_letters), (0, 0));
     println!(
-        "{jobs} jobs waited an hour; resident {memory_before} MiB before, {memory_after} MiB after, \
-         {} MiB after the drain of {:.1} s",
+        "{jobs} jobs waited an hour; resident {memory_before} MiB before, {memory_after} MiB \
+         after, {} MiB after the drain of {:.1} s",
         resident_mib(),
         drained.as_secs_f64()
     );

@@ -264,6 +264,8 @@ fn invalid_collections_are_reported() {
         found.contains("steps[0].save.n: ") && found.contains("events"),
         "{found}"
     );
+    let found = diagnostics("steps: [{ id: a, do: { effect: e.a, count: 2 } }]");
+    assert!(found.contains("has no `count`"), "{found}");
 }
 
 #[test]
@@ -279,7 +281,4 @@ fn condition_over_the_events_of_several_types_ends_the_wait() {
         run.event(kind, json!({})).unwrap();
     }
     assert_eq!(run.status(), Status::Completed);
-
-    let found = diagnostics("steps: [{ id: a, do: { effect: e.a, count: 2 } }]");
-    assert!(found.contains("count"), "{found}");
 }

@@ -321,7 +321,10 @@ fn time_limits_are_durations_or_expressions() {
 timeout: =vars.limit
 steps:
   - { id: a, do: { effect: e.a }, timeout: 90s }
-  - { id: b, do: { effect: e.b }, timeout: 5s, retry: { max_attempts: 2, initial_backoff: =vars.limit } }
+  - id: b
+    do: { effect: e.b }
+    timeout: 5s
+    retry: { max_attempts: 2, initial_backoff: =vars.limit }
 ",
     );
     let mut run = start_run(&saga, json!({ "limit": "1h" }));
