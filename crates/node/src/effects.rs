@@ -22,8 +22,8 @@ use crate::definitions::DefinitionErrors;
 use crate::sagas::pages::BuiltInPages;
 use crate::upstreams::{QueueProviderFactory, RemoteDependencies, UpstreamSources};
 
-/// Returns the sources of the upstreams: the configuration, the directory of upstreams, the built-in
-/// sagas, and `added` upstreams.
+/// Returns the sources of the upstreams: the configuration, the directory of upstreams, the
+/// built-in sagas, and `added` upstreams.
 pub(crate) fn upstream_sources(
     config: &Config,
     added: Vec<Upstream>,

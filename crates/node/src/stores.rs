@@ -201,8 +201,8 @@ impl LocalStorage {
         })
     }
 
-    /// Opens the embedded log, or connects the streams. The log is compared with its stored position
-    /// and with the checkpoints of the stores.
+    /// Opens the embedded log, or connects the streams. The log is compared with its stored
+    /// position and with the checkpoints of the stores.
     pub(crate) async fn open_transport(
         &self,
         config: &Config,

@@ -148,8 +148,8 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Returns the tags of the work that an ended instance still waits for, which keeps it from a restart.
-/// The steps of an instance that has not ended show their work themselves.
+/// Returns the tags of the work that an ended instance still waits for, which keeps it from a
+/// restart. The steps of an instance that has not ended show their work themselves.
 fn late_work(instance: &Value) -> String {
     let status = text(instance, "status");
     if !matches!(status.as_str(), "completed" | "failed" | "cancelled") {

@@ -72,7 +72,7 @@ pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<
         let mut bytes = match std::fs::read(set.path(dir, number)) {
             Ok(bytes) => bytes,
             // It was deleted after the list of files was read. If older ones exist, the broken link
-            // to the next record shows it.
+            // to the next record shows it, unless the page begins here.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error.into()),
         };
