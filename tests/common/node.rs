@@ -11,8 +11,8 @@ use orlog::config::Config;
 use orlog::{App, AppOverrides};
 use orlog_effect::{Attempt, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream};
 use orlog_model::WorkItem;
+use orlog_testkit::wait::until_ok;
 use orlog_testkit::wait::within;
-use orlog_testkit::wait::{POLL_INTERVAL, WAIT_TIMEOUT};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -201,7 +201,7 @@ impl Node {
         path: &str,
         fits: impl Fn(&Value) -> bool,
     ) -> impl Future<Output = Value> {
-        self.until_holds(path, async move || {
+        until_ok(path, async move || {
             let response = self.ask(Method::GET, tenant, path, Body::empty()).await;
             let found: Value = serde_json::from_str(&response.text).unwrap_or_default();
             if response.status.is_success() && fits(&found) {
@@ -210,31 +210,5 @@ impl Node {
                 Err(response.text)
             }
         })
-    }
-
-    /// Checks a condition until it holds; an error describes the state. It polls, because not all
-    /// that tests wait for is the effect of a commit: jobs reach the boards after theirs.
-    #[track_caller]
-    pub(crate) fn until_holds<T>(
-        &self,
-        label: &str,
-        mut check: impl AsyncFnMut() -> Result<T, String>,
-    ) -> impl Future<Output = T> {
-        let location = std::panic::Location::caller();
-        async move {
-            let mut again = tokio::time::interval(POLL_INTERVAL);
-            let mut last = String::new();
-            let waiting = async {
-                loop {
-                    again.tick().await;
-                    match check().await {
-                        Ok(found) => return found,
-                        Err(state) => last = state,
-                    }
-                }
-            };
-            let found = tokio::time::timeout(WAIT_TIMEOUT, waiting).await;
-            found.unwrap_or_else(|_| panic!("{location}: {label} stays at {last}"))
-        }
     }
 }

@@ -10,7 +10,7 @@ use axum::http::{Method, Request};
 use orlog_effect::{FunctionProvider, Policy, ProviderError};
 use orlog_model::{TenantId, Timestamp};
 use orlog_testkit::SimClock;
-use orlog_testkit::wait::{until, within};
+use orlog_testkit::wait::{until, until_ok, within};
 use serde_json::{Value, json};
 
 use crate::harness::http::{client, send};
@@ -121,8 +121,7 @@ async fn until_orders(node: &Node, expected: &[(&str, &str)]) {
             Err(format!("{found:?}"))
         }
     };
-    node.until_holds("the statuses of the orders", reached)
-        .await;
+    until_ok("the statuses of the orders", reached).await;
 }
 
 /// The node executes the pages of batches itself: they are neither an effect nor an upstream of the user.

@@ -45,6 +45,33 @@ pub fn until<T, F: Future<Output = Option<T>>>(
     })
 }
 
+/// Checks a condition until it holds; an error describes the state.
+///
+/// # Panics
+/// If it does not hold within [`WAIT_TIMEOUT`], with the last state.
+#[track_caller]
+pub fn until_ok<T>(
+    description: &str,
+    mut check: impl AsyncFnMut() -> Result<T, String>,
+) -> impl Future<Output = T> {
+    let location = Location::caller();
+    async move {
+        let mut last = String::new();
+        let waiting = async {
+            let mut again = tokio::time::interval(POLL_INTERVAL);
+            loop {
+                again.tick().await;
+                match check().await {
+                    Ok(found) => return found,
+                    Err(state) => last = state,
+                }
+            }
+        };
+        let found = tokio::time::timeout(WAIT_TIMEOUT, waiting).await;
+        found.unwrap_or_else(|_| panic!("{location}: {description} stays at {last}"))
+    }
+}
+
 /// Polls until there is a value, and blocks the thread.
 ///
 /// # Panics

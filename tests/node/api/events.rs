@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use orlog_testkit::wait::until_ok;
 use serde_json::{Value, json};
 
 use crate::api::node::{Node, event, placed};
@@ -103,7 +104,7 @@ async fn events_without_effect_are_reported_and_counted() {
         node.post("/v1/events", &placed_as("p-3")).await.ok()["accepted"][0]["existing"],
         Value::Null
     );
-    node.until_holds("the counts", async || {
+    until_ok("the counts", async || {
         let metrics = node.get("/metrics").await.text;
         let is_counted = |line: &str| metrics.contains(&format!("\n{line}\n"));
         let counted = is_counted("orlog_events_unmatched_total 1")

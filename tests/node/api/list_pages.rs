@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request};
+use orlog_testkit::wait::until_ok;
 use serde_json::{Value, json};
 
 use crate::harness::http::HttpResponse;
@@ -215,7 +216,7 @@ fn event(id: &str, data: &Value) -> Value {
 
 /// Waits until a list has as many entries as expected.
 async fn until_count(node: &Node, path: &str, count: usize) {
-    node.until_holds(path, async || {
+    until_ok(path, async || {
         let mut found = 0;
         let mut cursor = String::new();
         loop {

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::Method;
 use orlog_testkit::WAIT_TIMEOUT;
+use orlog_testkit::wait::until_ok;
 use serde_json::{Value, json};
 
 use crate::api::node::{Node, event, placed};
@@ -291,6 +292,6 @@ async fn missing_instance_names_its_early_events() {
             let found = response.status == 404 && response.text.contains(expected);
             if found { Ok(()) } else { Err(response.text) }
         };
-        node.until_holds("the missing instance", look).await;
+        until_ok("the missing instance", look).await;
     }
 }

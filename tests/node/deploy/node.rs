@@ -15,6 +15,7 @@ use orlog_model::{
     Timestamp,
 };
 use orlog_store::InstanceQuery;
+use orlog_testkit::wait::until_ok;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -343,7 +344,7 @@ impl Node {
         label: &str,
         is_so: impl Fn(&Self) -> bool,
     ) -> impl Future<Output = ()> {
-        self.until_holds(label, async move || {
+        until_ok(label, async move || {
             if is_so(self) {
                 Ok(())
             } else {

@@ -12,7 +12,7 @@ use orlog::config::Config;
 use orlog_effect::{FunctionProvider, Policy, Upstream};
 use orlog_model::TenantId;
 use orlog_store::Reader;
-use orlog_testkit::wait::until;
+use orlog_testkit::wait::{until, until_ok};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -209,18 +209,17 @@ impl Fixture {
 
     async fn until_waiting(&self, tenant: &str, id: &str) -> Value {
         let path = format!("/v1/sagas/order/{id}");
-        self.node
-            .until_holds(&path, async || {
-                let shown = self.call("root", tenant, "GET", &path, None).await;
-                let text = shown.text.clone();
-                let is_waiting = text.contains("\"Shipped\"");
-                if shown.status == 200 && is_waiting {
-                    Ok(shown.json())
-                } else {
-                    Err(text)
-                }
-            })
-            .await
+        until_ok(&path, async || {
+            let shown = self.call("root", tenant, "GET", &path, None).await;
+            let text = shown.text.clone();
+            let is_waiting = text.contains("\"Shipped\"");
+            if shown.status == 200 && is_waiting {
+                Ok(shown.json())
+            } else {
+                Err(text)
+            }
+        })
+        .await
     }
 
     async fn ship(&self, tenant: &str, id: &str) {
@@ -231,16 +230,15 @@ impl Fixture {
             .await
             .ok();
         let path = format!("/v1/sagas/order/{id}");
-        self.node
-            .until_holds(&path, async || {
-                let shown = self.call("root", tenant, "GET", &path, None).await.ok();
-                if shown["status"] == "completed" {
-                    Ok(())
-                } else {
-                    Err(shown.to_string())
-                }
-            })
-            .await;
+        until_ok(&path, async || {
+            let shown = self.call("root", tenant, "GET", &path, None).await.ok();
+            if shown["status"] == "completed" {
+                Ok(())
+            } else {
+                Err(shown.to_string())
+            }
+        })
+        .await;
     }
 
     async fn version(&self, tenant: &str, id: &str) -> u64 {

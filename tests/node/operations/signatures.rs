@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::http::{HeaderValue, Method, StatusCode};
 use orlog::config::{AuthMode, Config};
 use orlog_model::{ActorId, Timestamp};
-use orlog_testkit::wait::within;
+use orlog_testkit::wait::{until_ok, within};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -308,7 +308,7 @@ async fn body_that_is_not_the_signed_one_has_no_effect() {
     assert!(detail.contains("does not cover content-digest"), "{detail}");
     assert_eq!(rejections(&node, "digest").await, 2);
     send(&node, &ada.sign(publish("o-1"))).await.ok();
-    let found = node.until_holds("the order", async || {
+    let found = until_ok("the order", async || {
         let found = send(&node, &ada.sign(list())).await.ok();
         if found["items"]
             .as_array()

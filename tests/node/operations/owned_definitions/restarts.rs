@@ -1,6 +1,7 @@
 //! Definitions of contexts after restarts and crashes of their node.
 
 use orlog_model::{Change, DefinitionRef, DeployedDefinition, Deployment, Timestamp};
+use orlog_testkit::wait::until_ok;
 use serde_json::json;
 
 use crate::operations::node::placed;
@@ -157,21 +158,19 @@ async fn definition_that_cannot_be_loaded_stops_its_context_only() {
         .call("root", "acme", "POST", "/v1/events", Some(&placed("a-1")))
         .await
         .ok();
-    let letter = fixture
-        .node
-        .until_holds("the dead letter", async || {
-            let letters = fixture
-                .call("ada", "acme", "GET", "/v1/dead-letters", None)
-                .await
-                .ok();
-            let first = letters["items"][0].clone();
-            if first.is_null() {
-                Err(letters.to_string())
-            } else {
-                Ok(first)
-            }
-        })
-        .await;
+    let letter = until_ok("the dead letter", async || {
+        let letters = fixture
+            .call("ada", "acme", "GET", "/v1/dead-letters", None)
+            .await
+            .ok();
+        let first = letters["items"][0].clone();
+        if first.is_null() {
+            Err(letters.to_string())
+        } else {
+            Ok(first)
+        }
+    })
+    .await;
     assert!(
         letter
             .to_string()
