@@ -390,7 +390,7 @@ mod tests {
 
     /// Returns the shard whose scan is due now.
     fn due(requests: &ScanRequests, scanned: &[u16]) -> Option<u16> {
-        let scanned = BTreeSet::from_iter(scanned.iter().copied());
+        let scanned: BTreeSet<_> = scanned.iter().copied().collect();
         requests.next(&scanned).now_or_never()
     }
 

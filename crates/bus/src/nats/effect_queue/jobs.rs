@@ -175,7 +175,7 @@ impl NatsJobStream {
         let request = open.consumer.batch().max_messages(max).expires(EXPIRES);
 
         match request.messages().await {
-            // The refusal of the servers arrives in the batch.
+            // A rejection by the servers arrives in the batch.
             Ok(messages) => {
                 self.batch = Some(OpenBatch {
                     messages,

@@ -90,7 +90,7 @@ impl DeployedSchedules {
                 );
             }),
             None => retries.succeeded(|failures| {
-                tracing::info!(failures, "deployed schedules are applied again")
+                tracing::info!(failures, "deployed schedules are applied again");
             }),
         }
     }
