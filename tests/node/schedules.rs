@@ -524,6 +524,8 @@ async fn command_line_manages_schedules() {
         "Europe/Berlin",
         "--overlap",
         "queue",
+        "--data",
+        r#"{ "day": "each" }"#,
     ];
     let (code, out, err) = command(&create).await;
     assert!(
