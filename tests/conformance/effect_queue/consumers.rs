@@ -45,13 +45,23 @@ async fn create_shared(fixture: &QueueFixture, filters: &[&str]) {
 }
 
 async fn put_shared(fixture: &QueueFixture, filters: &[&str], action: &str) {
+    put_limited(fixture, filters, action, json!({})).await;
+}
+
+/// Creates or updates the consumer of all workers with limits of its requests.
+async fn put_limited(fixture: &QueueFixture, filters: &[&str], action: &str, mut config: Value) {
+    let settings = json!({
+        "durable_name": SHARED, "name": SHARED, "ack_policy": "explicit",
+        "ack_wait": 30_000_000_000_u64, "max_ack_pending": 65_536, "deliver_policy": "all",
+        "replay_policy": "instant", "filter_subjects": filters,
+    });
+    let settings = settings.as_object().cloned().unwrap();
+    config.as_object_mut().unwrap().extend(settings);
+
     let request = json!({
         "stream_name": "WORKFLOW_COMMANDS",
         "action": action,
-        "config": {
-            "durable_name": SHARED, "name": SHARED, "ack_policy": "explicit", "ack_wait": 30_000_000_000_u64,
-            "max_ack_pending": 65_536, "deliver_policy": "all", "replay_policy": "instant", "filter_subjects": filters,
-        },
+        "config": config,
     });
     let operation = format!("CONSUMER.CREATE.WORKFLOW_COMMANDS.{SHARED}");
     until(async || api(&fixture.connection, &operation, request.clone()).await).await;
@@ -164,6 +174,27 @@ async fn command_that_a_consumer_has_passed_is_not_pending() {
         (!is_pending).then_some(())
     })
     .await;
+    pool.stop().await;
+}
+
+/// The server rejects a request that exceeds the limits of its consumer.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_requested_within_the_limits_of_the_consumer() {
+    let fixture = QueueFixture::one().await;
+    let calls = CallCounter::default();
+    let limits = json!({ "max_batch": 1, "max_expires": 1_000_000_000_u64 });
+    put_limited(&fixture, &[ACME], "create", limits).await;
+    let pool = workers(&fixture, &["acme"], &calls).await;
+
+    let items: Vec<_> = (1..=3)
+        .map(|number| item_of("acme", "a.b", number))
+        .collect();
+    for item in &items {
+        enqueue(&fixture, item).await;
+    }
+    for item in &items {
+        fixture.result_message(item).await;
+    }
     pool.stop().await;
 }
 

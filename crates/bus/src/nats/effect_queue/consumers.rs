@@ -53,6 +53,10 @@ pub(super) struct OpenConsumer {
     pub(super) name: String,
     /// The server redelivers a job after this time without a sign of progress.
     pub(super) ack_wait: Duration,
+    /// The server rejects requests for more jobs.
+    pub(super) max_batch: Option<usize>,
+    /// The server rejects requests that wait longer.
+    pub(super) max_expires: Option<Duration>,
     /// Settings that differ from those of this node; `None`: none.
     pub(super) difference: Option<String>,
 }
@@ -205,6 +209,8 @@ async fn opened(
         consumer,
         name,
         ack_wait: found.ack_wait,
+        max_batch: usize::try_from(found.max_batch).ok().filter(|max| *max > 0),
+        max_expires: Some(found.max_expires).filter(|max| !max.is_zero()),
         difference: difference(&found, subscription),
     })))
 }

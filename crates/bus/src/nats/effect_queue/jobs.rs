@@ -170,9 +170,11 @@ impl NatsJobStream {
         }
 
         let open = self.consumer.as_ref().expect("it was opened before");
-        let until = Instant::now() + EXPIRES + EXPIRY_GRACE;
+        let max = open.max_batch.map_or(max, |limit| max.min(limit));
+        let expires = open.max_expires.map_or(EXPIRES, |limit| EXPIRES.min(limit));
+        let until = Instant::now() + expires + EXPIRY_GRACE;
         let ack_wait = open.ack_wait;
-        let request = open.consumer.batch().max_messages(max).expires(EXPIRES);
+        let request = open.consumer.batch().max_messages(max).expires(expires);
 
         match request.messages().await {
             // A rejection by the servers arrives in the batch.
@@ -224,7 +226,7 @@ impl NatsJobStream {
             }
             Some(Err(error)) => {
                 self.batch = None;
-                self.failed(&error.to_string());
+                self.failed(&chain(error.as_ref()));
                 tokio::time::sleep(PAUSE).await;
                 return None;
             }
