@@ -131,7 +131,10 @@ impl DeployedSchedules {
             return Ok(None);
         };
         let instance = reader.instance(key).map_err(|error| error.to_string())?;
-        let state = instance.and_then(|instance| ScheduleState::decode(&instance.state).ok());
+        let state = instance
+            .map(|instance| ScheduleState::decode(&instance.state))
+            .transpose()
+            .map_err(|error| format!("the stored schedule is unreadable: {error}"))?;
         let current = state.filter(|state| !state.deleted);
 
         if wanted.removed {
