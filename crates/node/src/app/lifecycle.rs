@@ -108,6 +108,13 @@ impl App {
         }
         self.authenticator.signed().close();
 
+        if let (Err(_), Err(error)) = (&stopped, &closed) {
+            // The result has room for one of them.
+            tracing::error!(
+                error = format!("{error:#}"),
+                "the transport failed to close"
+            );
+        }
         stopped.context("the tables could not be flushed; the journal is complete")?;
         closed
     }
