@@ -83,38 +83,4 @@ mod tests {
         sweep(&reader).expect("the flag belongs to the request that has ended");
         assert_eq!(read.get(), 2000);
     }
-
-    /// The lock of a group of rows delays commits, so that few large rows are a group, too. The
-    /// cancellation shows where the group ends.
-    #[test]
-    fn group_of_rows_is_bounded_by_its_size() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
-        let large = |number| {
-            let mut instance = instance(1, Status::Running);
-            instance.state = vec![b' '; 50_000];
-            let empty = Commit::empty(key("acme", &format!("o-{number}")), at(1));
-            Change::Apply(Box::new(Commit {
-                instance: Some(Arc::new(instance)),
-                ..empty
-            }))
-        };
-        for number in 0..8 {
-            writer.commit(&[large(number)], at(1)).unwrap();
-        }
-
-        let cancellation = Cancellation::default();
-        let mut rows = 0;
-        let scanned = reader.with_cancellation(&cancellation).scan(
-            Table::Instance,
-            &KeyRange::all(),
-            |_, _| {
-                rows += 1;
-                cancellation.cancel();
-                Ok(ControlFlow::Continue(()))
-            },
-        );
-        assert!(matches!(scanned, Err(Error::Cancelled)));
-        assert_eq!(rows, 2, "64 KiB are reached with the second row");
-    }
 }

@@ -22,6 +22,7 @@ use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::memtable::Memtable;
+use crate::read::reader::RowGroup;
 use crate::table::Table;
 use crate::tables::{IndexChanges, RowAccess, Tables};
 
@@ -195,8 +196,7 @@ fn build(
     variables: VariableReader,
     changes: &mut IndexChanges,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let mut visited = 0;
-    let mut bytes = 0;
+    let mut group = RowGroup::new(BUILD_STEP, BUILD_STEP_BYTES);
     let mut last = None;
     let mut keys = Vec::new();
     let from = if after.is_empty() {
@@ -214,9 +214,7 @@ fn build(
             &mut keys,
         ))?;
 
-        visited += 1;
-        bytes += value.len();
-        if visited < BUILD_STEP && bytes < BUILD_STEP_BYTES {
+        if group.add(value.len()).is_continue() {
             return Ok(ControlFlow::Continue(()));
         }
         last = Some(row.to_vec());

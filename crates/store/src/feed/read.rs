@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::feed::items::{FeedItem, StoredRow, feed_items, size};
 use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow, TrimBounds};
 use crate::merged::MergedTables;
-use crate::read::reader::{BYTES_PER_LOCK, ROWS_PER_LOCK, Reader};
+use crate::read::reader::{ROWS_PER_LOCK, Reader, RowGroup};
 use crate::table::Table;
 
 /// Kind of the entities in the feed.
@@ -329,7 +329,7 @@ impl Reader {
         mut bytes: usize,
     ) -> Result<(u64, Vec<StoredRow>), Error> {
         let mut rows: Vec<StoredRow> = Vec::new();
-        let mut copied = 0;
+        let mut group = RowGroup::of_one_lock();
         let position = self.shared.read(|tables| {
             tables.scan(
                 table,
@@ -338,10 +338,8 @@ impl Reader {
                 &mut |key, row| {
                     count += 1;
                     bytes += key.len() + row.len();
-                    copied += key.len() + row.len();
                     rows.push((table, key.to_vec(), Some(row.to_vec())));
-                    let is_full = rows.len() == ROWS_PER_LOCK
-                        || copied >= BYTES_PER_LOCK
+                    let is_full = group.add(key.len() + row.len()).is_break()
                         || count >= query.limit
                         || bytes >= query.bytes;
                     Ok(if is_full {

@@ -16,7 +16,7 @@ use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::index::{Index, VariableReader, indexed_value};
-use crate::read::reader::{BYTES_PER_LOCK, ROWS_PER_LOCK, Reader, ScanLimits};
+use crate::read::reader::{ROWS_PER_LOCK, Reader, RowGroup, ScanLimits};
 use crate::read::sweep::{SweepCursor, SweepPage};
 use crate::table::Table;
 
@@ -355,8 +355,7 @@ impl Reader {
         for within in rows {
             let mut next = (!within.is_empty()).then(|| within.start.clone());
             while let Some(from) = next.take() {
-                let mut visited = 0;
-                let mut bytes = 0;
+                let mut group = RowGroup::of_one_lock();
                 self.shared.read(|tables| {
                     tables.scan_memtables(
                         Table::Instance,
@@ -377,9 +376,7 @@ impl Reader {
                                 smallest(&mut found, limit);
                             }
 
-                            visited += 1;
-                            bytes += value.len();
-                            if visited < ROWS_PER_LOCK && bytes < BYTES_PER_LOCK {
+                            if group.add(value.len()).is_continue() {
                                 return Ok(ControlFlow::Continue(()));
                             }
                             next = Some(successor_key(row));

@@ -28,7 +28,36 @@ use crate::usage::TenantUsage;
 pub(crate) const ROWS_PER_LOCK: usize = 256;
 /// Size of the rows that a scan reads with one lock, in bytes. Commits wait for the lock, and a row
 /// is decoded within it: 256 instances of 200 KB took 40 ms.
-pub(crate) const BYTES_PER_LOCK: usize = 64 * 1024;
+const BYTES_PER_LOCK: usize = 64 * 1024;
+
+/// Rows that are read together: what is left of their number and of their size in bytes.
+pub(crate) struct RowGroup {
+    rows: usize,
+    bytes: usize,
+}
+
+impl RowGroup {
+    pub(crate) fn new(rows: usize, bytes: usize) -> Self {
+        Self { rows, bytes }
+    }
+
+    /// Returns the rows that a scan reads with one lock.
+    pub(crate) fn of_one_lock() -> Self {
+        Self::new(ROWS_PER_LOCK, BYTES_PER_LOCK)
+    }
+
+    /// Adds a row; breaks if the group is full. It has at least one row, whatever its size.
+    pub(crate) fn add(&mut self, bytes: usize) -> ControlFlow<()> {
+        self.rows = self.rows.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+
+        if self.rows == 0 || self.bytes == 0 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
 
 /// Reader of a store, from any thread, concurrent with writes. Cheap to clone.
 ///
@@ -419,8 +448,8 @@ impl Reader {
         Ok(page)
     }
 
-    /// Passes the rows of a range to `visit`, in key order, until it breaks. A scan of more than
-    /// [`ROWS_PER_LOCK`] rows or [`BYTES_PER_LOCK`] bytes is not atomic.
+    /// Passes the rows of a range to `visit`, in key order, until it breaks. A scan of several
+    /// groups of rows is not atomic.
     pub(crate) fn scan(
         &self,
         table: Table,
@@ -435,14 +464,11 @@ impl Reader {
                 return Err(Error::Cancelled);
             }
 
-            let mut rows = 0;
-            let mut bytes = 0;
+            let mut group = RowGroup::of_one_lock();
             self.shared.read(|tables| {
                 tables.scan(table, &from, range.end.as_deref(), &mut |key, value| {
                     let flow = visit(key, value)?;
-                    rows += 1;
-                    bytes += value.len();
-                    if flow.is_break() || (rows < ROWS_PER_LOCK && bytes < BYTES_PER_LOCK) {
+                    if flow.is_break() || group.add(value.len()).is_continue() {
                         return Ok(flow);
                     }
                     next = Some(successor_key(key));
@@ -451,5 +477,85 @@ impl Reader {
             })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+    use std::sync::Arc;
+
+    use orlog_model::{Change, Commit, Status, TenantId};
+
+    use crate::cancellation::Cancellation;
+    use crate::encoding::range::KeyRange;
+    use crate::samples::{at, instance, key, small};
+    use crate::table::Table;
+    use crate::{Error, FeedEntityKind, FeedQuery, InstanceQuery, Options, Reader, open_in_memory};
+
+    const INSTANCES: usize = 8;
+    const STATE_BYTES: usize = 50_000;
+
+    /// Returns the reader of a store with a few large instances.
+    fn large_instances() -> Reader {
+        let (mut writer, reader) = open_in_memory(Options {
+            feed: true,
+            ..small()
+        });
+        for number in 0..INSTANCES {
+            let mut large = instance(1, Status::Running);
+            large.state = vec![b' '; STATE_BYTES];
+            let commit = Commit {
+                instance: Some(Arc::new(large)),
+                ..Commit::empty(key("acme", &format!("o-{number}")), at(1))
+            };
+            writer
+                .commit(&[Change::Apply(Box::new(commit))], at(1))
+                .unwrap();
+        }
+        reader
+    }
+
+    /// The lock of a group of rows delays commits, so that few large rows are a group, too. The
+    /// cancellation shows where the group ends.
+    #[test]
+    fn group_of_rows_is_bounded_by_its_size() {
+        let reader = large_instances();
+        let cancellation = Cancellation::default();
+        let mut rows = 0;
+        let scanned = reader.with_cancellation(&cancellation).scan(
+            Table::Instance,
+            &KeyRange::all(),
+            |_, _| {
+                rows += 1;
+                cancellation.cancel();
+                Ok(ControlFlow::Continue(()))
+            },
+        );
+        assert!(matches!(scanned, Err(Error::Cancelled)));
+        assert_eq!(rows, 2, "64 KiB are reached with the second row");
+    }
+
+    /// Each of these reads several groups.
+    #[test]
+    fn reads_of_large_rows_are_complete() {
+        let reader = large_instances();
+        let running = InstanceQuery {
+            statuses: vec![Status::Running],
+            tenant: TenantId::new("acme").unwrap(),
+            ..InstanceQuery::default()
+        };
+        let listed = reader.instances(&running).unwrap();
+        assert_eq!(listed.items.len(), INSTANCES);
+
+        let instances = FeedQuery {
+            tenant: None,
+            kinds: vec![FeedEntityKind::Instances],
+            limit: 100,
+            bytes: INSTANCES * STATE_BYTES * 2,
+        };
+        let page = reader.feed_scan(&instances, None).unwrap();
+        assert_eq!(page.items.len(), INSTANCES);
+        assert!(!page.more);
     }
 }
