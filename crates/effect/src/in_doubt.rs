@@ -5,7 +5,7 @@
 //! | executed, failed | ends with this result |
 //! | not executed | the next attempt |
 //! | no result yet; the next attempt determines it | the next attempt |
-//! | no answer | another probe after a delay, at most 10 in a row before the deadline; then unknown |
+//! | no answer | another probe after a delay, at most 10 before the deadline; then unknown |
 //! | unknown | the policy: the next attempt, or ends as timed out with the code `in_doubt` |
 
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Node with deployed definitions, and its executed steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,7 @@ use orlog_model::{
     Timestamp,
 };
 use orlog_store::InstanceQuery;
-use orlog_testkit::wait::until_ok;
+use orlog_testkit::wait::until;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -344,13 +345,7 @@ impl Node {
         label: &str,
         is_so: impl Fn(&Self) -> bool,
     ) -> impl Future<Output = ()> {
-        until_ok(label, async move || {
-            if is_so(self) {
-                Ok(())
-            } else {
-                Err(String::new())
-            }
-        })
+        until(label, move || ready(is_so(self).then_some(())))
     }
 }
 

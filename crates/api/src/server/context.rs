@@ -1,8 +1,8 @@
 //! State of the router, and the context of a request.
 //!
 //! A handler reaches the node only through its [`RequestContext`] and the parts of
-//! [`crate::server::parts`] that its signature names. [`ApiState`] itself is for layers, extractors,
-//! and work without a request.
+//! [`crate::server::parts`] that its signature names. [`ApiState`] itself is for layers,
+//! extractors, and work without a request.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
