@@ -22,7 +22,7 @@ use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::memtable::Memtable;
-use crate::read::reader::RowGroup;
+use crate::read::row_group::RowGroup;
 use crate::table::Table;
 use crate::tables::{IndexChanges, RowAccess, Tables};
 

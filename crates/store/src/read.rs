@@ -11,6 +11,7 @@ pub(crate) mod job_claim;
 pub(crate) mod job_log;
 pub(crate) mod query;
 pub(crate) mod reader;
+pub(crate) mod row_group;
 pub(crate) mod sweep;
 pub(crate) mod tasks;
 pub(crate) mod work;

@@ -19,7 +19,8 @@ use crate::error::Error;
 use crate::feed::items::{FeedItem, StoredRow, feed_items, size};
 use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow, TrimBounds};
 use crate::merged::MergedTables;
-use crate::read::reader::{ROWS_PER_LOCK, Reader, RowGroup};
+use crate::read::reader::Reader;
+use crate::read::row_group::{ROWS_PER_LOCK, RowGroup};
 use crate::table::Table;
 
 /// Kind of the entities in the feed.

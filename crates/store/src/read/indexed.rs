@@ -16,7 +16,8 @@ use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::index::{Index, VariableReader, indexed_value};
-use crate::read::reader::{ROWS_PER_LOCK, Reader, RowGroup, ScanLimits};
+use crate::read::reader::{Reader, ScanLimits};
+use crate::read::row_group::{ROWS_PER_LOCK, RowGroup};
 use crate::read::sweep::{SweepCursor, SweepPage};
 use crate::table::Table;
 
