@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::{Method, StatusCode};
-use orlog::SystemClock;
 use orlog::config::{Config, TenantMode, TenantsConfig};
 use orlog_effect::{FunctionProvider, Policy, ProviderError, Upstream};
 use orlog_model::{Clock, SteadyTime, TenantId, Timestamp};
 use orlog_program::Program;
+use orlog_testkit::SettableClock;
 use serde_json::{Value, json};
 
 use crate::harness::node::{self, NodeBuilder};
@@ -43,6 +43,9 @@ failed: { fact: OrderFailed, data: { orderId: =vars.orderId } }
 pub(crate) struct Node {
     inner: node::Node,
     pub(crate) refunds: Arc<AtomicBool>,
+
+    /// Wall clock of the node. A node that runs notices a later time within half a minute, one that starts at once.
+    pub(crate) wall_clock: SettableClock,
 }
 
 impl Deref for Node {
@@ -58,21 +61,21 @@ thread_local! {
     pub(crate) static PANICS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Host clock that a test can break.
-struct BreakableClock;
+/// Host clock that a test can set and break.
+struct BreakableClock(SettableClock);
 
 impl Clock for BreakableClock {
     fn now(&self) -> Timestamp {
         assert!(!PANICS.get(), "the clock is broken");
-        SystemClock.now()
+        self.0.now()
     }
 
     fn steady(&self) -> SteadyTime {
-        SystemClock.steady()
+        self.0.steady()
     }
 
     fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        SystemClock.sleep_until(at)
+        self.0.sleep_until(at)
     }
 }
 
@@ -99,7 +102,8 @@ impl Node {
     ) -> Self {
         let builder = NodeBuilder::new().definition("order", ORDER).config(change);
         let builder = more.into_iter().fold(builder, NodeBuilder::upstream);
-        Self::open(builder.overrides(|overrides| overrides.programs = programs)).await
+        let builder = builder.overrides(|overrides| overrides.programs = programs);
+        Self::open(builder, SettableClock::default()).await
     }
 
     /// Stops the node, changes its files, and starts it again.
@@ -107,13 +111,15 @@ impl Node {
         let config = Arc::clone(&self.app.config);
         let dir = self.inner.stop().await;
         change(&config.data_dir);
-        Self::open(NodeBuilder::on(dir).config(|fresh| *fresh = Config::clone(&config))).await
+
+        let builder = NodeBuilder::on(dir).config(|fresh| *fresh = Config::clone(&config));
+        Self::open(builder, self.wall_clock).await
     }
 
-    async fn open(builder: NodeBuilder) -> Self {
+    async fn open(builder: NodeBuilder, wall_clock: SettableClock) -> Self {
         let refunds = Arc::new(AtomicBool::new(true));
-        let clock = Some(Arc::new(BreakableClock) as Arc<dyn Clock>);
-        let builder = builder.overrides(|overrides| overrides.clock = clock);
+        let clock: Arc<dyn Clock> = Arc::new(BreakableClock(wall_clock.clone()));
+        let builder = builder.overrides(|overrides| overrides.clock = Some(clock));
         let node = builder
             .upstream(effects(Arc::clone(&refunds)))
             .gateway()
@@ -122,6 +128,7 @@ impl Node {
         Self {
             inner: node,
             refunds,
+            wall_clock,
         }
     }
 
