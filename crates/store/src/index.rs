@@ -22,7 +22,6 @@ use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::memtable::Memtable;
-use crate::read::row_group::RowGroup;
 use crate::table::Table;
 use crate::tables::{IndexChanges, RowAccess, Tables};
 
@@ -196,7 +195,8 @@ fn build(
     variables: VariableReader,
     changes: &mut IndexChanges,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let mut group = RowGroup::new(BUILD_STEP, BUILD_STEP_BYTES);
+    let mut rows = 0;
+    let mut bytes = 0;
     let mut last = None;
     let mut keys = Vec::new();
     let from = if after.is_empty() {
@@ -214,7 +214,9 @@ fn build(
             &mut keys,
         ))?;
 
-        if group.add(value.len()).is_continue() {
+        rows += 1;
+        bytes += value.len();
+        if rows < BUILD_STEP && bytes < BUILD_STEP_BYTES {
             return Ok(ControlFlow::Continue(()));
         }
         last = Some(row.to_vec());

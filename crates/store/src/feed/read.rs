@@ -264,7 +264,9 @@ impl Reader {
             };
 
             while !rest.is_empty() {
-                let (position, rows) = self.stretch(table, &rest, query, items.len(), bytes)?;
+                let rows_left = query.limit.saturating_sub(items.len());
+                let bytes_left = query.bytes.saturating_sub(bytes);
+                let (position, rows) = self.stretch(table, &rest, rows_left, bytes_left)?;
                 let Some((_, last, _)) = rows.last() else {
                     break;
                 };
@@ -319,39 +321,30 @@ impl Reader {
         })
     }
 
-    /// Returns some rows of a range, as of one commit. `count` and `bytes` are the number and the
-    /// size of the items that the page already has.
+    /// Returns some rows of a range, as of one commit: at most so many, and at most so many bytes
+    /// and one row.
     fn stretch(
         &self,
         table: Table,
         range: &KeyRange,
-        query: &FeedQuery,
-        mut count: usize,
-        mut bytes: usize,
+        rows: usize,
+        bytes: usize,
     ) -> Result<(u64, Vec<StoredRow>), Error> {
-        let mut rows: Vec<StoredRow> = Vec::new();
-        let mut group = RowGroup::of_one_lock();
+        let mut group = RowGroup::new(rows, bytes);
         let position = self.shared.read(|tables| {
             tables.scan(
                 table,
                 &range.start,
                 range.end.as_deref(),
-                &mut |key, row| {
-                    count += 1;
-                    bytes += key.len() + row.len();
-                    rows.push((table, key.to_vec(), Some(row.to_vec())));
-                    let is_full = group.add(key.len() + row.len()).is_break()
-                        || count >= query.limit
-                        || bytes >= query.bytes;
-                    Ok(if is_full {
-                        ControlFlow::Break(())
-                    } else {
-                        ControlFlow::Continue(())
-                    })
-                },
+                &mut |key, row| Ok(group.push(key, row)),
             )?;
             Ok(tables.state().position)
         })?;
+
+        let rows = group
+            .iter()
+            .map(|(key, row)| (table, key.to_vec(), Some(row.to_vec())))
+            .collect();
         Ok((position, rows))
     }
 

@@ -11,13 +11,14 @@ use orlog_model::{CorrelationId, Instance, InstanceKey, Name, SagaName, TenantId
 use crate::encoding::header::SnapshotHeader;
 use crate::encoding::index_keys::{self, IndexedValue, StatusClass};
 use crate::encoding::keys::read_instance;
-use crate::encoding::range::{KeyRange, successor_key};
+use crate::encoding::range::KeyRange;
 use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::index::{Index, VariableReader, indexed_value};
+use crate::merged::MergedTables;
 use crate::read::reader::{Reader, ScanLimits};
-use crate::read::row_group::{ROWS_PER_LOCK, RowGroup};
+use crate::read::row_group::ROWS_PER_LOCK;
 use crate::read::sweep::{SweepCursor, SweepPage};
 use crate::table::Table;
 
@@ -304,42 +305,36 @@ impl Reader {
         let mut page = CandidatePage {
             found: Vec::new(),
             last: None,
-            is_end: range.is_empty(),
+            is_end: true,
             scanned: 0,
         };
 
-        let mut rest = range.clone();
-        while !page.is_end
-            && page.found.len() < limits.found
-            && page.scanned < limits.scanned
-            && bytes < limits.bytes
-        {
-            // The instances are read outside the scan, which holds the lock of the tables.
-            let count = ROWS_PER_LOCK
-                .min(limits.found - page.found.len())
-                .min(limits.scanned - page.scanned);
-            let rows = self.scan_rows(Table::Index, &rest, count, |row, _| {
-                Ok(Key::from_slice(row))
-            })?;
-
-            page.is_end = rows.len() < count;
-            for row in rows {
-                if bytes >= limits.bytes {
-                    page.is_end = false;
-                    break;
-                }
-
-                page.scanned += 1;
+        let first_group = limits.found.min(limits.scanned);
+        self.scan_groups(
+            MergedTables::scan,
+            Table::Index,
+            range,
+            first_group,
+            |row, _| {
+                let row = Key::from_slice(row);
                 let key = index_keys::read(&row)?;
-                rest.start = successor_key(&row);
+                page.scanned += 1;
                 page.last = Some(row.clone());
 
                 let verified = self.verified(row, key, row_of)?;
                 bytes += verified.as_ref().map_or(0, |(.., found)| found.state.len());
                 page.found.extend(verified);
-            }
-        }
 
+                let is_full = page.found.len() >= limits.found
+                    || page.scanned >= limits.scanned
+                    || bytes >= limits.bytes;
+                if !is_full {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                page.is_end = false;
+                Ok(ControlFlow::Break(()))
+            },
+        )?;
         Ok(page)
     }
 
@@ -354,38 +349,28 @@ impl Reader {
     ) -> Result<Vec<(Key, InstanceKey)>, Error> {
         let mut found = Vec::new();
         for within in rows {
-            let mut next = (!within.is_empty()).then(|| within.start.clone());
-            while let Some(from) = next.take() {
-                let mut group = RowGroup::of_one_lock();
-                self.shared.read(|tables| {
-                    tables.scan_memtables(
-                        Table::Instance,
-                        &from,
-                        within.end.as_deref(),
-                        &mut |row, value| {
-                            let header: Option<SnapshotHeader<'_>> =
-                                readable(decode(Table::Instance, value))?;
-                            let (_, key) = read_instance(&mut KeyReader::of(row))?;
-                            let indexed = header.and_then(|header| row_of(&key, &header));
-                            found.extend(
-                                indexed
-                                    .filter(|row| range.contains(row))
-                                    .map(|row| (row, key)),
-                            );
+            self.scan_groups(
+                MergedTables::scan_memtables,
+                Table::Instance,
+                within,
+                ROWS_PER_LOCK,
+                |row, value| {
+                    let header: Option<SnapshotHeader<'_>> =
+                        readable(decode(Table::Instance, value))?;
+                    let (_, key) = read_instance(&mut KeyReader::of(row))?;
+                    let indexed = header.and_then(|header| row_of(&key, &header));
+                    found.extend(
+                        indexed
+                            .filter(|row| range.contains(row))
+                            .map(|row| (row, key)),
+                    );
 
-                            if found.len() / 2 > limit.saturating_add(ROWS_PER_LOCK) {
-                                smallest(&mut found, limit);
-                            }
-
-                            if group.add(value.len()).is_continue() {
-                                return Ok(ControlFlow::Continue(()));
-                            }
-                            next = Some(successor_key(row));
-                            Ok(ControlFlow::Break(()))
-                        },
-                    )
-                })?;
-            }
+                    if found.len() / 2 > limit.saturating_add(ROWS_PER_LOCK) {
+                        smallest(&mut found, limit);
+                    }
+                    Ok(ControlFlow::Continue(()))
+                },
+            )?;
         }
 
         smallest(&mut found, limit);

@@ -15,11 +15,12 @@ use uuid::Uuid;
 
 use crate::cancellation::Cancellation;
 use crate::encoding::keys::{self, KeyEncoder};
-use crate::encoding::range::{KeyRange, successor_key};
+use crate::encoding::range::{KeyRange, RowVisitor, successor_key};
 use crate::encoding::tuple::successor;
 use crate::encoding::value::{DefinitionSourceBytes, decode};
 use crate::error::Error;
-use crate::read::row_group::RowGroup;
+use crate::merged::MergedTables;
+use crate::read::row_group::{ROWS_PER_LOCK, RowGroup};
 use crate::shared::Shared;
 use crate::stats::{PageStats, Stats};
 use crate::table::Table;
@@ -340,9 +341,11 @@ impl Reader {
         table: Table,
         key: &[u8],
     ) -> Result<Option<T>, Error> {
-        self.shared
-            .read(|tables| tables.get(table, key, |bytes| decode(table, bytes)))?
-            .transpose()
+        // Commits wait while the row is copied, not while it is decoded.
+        let row = self
+            .shared
+            .read(|tables| tables.get(table, key, <[u8]>::to_vec))?;
+        row.map(|bytes| decode(table, &bytes)).transpose()
     }
 
     pub(crate) fn first<T>(
@@ -391,22 +394,29 @@ impl Reader {
         let mut bytes = 0;
 
         for range in ranges {
-            self.scan(table, range, |key, value| {
-                if let Some(item) = read(key, value)? {
-                    page.items.push(item);
-                    bytes += value.len();
-                }
-                page.scanned += 1;
+            let first_group = limits.found.min(limits.scanned);
+            self.scan_groups(
+                MergedTables::scan,
+                table,
+                range,
+                first_group,
+                |key, value| {
+                    if let Some(item) = read(key, value)? {
+                        page.items.push(item);
+                        bytes += value.len();
+                    }
+                    page.scanned += 1;
 
-                let is_full = page.items.len() >= limits.found
-                    || page.scanned >= limits.scanned
-                    || bytes >= limits.bytes;
-                if !is_full {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                page.last = Some(key.to_vec());
-                Ok(ControlFlow::Break(()))
-            })?;
+                    let is_full = page.items.len() >= limits.found
+                        || page.scanned >= limits.scanned
+                        || bytes >= limits.bytes;
+                    if !is_full {
+                        return Ok(ControlFlow::Continue(()));
+                    }
+                    page.last = Some(key.to_vec());
+                    Ok(ControlFlow::Break(()))
+                },
+            )?;
             if page.last.is_some() {
                 break;
             }
@@ -420,36 +430,67 @@ impl Reader {
         &self,
         table: Table,
         range: &KeyRange,
+        visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+    ) -> Result<(), Error> {
+        self.scan_groups(MergedTables::scan, table, range, ROWS_PER_LOCK, visit)
+    }
+
+    /// Scans as [`Reader::scan`], with one of the scans of the tables. The first group has at most
+    /// `first_group` rows, for a scan that probably ends after them.
+    pub(crate) fn scan_groups(
+        &self,
+        scan: TableScan,
+        table: Table,
+        range: &KeyRange,
+        first_group: usize,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
         self.shared.scans[table as usize].fetch_add(1, Ordering::Relaxed);
 
+        let mut group_rows = first_group;
         let mut next = (!range.is_empty()).then(|| range.start.clone());
         while let Some(from) = next.take() {
             if self.cancellation.is_cancelled() {
                 return Err(Error::Cancelled);
             }
 
-            let mut group = RowGroup::of_one_lock();
-            self.shared.read(|tables| {
-                tables.scan(table, &from, range.end.as_deref(), &mut |key, value| {
-                    let flow = visit(key, value)?;
-                    if flow.is_break() || group.add(value.len()).is_continue() {
-                        return Ok(flow);
-                    }
-                    next = Some(successor_key(key));
-                    Ok(ControlFlow::Break(()))
-                })
-            })?;
+            let mut group = RowGroup::of_rows(group_rows);
+            let copied = self.shared.read(|tables| {
+                scan(
+                    tables,
+                    table,
+                    &from,
+                    range.end.as_deref(),
+                    &mut |key, value| {
+                        let flow = group.push(key, value);
+                        next = flow.is_break().then(|| successor_key(key));
+                        Ok(flow)
+                    },
+                )
+            });
+
+            // A row that cannot be read is an error only for a scan that reaches it.
+            for (key, value) in group.iter() {
+                if visit(key, value)?.is_break() {
+                    return Ok(());
+                }
+            }
+            copied?;
+            group_rows = ROWS_PER_LOCK;
         }
         Ok(())
     }
 }
 
+/// Scan of the tables: [`MergedTables::scan`] or [`MergedTables::scan_memtables`].
+type TableScan =
+    fn(&MergedTables, Table, &[u8], Option<&[u8]>, &mut RowVisitor<'_>) -> Result<(), Error>;
+
 #[cfg(test)]
 mod tests {
     use std::ops::ControlFlow;
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
 
     use orlog_model::{Change, Commit, Status, TenantId};
 
@@ -457,36 +498,66 @@ mod tests {
     use crate::encoding::range::KeyRange;
     use crate::samples::{at, instance, key, small};
     use crate::table::Table;
-    use crate::{Error, FeedEntityKind, FeedQuery, InstanceQuery, Options, Reader, open_in_memory};
+    use crate::{
+        Error, FeedEntityKind, FeedQuery, InstanceQuery, Options, Reader, Writer, open_in_memory,
+    };
 
     const INSTANCES: usize = 8;
     const STATE_BYTES: usize = 50_000;
 
-    /// Returns the reader of a store with a few large instances.
-    fn large_instances() -> Reader {
+    /// Returns a store with a few large instances.
+    fn large_instances() -> (Writer, Reader) {
         let (mut writer, reader) = open_in_memory(Options {
             feed: true,
             ..small()
         });
         for number in 0..INSTANCES {
-            let mut large = instance(1, Status::Running);
-            large.state = vec![b' '; STATE_BYTES];
-            let commit = Commit {
-                instance: Some(Arc::new(large)),
-                ..Commit::empty(key("acme", &format!("o-{number}")), at(1))
-            };
-            writer
-                .commit(&[Change::Apply(Box::new(commit))], at(1))
-                .unwrap();
+            commit_instance(&mut writer, number);
         }
-        reader
+        (writer, reader)
+    }
+
+    fn commit_instance(writer: &mut Writer, number: usize) {
+        let mut large = instance(1, Status::Running);
+        large.state = vec![b' '; STATE_BYTES];
+        let commit = Commit {
+            instance: Some(Arc::new(large)),
+            ..Commit::empty(key("acme", &format!("o-{number}")), at(1))
+        };
+        writer
+            .commit(&[Change::Apply(Box::new(commit))], at(1))
+            .unwrap();
+    }
+
+    /// The thread of a scan can be stopped while it decodes a row, and a row can be large.
+    #[test]
+    fn commits_do_not_wait_for_the_visitor_of_a_row() {
+        let (mut writer, reader) = large_instances();
+        let (visiting, is_visiting) = mpsc::channel();
+        let (committed, is_committed) = mpsc::channel();
+
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                is_visiting.recv().unwrap();
+                commit_instance(&mut writer, INSTANCES);
+                committed.send(()).unwrap();
+            });
+
+            let scanned = reader.scan(Table::Instance, &KeyRange::all(), |_, _| {
+                visiting.send(()).unwrap();
+                let waited = is_committed.recv_timeout(Duration::from_mins(1));
+                waited.expect("the commit waits for the scan");
+                Ok(ControlFlow::Break(()))
+            });
+            scanned.unwrap();
+        });
     }
 
     /// The lock of a group of rows delays commits, so that few large rows are a group, too. The
     /// cancellation shows where the group ends.
     #[test]
     fn group_of_rows_is_bounded_by_its_size() {
-        let reader = large_instances();
+        let (_writer, reader) = large_instances();
         let cancellation = Cancellation::default();
         let mut rows = 0;
         let scanned = reader.with_cancellation(&cancellation).scan(
@@ -505,7 +576,7 @@ mod tests {
     /// Each of these reads several groups.
     #[test]
     fn reads_of_large_rows_are_complete() {
-        let reader = large_instances();
+        let (_writer, reader) = large_instances();
         let running = InstanceQuery {
             statuses: vec![Status::Running],
             tenant: TenantId::new("acme").unwrap(),

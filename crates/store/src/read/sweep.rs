@@ -52,29 +52,18 @@ impl Reader {
         scanned: usize,
     ) -> Result<SweepPage<(InstanceKey, Uuid)>, Error> {
         let limits = ScanLimits::rows(usize::MAX, scanned);
-        let closed = self.sweep(Table::Task, from, limits, |_, value| {
+        self.sweep(Table::Task, from, limits, |_, value| {
             let row: TaskRow = decode(Table::Task, value)?;
-            let closed = matches!(row.status, TaskStatus::Completed | TaskStatus::Closed);
-            Ok(closed.then_some((row.instance, row.task.id, row.updated_at)))
-        })?;
-
-        // Not within the scan, which holds the lock of the tables.
-        let mut found = Vec::new();
-        for (key, id, updated_at) in closed.found {
-            // The tasks of an unreadable instance remain.
-            let Some(instance) = readable(self.instance(&key))? else {
-                continue;
-            };
-
-            if instance.is_none_or(|instance| updated_at < instance.created_at) {
-                found.push((key, id));
+            if !matches!(row.status, TaskStatus::Completed | TaskStatus::Closed) {
+                return Ok(None);
             }
-        }
 
-        Ok(SweepPage {
-            found,
-            next: closed.next,
-            scanned: closed.scanned,
+            // The tasks of an unreadable instance remain.
+            let Some(instance) = readable(self.instance(&row.instance))? else {
+                return Ok(None);
+            };
+            let is_over = instance.is_none_or(|instance| row.updated_at < instance.created_at);
+            Ok(is_over.then_some((row.instance, row.task.id)))
         })
     }
 
@@ -116,6 +105,7 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
     use std::sync::Barrier;
 
     use orlog_model::{Change, Commit, Status};
@@ -142,17 +132,19 @@ mod tests {
         let all_read = Barrier::new(READERS);
         let found = std::thread::scope(|scope| {
             let read = || {
-                let found = reader.scan_rows(Table::Instance, &KeyRange::all(), 1, |_, _| {
-                    all_read.wait();
-                    Ok(())
+                let mut rows = 0;
+                let found = reader.shared.read(|tables| {
+                    tables.scan(Table::Instance, &[], None, &mut |_, _| {
+                        all_read.wait();
+                        rows += 1;
+                        Ok(ControlFlow::Continue(()))
+                    })
                 });
                 // The others must not wait for a reader that failed.
                 if found.is_err() {
                     all_read.wait();
                 }
-                found
-                    .map(|rows| rows.len())
-                    .map_err(|error| error.to_string())
+                found.map(|()| rows).map_err(|error| error.to_string())
             };
             let threads: Vec<_> = (0..READERS)
                 .map(|_| {
