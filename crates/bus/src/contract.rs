@@ -187,12 +187,6 @@ pub trait Bus: Send + Sync + 'static {
         None
     }
 
-    /// Returns why a reader of the stream does not advance, with its position; `None` if all
-    /// advance.
-    fn read_failure(&self) -> Option<String> {
-        None
-    }
-
     /// Returns why the last publish was not stored; `None` if it was, or if servers store the
     /// messages.
     fn publish_failure(&self) -> Option<String> {

@@ -225,15 +225,12 @@ impl Transport {
         }
     }
 
-    /// Returns why a stream is not read further, with its position; `None` if all are read.
+    /// Returns why a stream or a consumer is not read further; `None` if all are read.
     #[must_use]
     pub fn read_failure(&self) -> Option<String> {
         match self {
-            Transport::Embedded(bus) => bus.read_failure(),
-            Transport::Nats(nats) => nats
-                .read
-                .iter()
-                .find_map(|(_, stream)| stream.read_failure()),
+            Transport::Embedded(_) => None,
+            Transport::Nats(nats) => nats.connection.read_failure(),
         }
     }
 

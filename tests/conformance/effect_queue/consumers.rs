@@ -11,7 +11,9 @@ use orlog_model::{TenantId, WorkItem};
 use serde_json::{Value, json};
 
 use super::workers::{CallCounter, doing, workers_with};
-use crate::effect_queue::fixture::{QueueFixture, api, command, effect_of, item_of, until};
+use crate::effect_queue::fixture::{
+    COMMANDS, QueueFixture, api, command, create_stream, effect_of, item_of, until,
+};
 
 const ACME: &str = "tenant.acme.effect.a%2Eb.*";
 const BETA: &str = "tenant.beta.effect.a%2Eb.*";
@@ -195,6 +197,31 @@ async fn jobs_are_requested_within_the_limits_of_the_consumer() {
     for item in &items {
         fixture.result_message(item).await;
     }
+    pool.stop().await;
+}
+
+/// Health reports it: see `Connection::read_failure`.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_are_not_received_are_a_failure_of_the_connection() {
+    let fixture = QueueFixture::one().await;
+    let pool = workers(&fixture, &["acme"], &CallCounter::default()).await;
+    until(async || pool.failing_subscription().is_none().then_some(())).await;
+    assert_eq!(fixture.connection.read_failure(), None);
+
+    let deletion = "STREAM.DELETE.WORKFLOW_COMMANDS";
+    until(async || api(&fixture.connection, deletion, json!({})).await).await;
+    let failure = until(async || fixture.connection.read_failure()).await;
+    assert!(
+        failure.starts_with("jobs of a.b are not received: "),
+        "{failure}"
+    );
+
+    create_stream(&fixture.connection, &COMMANDS, 1).await;
+    until(async || {
+        let failure = fixture.connection.read_failure();
+        failure.is_none().then_some(())
+    })
+    .await;
     pool.stop().await;
 }
 

@@ -22,6 +22,45 @@ pub(crate) enum Servers {
     Three(NatsCluster),
 }
 
+/// Stream of the queue.
+pub(crate) struct QueueStream {
+    name: &'static str,
+    kinds: [&'static str; 2],
+}
+
+pub(crate) const COMMANDS: QueueStream = QueueStream {
+    name: "WORKFLOW_COMMANDS",
+    kinds: ["effect", "workflow"],
+};
+
+const STREAMS: [QueueStream; 3] = [
+    COMMANDS,
+    QueueStream {
+        name: "WORKFLOW_EVENTS",
+        kinds: ["effect_result", "workflow_event"],
+    },
+    QueueStream {
+        name: "WORKFLOW_DEADLETTERS",
+        kinds: ["deadletter", "deadletter_none"],
+    },
+];
+
+/// Creates a stream of the queue.
+pub(crate) async fn create_stream(connection: &Connection, stream: &QueueStream, replicas: usize) {
+    let QueueStream { name, kinds } = stream;
+    let subjects: Vec<String> = kinds
+        .iter()
+        .flat_map(|kind| [format!("{kind}.>"), format!("tenant.*.{kind}.>")])
+        .collect();
+    let config = json!({
+        "name": name, "subjects": subjects, "num_replicas": replicas, "storage": "file",
+        "retention": "limits", "discard": "old", "max_age": 0, "max_bytes": -1, "max_msgs": -1,
+        "max_consumers": -1, "allow_direct": true, "duplicate_window": 120_000_000_000_u64,
+    });
+    let operation = format!("STREAM.CREATE.{name}");
+    until(async || api(connection, &operation, config.clone()).await).await;
+}
+
 /// Servers and a queue on them.
 pub(crate) struct QueueFixture {
     pub(crate) servers: Servers,
@@ -46,29 +85,8 @@ impl QueueFixture {
 
     async fn on(servers: Servers, urls: Vec<String>, replicas: usize) -> Self {
         let connection = connect(&urls).await;
-        for (name, kinds) in [
-            ("WORKFLOW_COMMANDS", ["effect", "workflow"]),
-            ("WORKFLOW_EVENTS", ["effect_result", "workflow_event"]),
-            ("WORKFLOW_DEADLETTERS", ["deadletter", "deadletter_none"]),
-        ] {
-            let subjects: Vec<String> = kinds
-                .iter()
-                .flat_map(|kind| [format!("{kind}.>"), format!("tenant.*.{kind}.>")])
-                .collect();
-            let config = json!({
-                "name": name, "subjects": subjects, "num_replicas": replicas, "storage": "file",
-                "retention": "limits", "discard": "old", "max_age": 0, "max_bytes": -1, "max_msgs": -1,
-                "max_consumers": -1, "allow_direct": true, "duplicate_window": 120_000_000_000_u64,
-            });
-            until(async || {
-                api(
-                    &connection,
-                    &format!("STREAM.CREATE.{name}"),
-                    config.clone(),
-                )
-                .await
-            })
-            .await;
+        for stream in STREAMS {
+            create_stream(&connection, &stream, replicas).await;
         }
         let queue = Arc::new(NatsEffectQueue::new(connection.clone()));
         Self {

@@ -28,10 +28,18 @@ pub(crate) async fn open(urls: &[String], replicas: usize) -> Arc<NatsStream> {
 }
 
 pub(crate) async fn open_as(urls: &[String], replicas: usize, pod: &str) -> Arc<NatsStream> {
-    let connection = connect(urls).await;
+    open_on(&connect(urls).await, replicas, pod).await
+}
+
+/// Opens the stream on a connection.
+pub(crate) async fn open_on(
+    connection: &Connection,
+    replicas: usize,
+    pod: &str,
+) -> Arc<NatsStream> {
     let plan: StreamSet =
         StreamSpec::new(STREAM, &["s.>"], replicas, Duration::from_mins(2)).into();
-    let (connection, plan) = (&connection, &plan);
+    let plan = &plan;
     until("the stream", || async move {
         apply(connection, plan, Timestamp::default()).await.ok()?;
         NatsStream::open(connection, STREAM, pod).await.ok()

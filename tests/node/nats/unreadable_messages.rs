@@ -13,7 +13,9 @@ use orlog_testkit::wait::{until, within};
 use uuid::Uuid;
 
 use super::cutting_proxy::CuttingProxy;
-use super::fixture::{connect, numbers, open, open_as, publish, subscribe, subscription, take};
+use super::fixture::{
+    connect, numbers, open, open_as, open_on, publish, subscribe, subscription, take,
+};
 
 /// Number and text of the message at which the connection ends. A response in JSON contains it in base64 only.
 const SUSPECT: u64 = 3_141_592_653_589;
@@ -32,7 +34,8 @@ async fn reader_passes_a_message_at_which_the_connection_always_ends() {
     let server = NatsServer::start();
     let expected = publish_around_suspect(&server).await;
     let proxy = CuttingProxy::to(server.port, &[&SUSPECT.to_string()]).await;
-    let bus = open(std::slice::from_ref(&proxy.url), 1).await;
+    let connection = connect(std::slice::from_ref(&proxy.url)).await;
+    let bus = open_on(&connection, 1, "pod-1").await;
     let mut consumer = subscribe(&bus, subscription("c", None)).await;
     let read = take(&mut *consumer, expected.len()).await;
     assert_eq!(numbers(&read), expected);
@@ -40,7 +43,7 @@ async fn reader_passes_a_message_at_which_the_connection_always_ends() {
         read.iter().all(|delivery| delivery.defect.is_none()),
         "the client can parse it"
     );
-    assert_eq!(bus.read_failure(), None);
+    assert_eq!(connection.read_failure(), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,11 +72,12 @@ async fn reader_that_cannot_pass_a_message_reports_its_position() {
     let text = SUSPECT.to_string();
     let alone = STANDARD.encode(&text);
     let proxy = CuttingProxy::to(server.port, &[&text, &alone]).await;
-    let bus = open(std::slice::from_ref(&proxy.url), 1).await;
+    let connection = connect(std::slice::from_ref(&proxy.url)).await;
+    let bus = open_on(&connection, 1, "pod-1").await;
     let mut consumer = subscribe(&bus, subscription("c", None)).await;
     assert_eq!(numbers(&take(&mut *consumer, 3).await), [0, 1, 2]);
 
-    let failure = until("the failure", || async { bus.read_failure() }).await;
+    let failure = until("the failure", || async { connection.read_failure() }).await;
     assert!(
         failure.contains("stream S is not read after sequence 3"),
         "{failure}"
@@ -81,7 +85,7 @@ async fn reader_that_cannot_pass_a_message_reports_its_position() {
     proxy.cut_at(&[&text]);
     let rest = take(&mut *consumer, 4).await;
     assert_eq!(numbers(&rest), expected[3..]);
-    let recovered = || async { bus.read_failure().is_none().then_some(()) };
+    let recovered = || async { connection.read_failure().is_none().then_some(()) };
     until("no failure", recovered).await;
 }
 

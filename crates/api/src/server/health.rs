@@ -156,9 +156,6 @@ async fn bus(api: &ApiState) -> ComponentHealth {
             format!("{failing} subscriptions to streams fail; the log contains the reason");
         return ComponentHealth::degraded(message);
     }
-    if let Some(failure) = api.shared.app.transport.read_failure() {
-        return ComponentHealth::degraded(failure);
-    }
     if let Some(failure) = api.shared.app.bus.publish_failure() {
         return ComponentHealth::degraded(format!("the last publish failed: {failure}"));
     }
@@ -169,9 +166,14 @@ async fn bus(api: &ApiState) -> ComponentHealth {
         BusKind::Nats => ComponentHealth::degraded,
     };
 
-    match check_bus(api).await {
-        Ok(()) => ComponentHealth::ok(),
-        Err(error) => unhealthy(error.to_string()),
+    if let Err(error) = check_bus(api).await {
+        return unhealthy(error.to_string());
+    }
+
+    // While the bus does not respond, no reader advances.
+    match api.shared.app.transport.read_failure() {
+        Some(failure) => ComponentHealth::degraded(failure),
+        None => ComponentHealth::ok(),
     }
 }
 

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use tokio::sync::Semaphore;
 
 use super::message::{header_map, header_pairs};
+use super::read_failures::ReadFailures;
 use crate::Message;
 use crate::requests::{RequestClient, RequestError, Response};
 use crate::signature::Signer;
@@ -153,6 +154,7 @@ pub struct Connection {
     /// Permits for unacknowledged messages.
     pub(super) window: Arc<Semaphore>,
     pub(super) signer: Arc<Signer>,
+    pub(super) read_failures: Arc<ReadFailures>,
 }
 
 impl Connection {
@@ -194,7 +196,14 @@ impl Connection {
             jetstream,
             window,
             signer: Arc::clone(&options.signer),
+            read_failures: Arc::default(),
         })
+    }
+
+    /// Returns why a reader of this connection does not advance; `None` if all advance.
+    #[must_use]
+    pub fn read_failure(&self) -> Option<String> {
+        self.read_failures.first()
     }
 
     /// Returns the signer of messages.

@@ -13,7 +13,6 @@ mod jobs;
 mod layout;
 mod results;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
@@ -27,14 +26,12 @@ use orlog_model::EffectName;
 
 use super::connection::{chain, unavailable};
 use super::message::to_nats;
-use super::raw_message::RawMessages;
 use super::{Connection, WORKFLOW_COMMANDS, WORKFLOW_DEADLETTERS, WORKFLOW_EVENTS, message};
 use crate::effect_queue::{
     EffectQueue, EnqueuedCommand, JobBacklog, JobStream, JobSubscription, ReadConsistency,
     ResultPublish, ResultStream, StartRecord,
 };
 use crate::nats::filters::covers;
-use crate::signature::Signer;
 use crate::subject;
 use crate::{Error, Message};
 
@@ -175,10 +172,6 @@ impl NatsEffectQueue {
         Err(Error::Unavailable(format!(
             "{subject} has more than {MAX_REJECTED} messages without a valid signature"
         )))
-    }
-
-    fn signer(&self) -> Arc<Signer> {
-        Arc::clone(&self.connection.signer)
     }
 
     fn is_authentic(&self, message: &StreamMessage) -> bool {
@@ -332,10 +325,8 @@ impl EffectQueue for NatsEffectQueue {
 
     async fn subscribe_results(&self) -> Result<Box<dyn ResultStream>, Error> {
         let stream = self.stream(WORKFLOW_EVENTS).await?;
-        let raw = RawMessages::new(&self.connection.jetstream, WORKFLOW_EVENTS);
-        Ok(Box::new(
-            results::NatsResultStream::open(stream, raw, self.signer()).await?,
-        ))
+        let opened = results::NatsResultStream::open(stream, self.connection.clone()).await?;
+        Ok(Box::new(opened))
     }
 
     fn subscribe_jobs(&self, subscription: JobSubscription) -> Box<dyn JobStream> {

@@ -27,7 +27,7 @@ impl RepeatedEnds {
     }
 }
 
-/// Reasons of the readers of a stream that do not advance, by reader.
+/// Reasons of the readers of a connection that do not advance, by reader.
 #[derive(Debug, Default)]
 pub(super) struct ReadFailures(Mutex<BTreeMap<String, String>>);
 

@@ -24,7 +24,6 @@ use super::filters::merge_overlapping;
 use super::identity;
 use super::publish::{max_message_size, publish};
 use super::raw_message::RawMessages;
-use super::read_failures::ReadFailures;
 use super::scan::NatsScan;
 use super::shared_reader::SharedReader;
 use super::source::NatsSource;
@@ -61,7 +60,6 @@ pub struct NatsStream {
     id: RwLock<Uuid>,
     cursors: Arc<Cursors>,
     raw: RawMessages,
-    failures: Arc<ReadFailures>,
     shared_reader: Arc<SharedReader>,
 }
 
@@ -92,7 +90,6 @@ impl NatsStream {
             id: RwLock::new(identity(&info)),
             cursors,
             raw: RawMessages::new(&connection.jetstream, name),
-            failures: Arc::default(),
             shared_reader: Arc::default(),
         });
 
@@ -184,7 +181,7 @@ impl NatsStream {
             stream_name: self.name.clone(),
             stream_id,
             raw: self.raw.clone(),
-            failures: Arc::clone(&self.failures),
+            failures: Arc::clone(&self.connection.read_failures),
             name: format!("{}-{kind}", self.reader),
             filters,
             after,
@@ -366,10 +363,6 @@ impl Bus for NatsStream {
             since,
             info.state.last_sequence,
         )))
-    }
-
-    fn read_failure(&self) -> Option<String> {
-        self.failures.first()
     }
 
     async fn last_sequence(&self) -> Result<u64, Error> {

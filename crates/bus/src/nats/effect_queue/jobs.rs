@@ -20,6 +20,7 @@ use crate::effect_queue::{Job, JobAck, JobStream, JobSubscription, SubscriptionS
 use crate::nats::WORKFLOW_COMMANDS;
 use crate::nats::connection::{Connection, chain, unavailable};
 use crate::nats::message::from_nats;
+use crate::nats::read_failures::ReadFailure;
 use crate::retry_log::RetryLog;
 use crate::signature::SignatureError;
 
@@ -49,6 +50,7 @@ pub(super) struct NatsJobStream {
     batch: Option<OpenBatch>,
     state: watch::Sender<SubscriptionState>,
     retries: RetryLog,
+    failure: ReadFailure,
 }
 
 /// Fetch request whose jobs may still arrive.
@@ -62,7 +64,9 @@ struct OpenBatch {
 impl NatsJobStream {
     /// Creates the stream. Its consumer is opened with the first request for jobs.
     pub(super) fn new(connection: Connection, subscription: JobSubscription) -> Self {
+        let reader = format!("jobs-{}", subscription.effect);
         Self {
+            failure: ReadFailure::new(&connection.read_failures, &reader),
             connection,
             subscription,
             consumer: None,
@@ -140,6 +144,8 @@ impl NatsJobStream {
         self.retries.failed(|count| {
             tracing::warn!(error, %effect, failures = count, "job fetch failed; retrying");
         });
+        self.failure
+            .set(format!("jobs of {effect} are not received: {error}"));
 
         // The next request opens the consumer again: it may have been deleted.
         self.consumer = None;
@@ -154,6 +160,7 @@ impl NatsJobStream {
 
     /// Ends a series of failures: the servers have answered a request.
     fn works(&mut self) {
+        self.failure.clear();
         let effect = &self.subscription.effect;
         self.retries.succeeded(|failures| {
             tracing::info!(%effect, failures, "jobs are fetched again");

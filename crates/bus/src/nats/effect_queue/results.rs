@@ -10,12 +10,11 @@ use uuid::Uuid;
 
 use crate::checkpoint::AckPosition;
 use crate::effect_queue::ResultStream;
-use crate::nats::connection::unavailable;
+use crate::nats::connection::{Connection, unavailable};
 use crate::nats::raw_message::RawMessages;
 use crate::nats::stream_reader::{ReaderConfig, ReaderEvent, StreamReader};
 use crate::nats::{WORKFLOW_EVENTS, identity};
 use crate::retry_log::RetryLog;
-use crate::signature::Signer;
 use crate::subject;
 use crate::{Error, Message};
 
@@ -24,9 +23,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) struct NatsResultStream {
     stream: StreamHandle<()>,
-    raw: RawMessages,
+    connection: Connection,
     reader: StreamReader,
-    signer: Arc<Signer>,
     retries: RetryLog,
 }
 
@@ -34,15 +32,13 @@ impl NatsResultStream {
     /// Opens the stream after its current last message.
     pub(super) async fn open(
         stream: StreamHandle<()>,
-        raw: RawMessages,
-        signer: Arc<Signer>,
+        connection: Connection,
     ) -> Result<Self, Error> {
-        let reader = start(&stream, &raw).await?;
+        let reader = start(&stream, &connection).await?;
         Ok(Self {
             stream,
-            raw,
+            connection,
             reader,
-            signer,
             retries: RetryLog::default(),
         })
     }
@@ -67,7 +63,7 @@ impl NatsResultStream {
                 );
             });
             tokio::time::sleep(PAUSE).await;
-            match start(&self.stream, &self.raw).await {
+            match start(&self.stream, &self.connection).await {
                 Ok(reader) => {
                     self.reader = reader;
                     return;
@@ -78,14 +74,14 @@ impl NatsResultStream {
     }
 }
 
-async fn start(stream: &StreamHandle<()>, raw: &RawMessages) -> Result<StreamReader, Error> {
+async fn start(stream: &StreamHandle<()>, connection: &Connection) -> Result<StreamReader, Error> {
     let info = stream.get_info().await.map_err(unavailable)?;
     Ok(StreamReader::start(ReaderConfig {
         stream: stream.clone(),
         stream_name: WORKFLOW_EVENTS.to_owned(),
         stream_id: identity(&info),
-        raw: raw.clone(),
-        failures: Arc::default(),
+        raw: RawMessages::new(&connection.jetstream, WORKFLOW_EVENTS),
+        failures: Arc::clone(&connection.read_failures),
         name: format!("results-{}", Uuid::new_v4().simple()),
         filters: subject::result_filters(None),
         after: AckPosition {
@@ -104,9 +100,10 @@ impl ResultStream for NatsResultStream {
             match self.reader.next().await {
                 ReaderEvent::Messages { messages, .. } => {
                     self.works();
+                    let signer = &self.connection.signer;
                     let authentic = messages
                         .iter()
-                        .filter(|s| s.defect.is_none() && self.signer.verify(&s.message).is_ok());
+                        .filter(|s| s.defect.is_none() && signer.verify(&s.message).is_ok());
                     let results: Vec<_> = authentic.map(|s| s.message.as_ref().clone()).collect();
                     if !results.is_empty() {
                         return results;
