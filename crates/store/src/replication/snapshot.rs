@@ -78,6 +78,7 @@ pub(crate) fn run(
     wake: &Receiver<()>,
 ) {
     let mut not_before: Option<Instant> = None;
+    let mut failures = 0_u64;
     loop {
         let pause = not_before.map_or(Duration::MAX, |at| {
             at.saturating_duration_since(Instant::now())
@@ -91,8 +92,30 @@ pub(crate) fn run(
             continue;
         }
 
-        let failed = replication.is_snapshot_due(meter) && !save(shared, meter, replication, dir);
-        not_before = failed.then(|| Instant::now() + RETRY_DELAY);
+        not_before = None;
+        if !replication.is_snapshot_due(meter) {
+            continue;
+        }
+
+        match save(shared, meter, replication, dir) {
+            Ok(()) if failures > 0 => {
+                tracing::info!(failures, "snapshots are saved again");
+                failures = 0;
+            }
+            // The store is closing.
+            Ok(()) | Err(Error::Closed) => {}
+            Err(error) => {
+                // While it fails, the statistics of the store contain the reason.
+                if failures == 0 {
+                    tracing::warn!(
+                        %error,
+                        "snapshot failed; the shard log grows until the next success"
+                    );
+                }
+                failures += 1;
+                not_before = Some(Instant::now() + RETRY_DELAY);
+            }
+        }
     }
 }
 
@@ -101,7 +124,7 @@ fn save(
     meter: &LogMetrics,
     replication: &ReplicationOptions,
     dir: &Path,
-) -> bool {
+) -> Result<(), Error> {
     let start = Instant::now();
     let covered = meter.start_snapshot();
     let file = temporary(dir);
@@ -109,19 +132,13 @@ fn save(
     // The next opening removes leftover files.
     fs::remove_file(&file).ok();
 
-    let saved = match saved {
-        Ok(position) => Ok(position),
-        // The store is closing.
-        Err(Error::Closed) => return true,
-        Err(error) => {
-            tracing::warn!(%error, "snapshot failed; the shard log grows until the next success");
-            Err(error.to_string())
-        }
+    let measured = match &saved {
+        Err(Error::Closed) => return Err(Error::Closed),
+        Ok(position) => Ok(*position),
+        Err(error) => Err(error.to_string()),
     };
-
-    let done = saved.is_ok();
-    meter.end_snapshot(saved, start.elapsed(), covered);
-    done
+    meter.end_snapshot(measured, start.elapsed(), covered);
+    saved.map(|_| ())
 }
 
 fn make_and_save(
