@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use orlog_model::{Commit, DeadLetterReason, SagaName};
+use orlog_model::{Commit, DeadLetterReason, SagaName, TenantId};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -235,6 +235,12 @@ impl Metrics {
     #[must_use]
     pub fn tenant_transitions(&self) -> BTreeMap<String, u64> {
         self.tenants.transition_totals()
+    }
+
+    /// Returns the label of the series of a tenant.
+    #[must_use]
+    pub fn tenant_series(&self, tenant: &TenantId) -> String {
+        self.tenants.series(tenant)
     }
 
     /// Returns the dead letters by reason.

@@ -3,6 +3,7 @@
 //! The directory of a replicated store has no journal: the replicated log is its journal. The
 //! tables store the last entry that they contain.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
@@ -283,6 +284,11 @@ impl StoreDir {
     /// Returns the size of the rows of a tenant at the last flush.
     pub(crate) fn usage(&self, tenant: &TenantId) -> TenantUsage {
         lock(&self.usages).tenant(tenant)
+    }
+
+    /// Returns the size of the rows of each tenant at the last flush.
+    pub(crate) fn usages(&self) -> BTreeMap<TenantId, TenantUsage> {
+        lock(&self.usages).all()
     }
 
     /// Returns the indexes.

@@ -66,6 +66,23 @@ pub(crate) struct Usages(BTreeMap<TenantId, TenantUsage>);
 pub(crate) type UsageRows = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl TenantUsage {
+    /// Returns the size of each kind of rows, with its name.
+    #[must_use]
+    pub fn kinds(&self) -> [(&'static str, u64); 4] {
+        [
+            ("dead_letters", self.dead_letters),
+            ("buffered_inputs", self.buffered_inputs),
+            ("instances", self.instances),
+            ("job_lines", self.job_lines),
+        ]
+    }
+
+    /// Returns the size of all rows.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.kinds().iter().map(|(_, bytes)| bytes).sum()
+    }
+
     /// Adds the sizes in another store.
     pub fn add(&mut self, other: &Self) {
         self.dead_letters += other.dead_letters;
@@ -126,6 +143,11 @@ impl Usages {
     /// Returns the sizes of a tenant.
     pub(crate) fn tenant(&self, tenant: &TenantId) -> TenantUsage {
         self.0.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// Returns the sizes of all tenants.
+    pub(crate) fn all(&self) -> BTreeMap<TenantId, TenantUsage> {
+        self.0.clone()
     }
 
     fn of(&mut self, key: &[u8], kind: UsageKind) -> Result<&mut u64, Error> {
@@ -303,6 +325,8 @@ mod tests {
             TenantUsage::default()
         );
         let before = usage(&reader);
+        let all = BTreeMap::from([(tenant("acme"), before)]);
+        assert_eq!(reader.usages().unwrap(), all);
 
         drop((writer, reader));
         let (_writer, reader) = crate::open(dir.path(), small()).unwrap();

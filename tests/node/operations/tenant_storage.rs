@@ -61,6 +61,16 @@ async fn discard_all(node: &Node, tenant: &str) {
     }
 }
 
+/// Returns the size of the dead letters of a tenant, as the metrics have it.
+async fn stored_dead_letters(node: &Node, tenant: &str) -> u64 {
+    let metrics = node.ask(Method::GET, "", "/metrics", "").await;
+    let name = format!("orlog_tenant_stored_bytes{{tenant=\"{tenant}\",kind=\"dead_letters\"}} ");
+    let mut lines = metrics.text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name.as_str()));
+    let value = value.unwrap_or_else(|| panic!("{name} is not in\n{}", metrics.text));
+    value.parse().unwrap()
+}
+
 /// Requirements: R3.
 #[tokio::test(flavor = "multi_thread")]
 async fn tenant_above_its_quota_of_dead_letters_is_rejected_and_others_are_served() {
@@ -82,6 +92,8 @@ async fn tenant_above_its_quota_of_dead_letters_is_rejected_and_others_are_serve
     node.ask(Method::POST, "acme", "/v1/sagas/order", start.to_string())
         .await
         .problem("OR0065");
+
+    assert!(stored_dead_letters(&node, "acme").await >= QUOTA);
 
     publish(&node, "other", &event(1, &start)).await.ok();
     let signal = node.ask(Method::GET, "acme", "/v1/sagas", "").await;

@@ -123,6 +123,18 @@ impl TenantMetrics {
         Arc::clone(own)
     }
 
+    /// Returns the label of the series of a tenant; a tenant without one gets a series of its own
+    /// while there are any.
+    pub(super) fn series(&self, tenant: &TenantId) -> String {
+        self.counters(tenant);
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if known.contains_key(tenant) {
+            tenant.to_string()
+        } else {
+            OTHER.to_owned()
+        }
+    }
+
     pub(super) fn transition_totals(&self) -> BTreeMap<String, u64> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let mut totals: BTreeMap<String, u64> = known
@@ -214,6 +226,8 @@ mod tests {
                 .get()
         };
         assert_eq!((of("a"), of("b"), of(OTHER)), (2, 1, 4));
+        let series = ["a", "c"].map(|name| tenants.series(&TenantId::new(name).unwrap()));
+        assert_eq!(series, ["a", OTHER]);
         assert_eq!(tenants.known.read().unwrap().len(), 2);
     }
 }

@@ -1,5 +1,6 @@
 //! Reads of committed data.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -252,6 +253,13 @@ impl Reader {
     /// Returns the size of the rows of a tenant at the last flush.
     pub fn usage(&self, tenant: &TenantId) -> Result<TenantUsage, Error> {
         self.shared.read(|tables| Ok(tables.disk().usage(tenant)))
+    }
+
+    /// Returns the size of the rows of each tenant at the last flush.
+    pub fn usages(&self) -> Result<BTreeMap<TenantId, TenantUsage>, Error> {
+        // Commits do not wait for the copy.
+        let disk = self.shared.read(|tables| Ok(Arc::clone(tables.disk())))?;
+        Ok(disk.usages())
     }
 
     /// Returns one dead letter.

@@ -1,10 +1,12 @@
 //! Metrics of the stores: pending rows, sizes, logs.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orlog_actors::MetricSink as _;
-use orlog_model::{Timestamp, WorkKind};
-use orlog_store::{Error, Reader, Stats};
+use orlog_model::{TenantId, Timestamp, WorkKind};
+use orlog_store::{Error, Reader, Stats, TenantUsage};
 
 use super::types::{LabeledMetrics, StaticHistograms, int_gauge};
 use orlog_node::app::App;
@@ -19,6 +21,7 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
     let now = app.clock.now();
     let mut fsync = StaticHistograms::default();
     let mut append = StaticHistograms::default();
+    let mut tenants: BTreeMap<TenantId, TenantUsage> = BTreeMap::new();
 
     for (shard, reader) in app.runtime.numbered_readers() {
         let stats = reader.stats();
@@ -35,7 +38,11 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
         if let Err(error) = contents(&label, &reader, now, &mut gauges) {
             tracing::debug!(shard, %error, "store statistics unavailable");
         }
+        for (tenant, usage) in reader.usages().unwrap_or_default() {
+            tenants.entry(tenant).or_default().add(&usage);
+        }
     }
+    stored_bytes(app, tenants, &mut gauges);
 
     gauges.register(registry);
     registry.register("store_fsync_seconds", fsync);
@@ -74,6 +81,27 @@ fn contents(
     gauges.set("store_free_pages", label, pages.free);
     gauges.set("store_readers", label, pages.readers);
     Ok(())
+}
+
+/// Sets the sizes of the rows of tenants. The largest tenants get the series that are free.
+fn stored_bytes(app: &App, tenants: BTreeMap<TenantId, TenantUsage>, gauges: &mut LabeledMetrics) {
+    let mut tenants: Vec<_> = tenants.into_iter().collect();
+    tenants.sort_by_cached_key(|(_, usage)| Reverse(usage.total()));
+
+    let metrics = app.runtime.metrics();
+    let mut sums: BTreeMap<String, TenantUsage> = BTreeMap::new();
+    for (tenant, usage) in tenants {
+        sums.entry(metrics.tenant_series(&tenant))
+            .or_default()
+            .add(&usage);
+    }
+
+    for (series, usage) in sums {
+        for (kind, bytes) in usage.kinds() {
+            let labels = &[("tenant", &*series), ("kind", kind)];
+            gauges.set("tenant_stored_bytes", labels, bytes);
+        }
+    }
 }
 
 fn size(shard: &str, stats: &Stats, gauges: &mut LabeledMetrics) {
