@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use orlog_signature::SigningKey;
+use orlog_signature::{NODE_HEADER, SigningKey};
 use percent_encoding::percent_decode_str;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH};
 use reqwest::{Certificate, Identity, Method, RequestBuilder, Response, StatusCode};
@@ -60,6 +60,10 @@ pub(crate) struct ServerArgs {
         value_parser = path_or_empty()
     )]
     key: Option<PathBuf>,
+    /// Name of the node, for which requests are signed if a proxy or a container maps an IP address
+    /// or a loopback name to it
+    #[arg(long, value_name = "NAME", env = "ORLOG_NODE", hide_env_values = true)]
+    node_name: Option<String>,
     /// PEM file with the CA certificates that are trusted instead of those of the system
     #[arg(
         long,
@@ -124,6 +128,8 @@ pub(crate) struct ApiClient {
     http: reqwest::Client,
     url: String,
     tenant: Option<String>,
+    /// Name of the node, of which a signature then holds.
+    node: Option<HeaderValue>,
     credentials: Credentials,
     idempotency_key: Option<HeaderValue>,
     /// Revision of the resource that a change expects.
@@ -157,10 +163,15 @@ impl ApiClient {
         }
 
         let tenant = server.tenant.clone().filter(|tenant| !tenant.is_empty());
+        let node = server.node_name.as_deref().filter(|node| !node.is_empty());
+        let node = node.map(HeaderValue::try_from).transpose().map_err(|_| {
+            CommandError::usage("--node-name: a name is printable ASCII".to_owned())
+        })?;
         Ok(Self {
             http,
             url,
             tenant,
+            node,
             credentials: Credentials::read(server.key.as_deref(), server.token_file.as_deref())?,
             idempotency_key: None,
             revision: None,
@@ -447,6 +458,9 @@ impl ApiClient {
     async fn execute(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let no_response = |error: reqwest::Error| ClientError::NoResponse(innermost(&error));
         let mut request = request.build().map_err(no_response)?;
+        if let Some(node) = &self.node {
+            request.headers_mut().insert(NODE_HEADER, node.clone());
+        }
         let prepared = self.credentials.add_to(&mut request);
         prepared.map_err(|error| ClientError::NoResponse(error.to_string()))?;
         self.http.execute(request).await.map_err(no_response)

@@ -3,6 +3,7 @@
     ORLOG_URL=http://127.0.0.1:7070 ORLOG_TENANT=acme python3 worker.py media.cut
 
 With ORLOG_KEY_FILE, it signs its requests with the key of an actor, and requires the package `cryptography`.
+ORLOG_NODE is the name of the node, if a proxy or a container maps the address to it.
 """
 import base64, hashlib, json, os, secrets, signal, socket, sys, threading, time, urllib.error, urllib.parse, urllib.request
 
@@ -11,6 +12,7 @@ TENANT = os.environ.get("ORLOG_TENANT", "")
 TOKEN_FILE = os.environ.get("ORLOG_TOKEN_FILE", "")
 TOKEN = os.environ.get("ORLOG_TOKEN", "")
 KEY_FILE = os.environ.get("ORLOG_KEY_FILE", "")
+NODE = os.environ.get("ORLOG_NODE", "")
 stopping = threading.Event()
 
 
@@ -38,6 +40,8 @@ def post(path, body):
     body = json.dumps(body).encode()
     headers = {"content-type": "application/json", **({"x-tenant-id": TENANT} if TENANT else {})}
     token = open(TOKEN_FILE).read().strip() if TOKEN_FILE else TOKEN
+    if NODE:
+        headers["x-orlog-node"] = NODE
     if KEY_FILE:
         headers |= signature("POST", path, headers, body)
     elif token:

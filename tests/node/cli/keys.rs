@@ -6,6 +6,8 @@ use std::process::Command;
 use axum::http::Method;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::harness::http::{HttpResponse, client};
 use crate::harness::process::{Process, orlog, run};
@@ -88,6 +90,53 @@ async fn send(node: &Process, draft: &Draft) -> HttpResponse {
         headers,
         text: response.text().await.unwrap(),
     }
+}
+
+/// Returns the URL of another address of a node, as of a port that a container maps.
+async fn mapped(node: &Process) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let node = node.url.strip_prefix("http://").unwrap().to_owned();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut node = TcpStream::connect(&node).await.unwrap();
+            tokio::spawn(async move { copy_bidirectional(&mut client, &mut node).await });
+        }
+    });
+    url
+}
+
+/// Requirements: F1.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_to_a_mapped_address_are_signed_for_the_name_of_the_node() {
+    let user = Fixture::new();
+    let key = user.json(&["key", "new", "--name", "laptop"]).await;
+    user.configure(&format!("\"{}\"", key["public_key"].as_str().unwrap()));
+    let node = user.node();
+    let url = mapped(&node).await;
+    let list = ["saga", "list", "--url", &url, "--key", "laptop"];
+    let error = user.failure(&list).await;
+    assert!(
+        error.contains("OR0073") && error.contains("x-orlog-node"),
+        "{error}"
+    );
+
+    let document = client()
+        .get(format!("{}/.well-known/orlog-node", node.url))
+        .send();
+    let document: Value = document.await.unwrap().json().await.unwrap();
+    let name = document["name"].as_str().unwrap();
+    user.json(&[&list[..], &["--node-name", name]].concat())
+        .await;
+    let error = user
+        .failure(&[&list[..], &["--node-name", "another"]].concat())
+        .await;
+    assert!(error.contains("OR0073"), "{error}");
+
+    let mut by_variable = user.command(&list);
+    by_variable.env("ORLOG_NODE", name);
+    let (code, _, error) = run(by_variable).await;
+    assert_eq!(code, 0, "{error}");
 }
 
 /// Requirements: F1.

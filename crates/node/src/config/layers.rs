@@ -10,13 +10,14 @@ use super::{Config, Error, defaults};
 
 const PREFIX: &str = "ORLOG_";
 /// Environment variables that the command line reads itself.
-const CLIENT_VARIABLES: [&str; 11] = [
+const CLIENT_VARIABLES: [&str; 12] = [
     "ORLOG_CA_FILE",
     "ORLOG_CLIENT_CERTIFICATE",
     "ORLOG_CONFIG",
     "ORLOG_EXPORT_TO",
     "ORLOG_KEY_FILE",
     "ORLOG_LOG",
+    "ORLOG_NODE",
     "ORLOG_OUTPUT",
     "ORLOG_TENANT",
     "ORLOG_TOKEN",
