@@ -172,6 +172,11 @@ impl Mdbx {
             .map_err(|error| self.mdbx_error("read", error))
     }
 
+    fn begin_read(&self) -> Result<MdbxSnapshot<'_>, Error> {
+        let txn = self.read_txn()?;
+        Ok(MdbxSnapshot { txn, of: self })
+    }
+
     /// Writes all rows in one transaction. Returns whether nothing was committed.
     fn write_rows(
         &self,
@@ -221,14 +226,7 @@ impl Mdbx {
 
 impl Tables for Mdbx {
     fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
-        let txn = self.read_txn()?;
-        let row = txn
-            .get::<Cow<'_, [u8]>>(self.handle(table), key)
-            .map_err(|error| self.mdbx_error("read", error))?;
-        if let Some(row) = row {
-            read(self.verified(table, key, &row)?);
-        }
-        Ok(())
+        self.begin_read()?.get(table, key, read)
     }
 
     fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
@@ -237,39 +235,6 @@ impl Tables for Mdbx {
             .get::<()>(self.handle(table), key)
             .map_err(|error| self.mdbx_error("read", error))?;
         Ok(row.is_some())
-    }
-
-    fn scan(
-        &self,
-        table: Table,
-        access: RowAccess,
-        from: &[u8],
-        end: Option<&[u8]>,
-        visit: &mut RowVisitor<'_>,
-    ) -> Result<ControlFlow<()>, Error> {
-        let txn = self.read_txn()?;
-        let mut cursor = txn
-            .cursor(self.handle(table))
-            .map_err(|error| self.mdbx_error("read", error))?;
-
-        for row in cursor.iter_from::<Cow<'_, [u8]>, Cow<'_, [u8]>>(from) {
-            let (key, value) = row.map_err(|error| self.mdbx_error("read", error))?;
-            if end.is_some_and(|end| *key >= *end) {
-                break;
-            }
-
-            let value = match self.verified(table, &key, &value) {
-                Ok(value) => value,
-                Err(_) if access == RowAccess::Keys => checksum::unverified(&value),
-                Err(_) if table.skips_damaged_rows() => continue,
-                Err(error) => return Err(error),
-            };
-
-            if visit(&key, value)?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
     }
 
     fn write(
@@ -294,8 +259,7 @@ impl Tables for Mdbx {
     }
 
     fn snapshot(&self) -> Result<Box<dyn TableSnapshot + '_>, Error> {
-        let txn = self.read_txn()?;
-        Ok(Box::new(MdbxSnapshot { txn, of: self }))
+        Ok(Box::new(self.begin_read()?))
     }
 
     fn stats(&self) -> Result<Vec<TableStats>, Error> {
@@ -332,13 +296,48 @@ struct MdbxSnapshot<'a> {
 }
 
 impl TableSnapshot for MdbxSnapshot<'_> {
-    fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let row: Option<Vec<u8>> = self
+    fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        let row = self
             .txn
-            .get(self.of.handle(Table::Meta), key)
+            .get::<Cow<'_, [u8]>>(self.of.handle(table), key)
             .map_err(|error| self.of.mdbx_error("read", error))?;
-        row.map(|row| self.of.verified(Table::Meta, key, &row).map(<[u8]>::to_vec))
-            .transpose()
+        if let Some(row) = row {
+            read(self.of.verified(table, key, &row)?);
+        }
+        Ok(())
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        access: RowAccess,
+        from: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut RowVisitor<'_>,
+    ) -> Result<ControlFlow<()>, Error> {
+        let mut cursor = self
+            .txn
+            .cursor(self.of.handle(table))
+            .map_err(|error| self.of.mdbx_error("read", error))?;
+
+        for row in cursor.iter_from::<Cow<'_, [u8]>, Cow<'_, [u8]>>(from) {
+            let (key, value) = row.map_err(|error| self.of.mdbx_error("read", error))?;
+            if end.is_some_and(|end| *key >= *end) {
+                break;
+            }
+
+            let value = match self.of.verified(table, &key, &value) {
+                Ok(value) => value,
+                Err(_) if access == RowAccess::Keys => checksum::unverified(&value),
+                Err(_) if table.skips_damaged_rows() => continue,
+                Err(error) => return Err(error),
+            };
+
+            if visit(&key, value)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn copy(&self, path: &Path) -> Result<(), Error> {

@@ -30,34 +30,11 @@ impl MemoryTables {
 
 impl Tables for MemoryTables {
     fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
-        self.rows()[table as usize]
-            .get(key)
-            .into_iter()
-            .for_each(|value| read(value));
-        Ok(())
+        MemorySnapshot(self.rows()).get(table, key, read)
     }
 
     fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
         Ok(self.rows()[table as usize].contains_key(key))
-    }
-
-    fn scan(
-        &self,
-        table: Table,
-        _: RowAccess,
-        from: &[u8],
-        end: Option<&[u8]>,
-        visit: &mut RowVisitor<'_>,
-    ) -> Result<ControlFlow<()>, Error> {
-        let end = end.map_or(Bound::Unbounded, Bound::Excluded);
-        for (key, value) in
-            self.rows()[table as usize].range::<[u8], _>((Bound::Included(from), end))
-        {
-            if visit(key, value)?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
     }
 
     fn write(
@@ -108,10 +85,29 @@ impl Tables for MemoryTables {
 }
 
 impl TableSnapshot for MemorySnapshot {
-    fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.0[Table::Meta as usize]
-            .get(key)
-            .map(|value| value.to_vec()))
+    fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        if let Some(value) = self.0[table as usize].get(key) {
+            read(value);
+        }
+        Ok(())
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        _: RowAccess,
+        from: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut RowVisitor<'_>,
+    ) -> Result<ControlFlow<()>, Error> {
+        let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+        let rows = self.0[table as usize].range::<[u8], _>((Bound::Included(from), end));
+        for (key, value) in rows {
+            if visit(key, value)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn copy(&self, path: &Path) -> Result<(), Error> {

@@ -34,7 +34,7 @@ enum MemtableEntry {
 }
 
 impl MemtableEntry {
-    fn value(&self) -> Option<&[u8]> {
+    fn value(&self) -> Option<&Bytes> {
         match self {
             MemtableEntry::New(value) | MemtableEntry::Put(value) => Some(value),
             MemtableEntry::Tombstone => None,
@@ -43,8 +43,8 @@ impl MemtableEntry {
 }
 
 /// Result of a lookup: a row, or its absence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct MemtableLookup<'a>(pub(crate) Option<&'a [u8]>);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MemtableLookup(pub(crate) Option<Bytes>);
 
 /// Entry of a table.
 #[derive(Debug, Clone, Copy)]
@@ -211,10 +211,10 @@ impl Memtable {
     }
 
     /// Returns the entry of a key, if there is one.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<'_>> {
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<MemtableLookup> {
         self.tables[table as usize]
             .get(key)
-            .map(|entry| MemtableLookup(entry.value()))
+            .map(|entry| MemtableLookup(entry.value().cloned()))
     }
 
     /// Returns the entries of the keys from `from` to before `end`, in order.
@@ -223,10 +223,10 @@ impl Memtable {
         table: Table,
         from: &[u8],
         end: Option<&[u8]>,
-    ) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
+    ) -> impl Iterator<Item = (&'a Bytes, Option<&'a Bytes>)> + use<'a> {
         let end = end.map_or(Bound::Unbounded, Bound::Excluded);
         let rows = self.tables[table as usize].range::<[u8], _>((Bound::Included(from), end));
-        rows.map(|(key, entry)| (&**key, entry.value()))
+        rows.map(|(key, entry)| (key, entry.value()))
     }
 
     /// Writes the operations whose result is this memtable.
@@ -254,7 +254,7 @@ impl Memtable {
             .iter()
             .map(|(key, entry)| MemtableRow {
                 key,
-                value: entry.value(),
+                value: entry.value().map(Bytes::as_ref),
                 is_new: matches!(entry, MemtableEntry::New(_)),
             })
     }
@@ -263,7 +263,7 @@ impl Memtable {
     pub(crate) fn table(&self, table: Table) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.tables[table as usize]
             .iter()
-            .map(|(key, entry)| (&**key, entry.value()))
+            .map(|(key, entry)| (&**key, entry.value().map(Bytes::as_ref)))
     }
 }
 
@@ -303,20 +303,28 @@ mod tests {
     const DELETE: RowOp<'static> = RowOp::Delete(Table::Timer, b"k");
 
     #[track_caller]
-    fn check(ops: &[RowOp<'_>], expected: Option<MemtableLookup<'_>>) {
-        assert_eq!(memtable(ops).get(Table::Timer, b"k"), expected, "{ops:?}");
+    fn check(ops: &[RowOp<'_>], expected: Option<&MemtableLookup>) {
+        let memtable = memtable(ops);
+        let found = memtable.get(Table::Timer, b"k");
+        assert_eq!(found.as_ref(), expected, "{ops:?}");
     }
 
     #[test]
     fn delete_of_an_absent_key_leaves_no_tombstone() {
         check(&[INSERT, DELETE], None);
         check(&[INSERT, PUT, DELETE], None);
-        check(&[PUT, DELETE], Some(MemtableLookup(None)));
-        check(&[DELETE], Some(MemtableLookup(None)));
-        check(&[DELETE, DELETE], Some(MemtableLookup(None)));
-        check(&[DELETE, INSERT, DELETE], Some(MemtableLookup(None)));
-        check(&[PUT, INSERT, DELETE], Some(MemtableLookup(None)));
-        check(&[DELETE, PUT], Some(MemtableLookup(Some(b"old"))));
-        check(&[PUT, INSERT], Some(MemtableLookup(Some(b"new"))));
+        check(&[PUT, DELETE], Some(&MemtableLookup(None)));
+        check(&[DELETE], Some(&MemtableLookup(None)));
+        check(&[DELETE, DELETE], Some(&MemtableLookup(None)));
+        check(&[DELETE, INSERT, DELETE], Some(&MemtableLookup(None)));
+        check(&[PUT, INSERT, DELETE], Some(&MemtableLookup(None)));
+        check(
+            &[DELETE, PUT],
+            Some(&MemtableLookup(Some(Bytes::from_static(b"old")))),
+        );
+        check(
+            &[PUT, INSERT],
+            Some(&MemtableLookup(Some(Bytes::from_static(b"new")))),
+        );
     }
 }

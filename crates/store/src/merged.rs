@@ -10,12 +10,29 @@ use bytes::Bytes;
 
 use crate::encoding::range::RowVisitor;
 use crate::encoding::record::StoreState;
+use crate::encoding::tuple::Key;
 use crate::error::Error;
 use crate::memtable::{Memtable, MemtableLookup};
 use crate::replication::follower::RecordPosition;
 use crate::store_dir::StoreDir;
 use crate::table::Table;
-use crate::tables::RowAccess;
+use crate::tables::{RowAccess, TableSnapshot};
+
+/// Layers of the tables that a read uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layers {
+    All,
+    Memtables,
+}
+
+/// Entries of the memtables in a range, which remain as they are while others commit.
+#[derive(Debug, Default)]
+pub(crate) struct MemtableEntries {
+    /// Keys and their rows; `None`: the row is deleted.
+    entries: Vec<(Bytes, Option<Bytes>)>,
+    /// First key after the entries, if there are further ones.
+    pub(crate) cut: Option<Key>,
+}
 
 /// All rows. An upper layer hides the lower ones. A new row is in a memtable until it is flushed.
 #[derive(Debug)]
@@ -130,7 +147,7 @@ impl MergedTables {
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, Error> {
         match self.in_memory(table, key) {
-            Some(MemtableLookup(row)) => Ok(row.map(read)),
+            Some(MemtableLookup(row)) => Ok(row.map(|row| read(&row))),
             None => self.disk.tables().row(table, key, read),
         }
     }
@@ -143,7 +160,27 @@ impl MergedTables {
         }
     }
 
-    fn in_memory(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<'_>> {
+    /// Returns the first `limit` entries of the memtables in a range.
+    pub(crate) fn memtable_entries(
+        &self,
+        table: Table,
+        from: &[u8],
+        end: Option<&[u8]>,
+        limit: usize,
+    ) -> MemtableEntries {
+        let mut entries = Vec::new();
+        for (key, row) in self.memtable_rows(table, from, end) {
+            if entries.len() == limit {
+                let cut = Some(Key::from_slice(key));
+                return MemtableEntries { entries, cut };
+            }
+            entries.push((key.clone(), row.cloned()));
+        }
+        MemtableEntries { entries, cut: None }
+    }
+
+    /// Returns the entry of the memtables with this key, if there is one.
+    pub(crate) fn in_memory(&self, table: Table, key: &[u8]) -> Option<MemtableLookup> {
         self.active
             .get(table, key)
             .or_else(|| self.frozen.as_ref()?.get(table, key))
@@ -170,24 +207,6 @@ impl MergedTables {
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
         self.scan_rows(table, RowAccess::Keys, from, end, visit)
-    }
-
-    /// Passes the rows of the memtables as [`MergedTables::scan`], without those on disk.
-    pub(crate) fn scan_memtables(
-        &self,
-        table: Table,
-        from: &[u8],
-        end: Option<&[u8]>,
-        visit: &mut RowVisitor<'_>,
-    ) -> Result<(), Error> {
-        for (key, row) in self.memtable_rows(table, from, end) {
-            if let Some(row) = row
-                && visit(key, row)?.is_break()
-            {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Returns the entries of both memtables, in key order.
@@ -217,41 +236,98 @@ impl MergedTables {
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
-        let mut merged = self.memtable_rows(table, from, end).peekable();
+        let entries = self.memtable_rows(table, from, end);
+        let entries = entries.map(|(key, row)| (&**key, row.map(Bytes::as_ref)));
+        let snapshot = self.disk.tables().snapshot()?;
+        let range = ScanRange {
+            table,
+            access,
+            from,
+            end,
+        };
+        merge(entries, Some(&*snapshot), range, visit)
+    }
+}
 
-        let flow = self
-            .disk
-            .tables()
-            .scan(table, access, from, end, &mut |key, value| {
-                // The rows of the memtables that sort before the row on disk.
-                while let Some((above, row)) = merged.next_if(|(above, _)| *above < key) {
-                    if let Some(row) = row
-                        && visit(above, row)?.is_break()
-                    {
-                        return Ok(ControlFlow::Break(()));
-                    }
-                }
+impl MemtableEntries {
+    /// Passes the rows to `visit` as [`MergedTables::scan`], merged with those of a snapshot of the
+    /// tables on disk; without one, only those of the memtables. The range is that of the entries.
+    pub(crate) fn scan(
+        &self,
+        disk: Option<&dyn TableSnapshot>,
+        table: Table,
+        from: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut RowVisitor<'_>,
+    ) -> Result<(), Error> {
+        let entries = self.entries.iter();
+        let entries = entries.map(|(key, row)| (&**key, row.as_deref()));
+        let range = ScanRange {
+            table,
+            access: RowAccess::Values,
+            from,
+            end: self.cut.as_deref().or(end),
+        };
+        merge(entries, disk, range, visit)
+    }
+}
 
-                match merged.next_if(|(above, _)| *above == key) {
-                    Some((_, Some(row))) => visit(key, row),
-                    Some((_, None)) => Ok(ControlFlow::Continue(())),
-                    None => visit(key, value),
+/// Rows of a scan.
+#[derive(Debug, Clone, Copy)]
+struct ScanRange<'a> {
+    table: Table,
+    access: RowAccess,
+    from: &'a [u8],
+    end: Option<&'a [u8]>,
+}
+
+/// Passes the rows of the memtables and of the tables on disk to `visit`, in key order, until it
+/// breaks. An entry of the memtables hides the row on disk.
+fn merge<'a>(
+    entries: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    disk: Option<&dyn TableSnapshot>,
+    range: ScanRange<'_>,
+    visit: &mut RowVisitor<'_>,
+) -> Result<(), Error> {
+    let mut entries = entries.peekable();
+
+    if let Some(disk) = disk {
+        let ScanRange {
+            table,
+            access,
+            from,
+            end,
+        } = range;
+        let flow = disk.scan(table, access, from, end, &mut |key, value| {
+            // The rows of the memtables that sort before the row on disk.
+            while let Some((above, row)) = entries.next_if(|(above, _)| *above < key) {
+                if let Some(row) = row
+                    && visit(above, row)?.is_break()
+                {
+                    return Ok(ControlFlow::Break(()));
                 }
-            })?;
+            }
+
+            match entries.next_if(|(above, _)| *above == key) {
+                Some((_, Some(row))) => visit(key, row),
+                Some((_, None)) => Ok(ControlFlow::Continue(())),
+                None => visit(key, value),
+            }
+        })?;
 
         if flow.is_break() {
             return Ok(());
         }
-
-        for (key, row) in merged {
-            if let Some(row) = row
-                && visit(key, row)?.is_break()
-            {
-                return Ok(());
-            }
-        }
-        Ok(())
     }
+
+    for (key, row) in entries {
+        if let Some(row) = row
+            && visit(key, row)?.is_break()
+        {
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 /// Merge of two memtables; the upper one hides the lower one.
@@ -261,7 +337,7 @@ struct MemtableMerge<U: Iterator, L: Iterator> {
 }
 
 /// Key, and its row, if any.
-type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
+type Entry<'a> = (&'a Bytes, Option<&'a Bytes>);
 
 impl<'a, U, L> Iterator for MemtableMerge<U, L>
 where

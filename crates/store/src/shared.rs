@@ -42,6 +42,9 @@ pub(crate) struct Shared {
     pub(crate) scans: [AtomicU64; Table::ALL.len()],
     /// Tables; `None` after the store is closed.
     tables: RwLock<Option<MergedTables>>,
+    /// Tables on disk, for reads that do not hold the lock of all tables, for which commits wait.
+    /// The store closes after such reads. Acquired before that lock; never twice by a thread.
+    disk: RwLock<Option<Arc<StoreDir>>>,
     position: watch::Sender<u64>,
     poison: Mutex<Option<WriteBlock>>,
     /// Number of expired dedupe keys that are not purged, and whether the writer purges them.
@@ -74,6 +77,7 @@ impl Shared {
             fsyncs: AtomicDurationHistogram::default(),
             scans: std::array::from_fn(|_| AtomicU64::new(0)),
             position: watch::Sender::new(tables.state().position),
+            disk: RwLock::new(Some(Arc::clone(tables.disk()))),
             tables: RwLock::new(Some(tables)),
             poison: Mutex::new(None),
             dedupe_backlog: AtomicU64::new(0),
@@ -99,6 +103,17 @@ impl Shared {
     pub(crate) fn read_guard(&self) -> RwLockReadGuard<'_, Option<MergedTables>> {
         count(Operation::Lock);
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a guard of the tables on disk. The close of the store waits until it is dropped.
+    pub(crate) fn disk_guard(&self) -> RwLockReadGuard<'_, Option<Arc<StoreDir>>> {
+        count(Operation::Lock);
+        self.disk.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn disk_exclusive(&self) -> RwLockWriteGuard<'_, Option<Arc<StoreDir>>> {
+        count(Operation::Lock);
+        self.disk.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes the tables to `change` for modification.
@@ -189,8 +204,9 @@ impl Shared {
         let position = self.durable_position();
         *lock(&self.closed_at) = position;
 
+        let disk = self.disk_exclusive().take();
         let closed = self.exclusive().take();
-        drop(closed);
+        drop((disk, closed));
         drop((flushing, copying));
     }
 
@@ -216,6 +232,7 @@ impl Shared {
     pub(crate) fn reopen(&self, tables: MergedTables) {
         self.is_purging.store(false, Ordering::Relaxed);
         let position = tables.state().position;
+        *self.disk_exclusive() = Some(Arc::clone(tables.disk()));
         *self.exclusive() = Some(tables);
         *lock(&self.poison) = None;
         *lock(&self.flush_failure) = None;

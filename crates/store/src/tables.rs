@@ -26,18 +26,6 @@ pub(crate) trait Tables: fmt::Debug + Send + Sync {
     /// Returns whether a row has this key, also if the row is damaged.
     fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error>;
 
-    /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks;
-    /// returns whether it did. A damaged row is skipped or fails the scan, depending on its table
-    /// and on `access`.
-    fn scan(
-        &self,
-        table: Table,
-        access: RowAccess,
-        from: &[u8],
-        end: Option<&[u8]>,
-        visit: &mut RowVisitor<'_>,
-    ) -> Result<ControlFlow<()>, Error>;
-
     /// Writes the rows and tombstones of a memtable, changes of the table `index`, and rows of the
     /// table `meta`, each in key order.
     fn write(
@@ -78,8 +66,20 @@ pub(crate) trait Tables: fmt::Debug + Send + Sync {
 
 /// Tables as of one moment.
 pub(crate) trait TableSnapshot {
-    /// Returns a row of the table `meta`.
-    fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error>;
+    /// Passes the value of the row with this key to `read`, as [`Tables::get`].
+    fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error>;
+
+    /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks;
+    /// returns whether it did. A damaged row is skipped or fails the scan, depending on its table
+    /// and on `access`.
+    fn scan(
+        &self,
+        table: Table,
+        access: RowAccess,
+        from: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut RowVisitor<'_>,
+    ) -> Result<ControlFlow<()>, Error>;
 
     /// Copies all tables into the new file `path`, compacted.
     fn copy(&self, path: &Path) -> Result<(), Error>;
@@ -97,7 +97,28 @@ pub(crate) enum RowAccess {
     Keys,
 }
 
+impl dyn TableSnapshot + '_ {
+    /// Returns a row of the table `meta`.
+    pub(crate) fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut found = None;
+        self.get(Table::Meta, key, &mut |value| found = Some(value.to_vec()))?;
+        Ok(found)
+    }
+}
+
 impl dyn Tables + '_ {
+    /// Passes the rows of a range to `visit`, as [`TableSnapshot::scan`].
+    pub(crate) fn scan(
+        &self,
+        table: Table,
+        access: RowAccess,
+        from: &[u8],
+        end: Option<&[u8]>,
+        visit: &mut RowVisitor<'_>,
+    ) -> Result<ControlFlow<()>, Error> {
+        self.snapshot()?.scan(table, access, from, end, visit)
+    }
+
     /// Passes the row with this key to `read`; returns `None` if there is none.
     pub(crate) fn row<R>(
         &self,

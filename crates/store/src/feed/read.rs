@@ -20,7 +20,7 @@ use crate::feed::items::{FeedItem, StoredRow, feed_items, size};
 use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow, TrimBounds};
 use crate::merged::MergedTables;
 use crate::read::reader::Reader;
-use crate::read::row_group::{ROWS_PER_LOCK, RowGroup};
+use crate::read::row_group::{MAX_GROUP_ROWS, RowGroup};
 use crate::table::Table;
 
 /// Kind of the entities in the feed.
@@ -191,7 +191,7 @@ impl Reader {
             self.follows(tables, &after)?;
 
             let rows = rows_behind(tables, &after)?;
-            more = rows.len() == ROWS_PER_LOCK;
+            more = rows.len() == MAX_GROUP_ROWS;
             let mut seen = BTreeSet::new();
             let mut bytes = 0;
             for row in rows {
@@ -445,7 +445,7 @@ fn rows_behind(tables: &MergedTables, after: &FeedOffset) -> Result<Vec<FeedRow>
     let range = KeyRange::all().after(&keys::feed(after.position, after.part));
     let scanned = tables.scan(Table::Feed, &range.start, None, &mut |key, row| {
         rows.push(write::read(key, row)?);
-        Ok(if rows.len() < ROWS_PER_LOCK {
+        Ok(if rows.len() < MAX_GROUP_ROWS {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())

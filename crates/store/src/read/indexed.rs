@@ -16,9 +16,9 @@ use crate::encoding::tuple::{Key, KeyReader};
 use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::index::{Index, VariableReader, indexed_value};
-use crate::merged::MergedTables;
+use crate::merged::Layers;
 use crate::read::reader::{Reader, ScanLimits};
-use crate::read::row_group::ROWS_PER_LOCK;
+use crate::read::row_group::MAX_GROUP_ROWS;
 use crate::read::sweep::{SweepCursor, SweepPage};
 use crate::table::Table;
 
@@ -310,31 +310,25 @@ impl Reader {
         };
 
         let first_group = limits.found.min(limits.scanned);
-        self.scan_groups(
-            MergedTables::scan,
-            Table::Index,
-            range,
-            first_group,
-            |row, _| {
-                let row = Key::from_slice(row);
-                let key = index_keys::read(&row)?;
-                page.scanned += 1;
-                page.last = Some(row.clone());
+        self.scan_groups(Layers::All, Table::Index, range, first_group, |row, _| {
+            let row = Key::from_slice(row);
+            let key = index_keys::read(&row)?;
+            page.scanned += 1;
+            page.last = Some(row.clone());
 
-                let verified = self.verified(row, key, row_of)?;
-                bytes += verified.as_ref().map_or(0, |(.., found)| found.state.len());
-                page.found.extend(verified);
+            let verified = self.verified(row, key, row_of)?;
+            bytes += verified.as_ref().map_or(0, |(.., found)| found.state.len());
+            page.found.extend(verified);
 
-                let is_full = page.found.len() >= limits.found
-                    || page.scanned >= limits.scanned
-                    || bytes >= limits.bytes;
-                if !is_full {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                page.is_end = false;
-                Ok(ControlFlow::Break(()))
-            },
-        )?;
+            let is_full = page.found.len() >= limits.found
+                || page.scanned >= limits.scanned
+                || bytes >= limits.bytes;
+            if !is_full {
+                return Ok(ControlFlow::Continue(()));
+            }
+            page.is_end = false;
+            Ok(ControlFlow::Break(()))
+        })?;
         Ok(page)
     }
 
@@ -350,10 +344,10 @@ impl Reader {
         let mut found = Vec::new();
         for within in rows {
             self.scan_groups(
-                MergedTables::scan_memtables,
+                Layers::Memtables,
                 Table::Instance,
                 within,
-                ROWS_PER_LOCK,
+                MAX_GROUP_ROWS,
                 |row, value| {
                     let header: Option<SnapshotHeader<'_>> =
                         readable(decode(Table::Instance, value))?;
@@ -365,7 +359,7 @@ impl Reader {
                             .map(|row| (row, key)),
                     );
 
-                    if found.len() / 2 > limit.saturating_add(ROWS_PER_LOCK) {
+                    if found.len() / 2 > limit.saturating_add(MAX_GROUP_ROWS) {
                         smallest(&mut found, limit);
                     }
                     Ok(ControlFlow::Continue(()))

@@ -16,12 +16,13 @@ use uuid::Uuid;
 
 use crate::cancellation::Cancellation;
 use crate::encoding::keys::{self, KeyEncoder};
-use crate::encoding::range::{KeyRange, RowVisitor, successor_key};
-use crate::encoding::tuple::successor;
+use crate::encoding::range::{KeyRange, successor_key};
+use crate::encoding::tuple::{Key, successor};
 use crate::encoding::value::{DefinitionSourceBytes, decode};
 use crate::error::Error;
-use crate::merged::MergedTables;
-use crate::read::row_group::{ROWS_PER_LOCK, RowGroup};
+use crate::memtable::MemtableLookup;
+use crate::merged::Layers;
+use crate::read::row_group::{MAX_GROUP_ROWS, RowGroup};
 use crate::shared::Shared;
 use crate::stats::{PageStats, Stats};
 use crate::table::Table;
@@ -349,11 +350,19 @@ impl Reader {
         table: Table,
         key: &[u8],
     ) -> Result<Option<T>, Error> {
-        // Commits wait while the row is copied, not while it is decoded.
-        let row = self
+        let in_memory = self
             .shared
-            .read(|tables| tables.get(table, key, <[u8]>::to_vec))?;
-        row.map(|bytes| decode(table, &bytes)).transpose()
+            .read(|tables| Ok(tables.in_memory(table, key)))?;
+        if let Some(MemtableLookup(row)) = in_memory {
+            return row.map(|bytes| decode(table, &bytes)).transpose();
+        }
+
+        // Commits do not wait for a read on disk. A row that was flushed meanwhile is a later one.
+        let disk = self.shared.disk_guard();
+        let disk = disk.as_ref().ok_or(Error::Closed)?;
+        disk.tables()
+            .row(table, key, |bytes| decode(table, bytes))?
+            .transpose()
     }
 
     pub(crate) fn first<T>(
@@ -403,28 +412,22 @@ impl Reader {
 
         for range in ranges {
             let first_group = limits.found.min(limits.scanned);
-            self.scan_groups(
-                MergedTables::scan,
-                table,
-                range,
-                first_group,
-                |key, value| {
-                    if let Some(item) = read(key, value)? {
-                        page.items.push(item);
-                        bytes += value.len();
-                    }
-                    page.scanned += 1;
+            self.scan_groups(Layers::All, table, range, first_group, |key, value| {
+                if let Some(item) = read(key, value)? {
+                    page.items.push(item);
+                    bytes += value.len();
+                }
+                page.scanned += 1;
 
-                    let is_full = page.items.len() >= limits.found
-                        || page.scanned >= limits.scanned
-                        || bytes >= limits.bytes;
-                    if !is_full {
-                        return Ok(ControlFlow::Continue(()));
-                    }
-                    page.last = Some(key.to_vec());
-                    Ok(ControlFlow::Break(()))
-                },
-            )?;
+                let is_full = page.items.len() >= limits.found
+                    || page.scanned >= limits.scanned
+                    || bytes >= limits.bytes;
+                if !is_full {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                page.last = Some(key.to_vec());
+                Ok(ControlFlow::Break(()))
+            })?;
             if page.last.is_some() {
                 break;
             }
@@ -440,14 +443,14 @@ impl Reader {
         range: &KeyRange,
         visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
-        self.scan_groups(MergedTables::scan, table, range, ROWS_PER_LOCK, visit)
+        self.scan_groups(Layers::All, table, range, MAX_GROUP_ROWS, visit)
     }
 
-    /// Scans as [`Reader::scan`], with one of the scans of the tables. The first group has at most
-    /// `first_group` rows, for a scan that probably ends after them.
+    /// Scans these layers as [`Reader::scan`]. The first group has at most `first_group` rows, for a
+    /// scan that probably ends after them.
     pub(crate) fn scan_groups(
         &self,
-        scan: TableScan,
+        layers: Layers,
         table: Table,
         range: &KeyRange,
         first_group: usize,
@@ -455,27 +458,14 @@ impl Reader {
     ) -> Result<(), Error> {
         self.shared.scans[table as usize].fetch_add(1, Ordering::Relaxed);
 
-        let mut group_rows = first_group;
-        let mut next = (!range.is_empty()).then(|| range.start.clone());
-        while let Some(from) = next.take() {
+        let mut group = RowGroup::of_rows(first_group);
+        let mut rest = range.clone();
+        while !rest.is_empty() {
             if self.cancellation.is_cancelled() {
                 return Err(Error::Cancelled);
             }
 
-            let mut group = RowGroup::of_rows(group_rows);
-            let copied = self.shared.read(|tables| {
-                scan(
-                    tables,
-                    table,
-                    &from,
-                    range.end.as_deref(),
-                    &mut |key, value| {
-                        let flow = group.push(key, value);
-                        next = flow.is_break().then(|| successor_key(key));
-                        Ok(flow)
-                    },
-                )
-            });
+            let copied = self.copy_group(layers, table, &rest, &mut group);
 
             // A row that cannot be read is an error only for a scan that reaches it.
             for (key, value) in group.iter() {
@@ -483,16 +473,45 @@ impl Reader {
                     return Ok(());
                 }
             }
-            copied?;
-            group_rows = ROWS_PER_LOCK;
+            let Some(next) = copied? else { break };
+            rest.start = next;
+            group = RowGroup::of_rows(MAX_GROUP_ROWS);
         }
         Ok(())
     }
-}
 
-/// Scan of the tables: [`MergedTables::scan`] or [`MergedTables::scan_memtables`].
-type TableScan =
-    fn(&MergedTables, Table, &[u8], Option<&[u8]>, &mut RowVisitor<'_>) -> Result<(), Error>;
+    /// Copies the first rows of a range, as of one commit. Commits wait only while the entries of
+    /// the memtables are found. Returns the start of the next group; `None` at the end.
+    fn copy_group(
+        &self,
+        layers: Layers,
+        table: Table,
+        range: &KeyRange,
+        group: &mut RowGroup,
+    ) -> Result<Option<Key>, Error> {
+        let end = range.end.as_deref();
+        let disk = self.shared.disk_guard();
+        let disk = disk.as_ref().ok_or(Error::Closed)?;
+        let mut snapshot = None;
+        let entries = self.shared.read(|tables| {
+            if layers == Layers::All {
+                snapshot = Some(disk.tables().snapshot()?);
+            }
+            Ok(tables.memtable_entries(table, &range.start, end, group.rows_left()))
+        })?;
+
+        let mut next = entries.cut.clone();
+        let snapshot = snapshot.as_deref();
+        entries.scan(snapshot, table, &range.start, end, &mut |key, value| {
+            let flow = group.push(key, value);
+            if flow.is_break() {
+                next = Some(successor_key(key));
+            }
+            Ok(flow)
+        })?;
+        Ok(next)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,13 @@
-//! Groups of rows: what a scan copies with one lock.
+//! Groups of rows: what a scan copies at a time.
 
 use std::ops::ControlFlow;
 
-/// Number of rows that are copied with one lock. A longer scan lets commits proceed in between.
-pub(crate) const ROWS_PER_LOCK: usize = 256;
-/// Size of the rows that a scan copies with one lock, in bytes: commits wait for it.
-const BYTES_PER_LOCK: usize = 64 * 1024;
+/// Maximum number of rows of a group: commits wait while its entries of the memtables are found.
+pub(crate) const MAX_GROUP_ROWS: usize = 256;
+/// Maximum size of a group in bytes, and one row.
+const MAX_GROUP_BYTES: usize = 64 * 1024;
 
-/// Copies of consecutive rows. A row is read and decoded after the lock of the tables is released:
-/// decoding takes longer than copying, and the scheduler can stop a thread at any time.
+/// Copies of consecutive rows, which are read and decoded without a lock.
 pub(crate) struct RowGroup {
     rows_left: usize,
     bytes_left: usize,
@@ -24,12 +23,11 @@ struct RowEnd {
 }
 
 impl RowGroup {
-    /// Creates a group of at most `rows` rows, and at most `bytes` bytes and one row. What one lock
-    /// permits is the maximum.
+    /// Creates a group of at most `rows` rows, and at most `bytes` bytes and one row.
     pub(crate) fn new(rows: usize, bytes: usize) -> Self {
         Self {
-            rows_left: rows.min(ROWS_PER_LOCK),
-            bytes_left: bytes.min(BYTES_PER_LOCK),
+            rows_left: rows.min(MAX_GROUP_ROWS),
+            bytes_left: bytes.min(MAX_GROUP_BYTES),
             data: Vec::new(),
             rows: Vec::new(),
         }
@@ -37,7 +35,12 @@ impl RowGroup {
 
     /// Creates a group of at most `rows` rows.
     pub(crate) fn of_rows(rows: usize) -> Self {
-        Self::new(rows, BYTES_PER_LOCK)
+        Self::new(rows, MAX_GROUP_BYTES)
+    }
+
+    /// Returns the number of rows that the group still takes.
+    pub(crate) fn rows_left(&self) -> usize {
+        self.rows_left
     }
 
     /// Copies a row; breaks if the group is full. It has at least one row, whatever its size.
