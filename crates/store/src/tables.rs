@@ -98,11 +98,16 @@ pub(crate) enum RowAccess {
 }
 
 impl dyn TableSnapshot + '_ {
+    /// Returns the row with this key.
+    pub(crate) fn row(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut found = None;
+        self.get(table, key, &mut |value| found = Some(value.to_vec()))?;
+        Ok(found)
+    }
+
     /// Returns a row of the table `meta`.
     pub(crate) fn meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let mut found = None;
-        self.get(Table::Meta, key, &mut |value| found = Some(value.to_vec()))?;
-        Ok(found)
+        self.row(Table::Meta, key)
     }
 }
 

@@ -18,10 +18,13 @@ use crate::encoding::value::readable;
 use crate::error::Error;
 use crate::feed::items::{FeedItem, StoredRow, feed_items, size};
 use crate::feed::write::{self, FEED_TABLES, FeedOffset, FeedRow, TrimBounds};
-use crate::merged::MergedTables;
+use crate::memtable::MemtableLookup;
+use crate::merged::{Layers, MergedTables};
 use crate::read::reader::Reader;
 use crate::read::row_group::{MAX_GROUP_ROWS, RowGroup};
+use crate::store_dir::StoreDir;
 use crate::table::Table;
+use crate::tables::TableSnapshot;
 
 /// Kind of the entities in the feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -184,45 +187,39 @@ impl Reader {
         query: &FeedQuery,
         after: FeedOffset,
     ) -> Result<FeedPage<FeedOffset>, Error> {
+        let disk = self.shared.disk_guard();
+        let disk = disk.as_ref().ok_or(Error::Closed)?;
+        let changes = self.changes_behind(disk, &after);
+        let changes = changes.map_err(expired_if_damaged)?;
+
         let mut found = Vec::new();
         let mut next = after;
-        let mut more = false;
-        let read = self.shared.read(|tables| {
-            self.follows(tables, &after)?;
-
-            let rows = rows_behind(tables, &after)?;
-            more = rows.len() == MAX_GROUP_ROWS;
-            let mut seen = BTreeSet::new();
-            let mut bytes = 0;
-            for row in rows {
-                if found.len() >= query.limit || bytes >= query.bytes {
-                    more = true;
-                    break;
-                }
-
-                for touched in row
-                    .touched
-                    .into_iter()
-                    .filter(|(table, key)| query.matches(*table, key))
-                {
-                    if seen.insert(touched.clone()) {
-                        let (table, key) = touched;
-                        let value = tables.get(table, &key, <[u8]>::to_vec)?;
-                        found.push((table, key, value));
-                        bytes += found.last().map_or(0, size);
-                    }
-                }
-
-                next = row.offset;
+        let mut more = changes.is_cut;
+        let mut seen = BTreeSet::new();
+        let mut bytes = 0;
+        for row in &changes.rows {
+            if found.len() >= query.limit || bytes >= query.bytes {
+                more = true;
+                break;
             }
 
-            Ok((
-                tables.state().position,
-                if more { self.head(tables)? } else { next },
-            ))
-        });
+            let matching = row
+                .touched
+                .iter()
+                .filter(|touched| query.matches(touched.table, &touched.key));
+            for touched in matching {
+                if seen.insert((touched.table, &touched.key)) {
+                    let value = touched.value(&*changes.snapshot);
+                    let value = value.map_err(expired_if_damaged)?;
+                    found.push((touched.table, touched.key.clone(), value));
+                    bytes += found.last().map_or(0, size);
+                }
+            }
+            next = row.offset;
+        }
+        let as_of = if more { changes.head } else { next };
+        let position = changes.position;
 
-        let (position, as_of) = read.map_err(expired_if_damaged)?;
         let items = feed_items(position, found)
             .collect::<Result<_, _>>()
             .map_err(expired_if_damaged)?;
@@ -232,6 +229,29 @@ impl Reader {
             next,
             more,
             as_of,
+        })
+    }
+
+    /// Returns the next changes after an offset. Commits wait while they are found, and not while
+    /// the rows of the entities are read.
+    fn changes_behind<'a>(
+        &self,
+        disk: &'a StoreDir,
+        after: &FeedOffset,
+    ) -> Result<FeedChanges<'a>, Error> {
+        self.shared.read(|tables| {
+            self.follows(tables, after)?;
+            let rows = rows_behind(tables, after)?;
+            let is_cut = rows.len() == MAX_GROUP_ROWS;
+            let rows = rows.into_iter().map(|row| FeedChange::new(tables, row));
+
+            Ok(FeedChanges {
+                rows: rows.collect(),
+                is_cut,
+                position: tables.state().position,
+                head: self.head(tables)?,
+                snapshot: disk.tables().snapshot()?,
+            })
         })
     }
 
@@ -266,25 +286,28 @@ impl Reader {
             while !rest.is_empty() {
                 let rows_left = query.limit.saturating_sub(items.len());
                 let bytes_left = query.bytes.saturating_sub(bytes);
-                let (position, rows) = self.stretch(table, &rest, rows_left, bytes_left)?;
-                let Some((_, last, _)) = rows.last() else {
-                    break;
-                };
+                let mut group = RowGroup::new(rows_left, bytes_left);
+                let copied = self.copy_group(Layers::All, table, &rest, &mut group)?;
 
-                let cursor = FeedScanCursor {
-                    table,
-                    key: last.clone(),
-                };
-                rest = rest.after(&cursor.key);
+                let rows: Vec<StoredRow> = group
+                    .iter()
+                    .map(|(key, row)| (table, key.to_vec(), Some(row.to_vec())))
+                    .collect();
+                let last = rows.last().map(|(_, key, _)| key.clone());
                 bytes += rows.iter().map(size).sum::<usize>();
-                for item in feed_items(position, rows) {
+                for item in feed_items(copied.position, rows) {
                     items.extend(readable(item)?);
                 }
 
-                if items.len() >= query.limit || bytes >= query.bytes {
-                    next = Some(cursor);
+                let is_full = items.len() >= query.limit || bytes >= query.bytes;
+                if let Some(key) = last.filter(|_| is_full) {
+                    next = Some(FeedScanCursor { table, key });
                     break 'all;
                 }
+
+                // A group can be empty before the end of the range: its rows are deleted.
+                let Some(start) = copied.next else { break };
+                rest.start = start;
             }
         }
 
@@ -319,33 +342,6 @@ impl Reader {
             })?;
             Ok(is_due)
         })
-    }
-
-    /// Returns some rows of a range, as of one commit: at most so many, and at most so many bytes
-    /// and one row.
-    fn stretch(
-        &self,
-        table: Table,
-        range: &KeyRange,
-        rows: usize,
-        bytes: usize,
-    ) -> Result<(u64, Vec<StoredRow>), Error> {
-        let mut group = RowGroup::new(rows, bytes);
-        let position = self.shared.read(|tables| {
-            tables.scan(
-                table,
-                &range.start,
-                range.end.as_deref(),
-                &mut |key, row| Ok(group.push(key, row)),
-            )?;
-            Ok(tables.state().position)
-        })?;
-
-        let rows = group
-            .iter()
-            .map(|(key, row)| (table, key.to_vec(), Some(row.to_vec())))
-            .collect();
-        Ok((position, rows))
     }
 
     /// Returns the ranges of a table that match the query.
@@ -452,6 +448,53 @@ fn rows_behind(tables: &MergedTables, after: &FeedOffset) -> Result<Vec<FeedRow>
         })
     });
     scanned.map(|()| rows)
+}
+
+/// Changes after an offset, as of one commit.
+struct FeedChanges<'a> {
+    rows: Vec<FeedChange>,
+    /// Further changes may follow the rows.
+    is_cut: bool,
+    position: u64,
+    head: FeedOffset,
+    snapshot: Box<dyn TableSnapshot + 'a>,
+}
+
+/// Row of the feed, with the entities that it names.
+struct FeedChange {
+    offset: FeedOffset,
+    touched: Vec<TouchedEntity>,
+}
+
+struct TouchedEntity {
+    table: Table,
+    key: Vec<u8>,
+    /// Its entry in the memtables; `None`: its row is on disk, if there is one.
+    in_memory: Option<MemtableLookup>,
+}
+
+impl FeedChange {
+    fn new(tables: &MergedTables, row: FeedRow) -> Self {
+        let touched = row.touched.into_iter().map(|(table, key)| TouchedEntity {
+            in_memory: tables.in_memory(table, &key),
+            table,
+            key,
+        });
+        Self {
+            offset: row.offset,
+            touched: touched.collect(),
+        }
+    }
+}
+
+impl TouchedEntity {
+    /// Returns the row of the entity; `None` if it was deleted.
+    fn value(&self, disk: &dyn TableSnapshot) -> Result<Option<Vec<u8>>, Error> {
+        match &self.in_memory {
+            Some(MemtableLookup(row)) => Ok(row.as_deref().map(<[u8]>::to_vec)),
+            None => disk.row(self.table, &self.key),
+        }
+    }
 }
 
 /// Converts damage: a full scan skips the damaged row.

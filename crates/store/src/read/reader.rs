@@ -77,6 +77,14 @@ impl ScanLimits {
     }
 }
 
+/// Result of [`Reader::copy_group`].
+pub(crate) struct CopiedGroup {
+    /// Start of the next group; `None` at the end of the range.
+    pub(crate) next: Option<Key>,
+    /// Number of commits of which the group has the rows.
+    pub(crate) position: u64,
+}
+
 /// Result of [`Reader::scan_page`].
 pub(crate) struct RowPage<T> {
     pub(crate) items: Vec<T>,
@@ -473,7 +481,7 @@ impl Reader {
                     return Ok(());
                 }
             }
-            let Some(next) = copied? else { break };
+            let Some(next) = copied?.next else { break };
             rest.start = next;
             group = RowGroup::of_rows(MAX_GROUP_ROWS);
         }
@@ -481,22 +489,24 @@ impl Reader {
     }
 
     /// Copies the first rows of a range, as of one commit. Commits wait only while the entries of
-    /// the memtables are found. Returns the start of the next group; `None` at the end.
-    fn copy_group(
+    /// the memtables are found.
+    pub(crate) fn copy_group(
         &self,
         layers: Layers,
         table: Table,
         range: &KeyRange,
         group: &mut RowGroup,
-    ) -> Result<Option<Key>, Error> {
+    ) -> Result<CopiedGroup, Error> {
         let end = range.end.as_deref();
         let disk = self.shared.disk_guard();
         let disk = disk.as_ref().ok_or(Error::Closed)?;
         let mut snapshot = None;
+        let mut position = 0;
         let entries = self.shared.read(|tables| {
             if layers == Layers::All {
                 snapshot = Some(disk.tables().snapshot()?);
             }
+            position = tables.state().position;
             Ok(tables.memtable_entries(table, &range.start, end, group.rows_left()))
         })?;
 
@@ -509,7 +519,7 @@ impl Reader {
             }
             Ok(flow)
         })?;
-        Ok(next)
+        Ok(CopiedGroup { next, position })
     }
 }
 
