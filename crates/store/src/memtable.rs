@@ -44,7 +44,14 @@ impl MemtableEntry {
 
 /// Result of a lookup: a row, or its absence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MemtableLookup(pub(crate) Option<Bytes>);
+pub(crate) struct MemtableLookup<B>(pub(crate) Option<B>);
+
+impl MemtableLookup<&Bytes> {
+    /// Returns the result for use without the memtable. The row is shared, not copied.
+    pub(crate) fn cloned(&self) -> MemtableLookup<Bytes> {
+        MemtableLookup(self.0.cloned())
+    }
+}
 
 /// Entry of a table.
 #[derive(Debug, Clone, Copy)]
@@ -211,10 +218,10 @@ impl Memtable {
     }
 
     /// Returns the entry of a key, if there is one.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<MemtableLookup> {
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<&Bytes>> {
         self.tables[table as usize]
             .get(key)
-            .map(|entry| MemtableLookup(entry.value().cloned()))
+            .map(|entry| MemtableLookup(entry.value()))
     }
 
     /// Returns the entries of the keys from `from` to before `end`, in order.
@@ -303,9 +310,9 @@ mod tests {
     const DELETE: RowOp<'static> = RowOp::Delete(Table::Timer, b"k");
 
     #[track_caller]
-    fn check(ops: &[RowOp<'_>], expected: Option<&MemtableLookup>) {
+    fn check(ops: &[RowOp<'_>], expected: Option<&MemtableLookup<Bytes>>) {
         let memtable = memtable(ops);
-        let found = memtable.get(Table::Timer, b"k");
+        let found = memtable.get(Table::Timer, b"k").map(|found| found.cloned());
         assert_eq!(found.as_ref(), expected, "{ops:?}");
     }
 

@@ -147,7 +147,7 @@ impl MergedTables {
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, Error> {
         match self.in_memory(table, key) {
-            Some(MemtableLookup(row)) => Ok(row.map(|row| read(&row))),
+            Some(MemtableLookup(row)) => Ok(row.map(|row| read(row))),
             None => self.disk.tables().row(table, key, read),
         }
     }
@@ -180,7 +180,7 @@ impl MergedTables {
     }
 
     /// Returns the entry of the memtables with this key, if there is one.
-    pub(crate) fn in_memory(&self, table: Table, key: &[u8]) -> Option<MemtableLookup> {
+    pub(crate) fn in_memory(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<&Bytes>> {
         self.active
             .get(table, key)
             .or_else(|| self.frozen.as_ref()?.get(table, key))

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use bytes::Bytes;
 use orlog_model::TenantId;
 use serde::{Deserialize, Serialize};
 
@@ -470,13 +471,13 @@ struct TouchedEntity {
     table: Table,
     key: Vec<u8>,
     /// Its entry in the memtables; `None`: its row is on disk, if there is one.
-    in_memory: Option<MemtableLookup>,
+    in_memory: Option<MemtableLookup<Bytes>>,
 }
 
 impl FeedChange {
     fn new(tables: &MergedTables, row: FeedRow) -> Self {
         let touched = row.touched.into_iter().map(|(table, key)| TouchedEntity {
-            in_memory: tables.in_memory(table, &key),
+            in_memory: tables.in_memory(table, &key).map(|found| found.cloned()),
             table,
             key,
         });

@@ -360,7 +360,7 @@ impl Reader {
     ) -> Result<Option<T>, Error> {
         let in_memory = self
             .shared
-            .read(|tables| Ok(tables.in_memory(table, key)))?;
+            .read(|tables| Ok(tables.in_memory(table, key).map(|found| found.cloned())))?;
         if let Some(MemtableLookup(row)) = in_memory {
             return row.map(|bytes| decode(table, &bytes)).transpose();
         }
@@ -483,7 +483,7 @@ impl Reader {
             }
             let Some(next) = copied?.next else { break };
             rest.start = next;
-            group = RowGroup::of_rows(MAX_GROUP_ROWS);
+            group.clear();
         }
         Ok(())
     }

@@ -38,6 +38,14 @@ impl RowGroup {
         Self::new(rows, MAX_GROUP_BYTES)
     }
 
+    /// Empties the group; it takes as many rows as a group can have. Its memory is used again.
+    pub(crate) fn clear(&mut self) {
+        self.data.clear();
+        self.rows.clear();
+        self.rows_left = MAX_GROUP_ROWS;
+        self.bytes_left = MAX_GROUP_BYTES;
+    }
+
     /// Returns the number of rows that the group still takes.
     pub(crate) fn rows_left(&self) -> usize {
         self.rows_left
