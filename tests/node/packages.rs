@@ -10,19 +10,24 @@ use tempfile::TempDir;
 
 use crate::quick_start;
 
-static PACKAGES: LazyLock<TempDir> = LazyLock::new(|| {
-    let dir = tempfile::tempdir().expect("a directory can be created");
+/// Directory of the packages, which all tests use; the next run replaces it.
+static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
+    // An earlier run can have packages of another version.
+    drop(std::fs::remove_dir_all(&dir));
+    std::fs::create_dir_all(&dir).expect("the directory is writable");
+
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/dist.py");
     run(Command::new("python3")
         .arg(script)
         .args(["--binary", env!("CARGO_BIN_EXE_orlog"), "--fast", "--out"])
-        .arg(dir.path()));
+        .arg(&dir));
     dir
 });
 
 /// Returns the package with this suffix.
 fn package(suffix: &str) -> PathBuf {
-    let entries = std::fs::read_dir(PACKAGES.path()).expect("the packages are built");
+    let entries = std::fs::read_dir(&*PACKAGES).expect("the packages are built");
     let mut paths = entries.map(|entry| entry.expect("an entry").path());
     paths
         .find(|path| path.to_string_lossy().ends_with(suffix))
@@ -147,5 +152,5 @@ fn npm_package_is_installed_into_an_empty_project() {
 fn checksums_match_the_packages() {
     run(Command::new("sha256sum")
         .args(["--check", "--strict", "SHA256SUMS"])
-        .current_dir(PACKAGES.path()));
+        .current_dir(&*PACKAGES));
 }

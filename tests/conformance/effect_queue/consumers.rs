@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::{RestartIntensity, WorkerPool, WorkerPoolConfig};
-use orlog_bus::effect_queue::{JobBacklog, SubscriptionState};
+use orlog_bus::effect_queue::{JobBacklog, JobSubscription, SubscriptionState};
 use orlog_bus::nats::{ConsumerLayout, arrange_consumers};
-use orlog_model::{TenantId, WorkItem};
+use orlog_model::{EffectName, TenantId, WorkItem};
 use serde_json::{Value, json};
 
 use super::workers::{CallCounter, doing, workers_with};
 use crate::effect_queue::fixture::{
-    COMMANDS, QueueFixture, api, command, create_stream, effect_of, item_of, until,
+    COMMANDS, QueueFixture, api, command, create_stream, effect_of, in_time, item_of, until,
 };
 
 const ACME: &str = "tenant.acme.effect.a%2Eb.*";
@@ -204,8 +204,16 @@ async fn jobs_are_requested_within_the_limits_of_the_consumer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_are_not_received_are_a_failure_of_the_connection() {
     let fixture = QueueFixture::one().await;
-    let pool = workers(&fixture, &["acme"], &CallCounter::default()).await;
-    until(async || pool.failing_subscription().is_none().then_some(())).await;
+    let mut jobs = fixture.queue.subscribe_jobs(JobSubscription {
+        effect: EffectName::new("a.b").unwrap(),
+        tenant: None,
+        served: Arc::default(),
+        ack_wait: Duration::from_secs(30),
+    });
+    let mut state = jobs.state();
+    let receiving = tokio::spawn(async move { jobs.next(1).await });
+    let is_open = |state: &SubscriptionState| matches!(state, SubscriptionState::Open { .. });
+    in_time(state.wait_for(is_open)).await.unwrap();
     assert_eq!(fixture.connection.read_failure(), None);
 
     let deletion = "STREAM.DELETE.WORKFLOW_COMMANDS";
@@ -222,7 +230,7 @@ async fn jobs_that_are_not_received_are_a_failure_of_the_connection() {
         failure.is_none().then_some(())
     })
     .await;
-    pool.stop().await;
+    receiving.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Webhook provider against a receiver that checks every signature.
 
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -18,6 +19,13 @@ use serde_json::json;
 use crate::webhooks::signature;
 
 const SECRET: &str = "a key of the receiver";
+
+/// File with the key, which all tests use.
+static SECRET_FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("webhook-secret");
+    std::fs::write(&file, SECRET).expect("written");
+    file
+});
 
 async fn receive(
     State(script): State<Arc<UpstreamScript>>,
@@ -57,15 +65,9 @@ async fn fixture() -> ProviderFixture {
         .expect("a free port");
     let url = format!("http://{}/hooks", listener.local_addr().expect("bound"));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    let secret = tempfile::NamedTempFile::new()
-        .expect("a file")
-        .into_temp_path()
-        .keep()
-        .expect("kept");
-    std::fs::write(&secret, SECRET).expect("written");
     let config = json!({
         "url": url,
-        "secrets": [format!("file:{}", secret.display())],
+        "secrets": [format!("file:{}", SECRET_FILE.display())],
         "effects": {"payments.charge": {}},
     });
     let config: WebhookConfig = serde_json::from_value(config).expect("valid");

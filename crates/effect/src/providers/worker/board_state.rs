@@ -5,6 +5,7 @@
 //! did not run yet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use orlog_model::{
@@ -31,6 +32,8 @@ use crate::receipt::{ReceiptWatch, ResultReceipt};
 #[derive(Default)]
 pub(super) struct BoardState {
     jobs: BTreeMap<Uuid, BoardJob>,
+    /// Jobs of each tenant by position, for its pages.
+    by_position: BTreeMap<TenantId, BTreeMap<u64, Uuid>>,
     queues: JobQueues,
     /// Number of jobs that have come to wait for a worker so far.
     pub(super) arrivals: watch::Sender<u64>,
@@ -85,7 +88,7 @@ impl BoardState {
         }
 
         let Some(StoredClaim { claim, until }) = stored else {
-            self.jobs.insert(id, job);
+            self.insert(job);
             self.enqueue(id);
             return position;
         };
@@ -99,7 +102,7 @@ impl BoardState {
         });
         job.is_claim_stored = true;
         job.start.start();
-        self.jobs.insert(id, job);
+        self.insert(job);
         self.begin_claim(until, id);
         position
     }
@@ -540,15 +543,25 @@ impl BoardState {
         Ok((ResultAck::Accepted, watch))
     }
 
-    /// Returns the jobs of a tenant, oldest first.
-    pub(super) fn of_tenant(&self, tenant: &TenantId) -> Vec<&BoardJob> {
-        let mut jobs: Vec<_> = self
-            .jobs
-            .values()
-            .filter(|job| job.item.instance.tenant == *tenant)
-            .collect();
-        jobs.sort_by_key(|job| job.position);
-        jobs
+    /// Returns the jobs of a tenant after a position, oldest first.
+    pub(super) fn of_tenant(
+        &self,
+        tenant: &TenantId,
+        after: u64,
+    ) -> impl Iterator<Item = &BoardJob> {
+        let positions = self.by_position.get(tenant).into_iter();
+        positions
+            .flat_map(move |jobs| jobs.range((Bound::Excluded(after), Bound::Unbounded)))
+            .filter_map(|(_, id)| self.jobs.get(id))
+    }
+
+    fn insert(&mut self, job: BoardJob) {
+        let tenant = &job.item.instance.tenant;
+        self.by_position
+            .entry(tenant.clone())
+            .or_default()
+            .insert(job.position, job.item.id);
+        self.jobs.insert(job.item.id, job);
     }
 
     /// Removes all jobs; their attempts end, and so do those of later jobs.
@@ -560,6 +573,7 @@ impl BoardState {
         }
 
         self.queues.remove_jobs();
+        self.by_position.clear();
         std::mem::take(&mut self.jobs)
             .into_values()
             .for_each(BoardJob::end);
@@ -630,6 +644,13 @@ impl BoardState {
 
         let removed = self.jobs.remove(&id)?;
         self.changed_claims.remove(&id);
+        let tenant = &removed.item.instance.tenant;
+        if let Some(jobs) = self.by_position.get_mut(tenant) {
+            jobs.remove(&removed.position);
+            if jobs.is_empty() {
+                self.by_position.remove(tenant);
+            }
+        }
 
         // After the end of its shard the job is posted again, and the claim is still valid.
         if removed.is_claim_stored && removed.start.is_allowed() {

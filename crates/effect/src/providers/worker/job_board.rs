@@ -364,8 +364,9 @@ impl JobBoard {
         let state = self.lock();
         let now = clock.steady();
 
-        let jobs = state.of_tenant(tenant).into_iter();
-        jobs.skip_while(|job| after.is_some_and(|after| job.position <= after))
+        // The first position is 1.
+        state
+            .of_tenant(tenant, after.unwrap_or_default())
             .take(limit)
             .map(|job| JobView {
                 item: Arc::clone(&job.item),
