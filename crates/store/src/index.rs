@@ -23,7 +23,7 @@ use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::table::Table;
-use crate::tables::{IndexChanges, RowAccess, Tables};
+use crate::tables::{IndexChanges, RowAccess, ScanRange, Tables};
 
 /// Number of rows that one step of a build reads or deletes.
 const BUILD_STEP: usize = 4096;
@@ -223,7 +223,11 @@ fn build(
         Ok(ControlFlow::Break(()))
     };
 
-    let _flow = tables.scan(Table::Instance, RowAccess::Values, &from, None, visit)?;
+    let instances = ScanRange {
+        from: &from,
+        ..ScanRange::of_table(Table::Instance, RowAccess::Values)
+    };
+    let _flow = tables.scan(instances, visit)?;
     changes.extend(keys.into_iter().map(|key| (key, true)));
     changes.sort_unstable();
     Ok(last)
@@ -237,10 +241,12 @@ fn remove(tables: &dyn Tables, index: &Index, changes: &mut IndexChanges) -> Res
 
     let range = KeyRange::of_prefix(index_keys::of_variable(saga, name).finish());
     let flow = tables.scan(
-        Table::Index,
-        RowAccess::Keys,
-        &range.start,
-        range.end.as_deref(),
+        ScanRange {
+            table: Table::Index,
+            access: RowAccess::Keys,
+            from: &range.start,
+            end: range.end.as_deref(),
+        },
         &mut |row, _| {
             changes.push((Key::from_slice(row), false));
             let is_full = changes.len() == BUILD_STEP;

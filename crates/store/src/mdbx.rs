@@ -29,7 +29,7 @@ use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::stats::{PageStats, TableStats};
 use crate::table::Table;
-use crate::tables::{IndexChanges, RowAccess, TableSnapshot, Tables};
+use crate::tables::{IndexChanges, RowAccess, ScanRange, TableSnapshot, Tables};
 
 /// ENOSPC and EDQUOT, which libmdbx returns unchanged.
 const NO_SPACE: [i32; 2] = [28, 122];
@@ -309,27 +309,24 @@ impl TableSnapshot for MdbxSnapshot<'_> {
 
     fn scan(
         &self,
-        table: Table,
-        access: RowAccess,
-        from: &[u8],
-        end: Option<&[u8]>,
+        range: ScanRange<'_>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<ControlFlow<()>, Error> {
         let mut cursor = self
             .txn
-            .cursor(self.of.handle(table))
+            .cursor(self.of.handle(range.table))
             .map_err(|error| self.of.mdbx_error("read", error))?;
 
-        for row in cursor.iter_from::<Cow<'_, [u8]>, Cow<'_, [u8]>>(from) {
+        for row in cursor.iter_from::<Cow<'_, [u8]>, Cow<'_, [u8]>>(range.from) {
             let (key, value) = row.map_err(|error| self.of.mdbx_error("read", error))?;
-            if end.is_some_and(|end| *key >= *end) {
+            if range.end.is_some_and(|end| *key >= *end) {
                 break;
             }
 
-            let value = match self.of.verified(table, &key, &value) {
+            let value = match self.of.verified(range.table, &key, &value) {
                 Ok(value) => value,
-                Err(_) if access == RowAccess::Keys => checksum::unverified(&value),
-                Err(_) if table.skips_damaged_rows() => continue,
+                Err(_) if range.access == RowAccess::Keys => checksum::unverified(&value),
+                Err(_) if range.table.skips_damaged_rows() => continue,
                 Err(error) => return Err(error),
             };
 

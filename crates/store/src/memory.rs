@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::memtable::Memtable;
 use crate::stats::TableStats;
 use crate::table::Table;
-use crate::tables::{IndexChanges, RowAccess, TableSnapshot, Tables};
+use crate::tables::{IndexChanges, ScanRange, TableSnapshot, Tables};
 
 type Rows = [BTreeMap<Box<[u8]>, Box<[u8]>>; Table::ALL.len()];
 
@@ -94,14 +94,12 @@ impl TableSnapshot for MemorySnapshot {
 
     fn scan(
         &self,
-        table: Table,
-        _: RowAccess,
-        from: &[u8],
-        end: Option<&[u8]>,
+        range: ScanRange<'_>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<ControlFlow<()>, Error> {
-        let end = end.map_or(Bound::Unbounded, Bound::Excluded);
-        let rows = self.0[table as usize].range::<[u8], _>((Bound::Included(from), end));
+        let end = range.end.map_or(Bound::Unbounded, Bound::Excluded);
+        let rows = &self.0[range.table as usize];
+        let rows = rows.range::<[u8], _>((Bound::Included(range.from), end));
         for (key, value) in rows {
             if visit(key, value)?.is_break() {
                 return Ok(ControlFlow::Break(()));

@@ -46,13 +46,6 @@ impl MemtableEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemtableLookup<B>(pub(crate) Option<B>);
 
-impl MemtableLookup<&Bytes> {
-    /// Returns the result for use without the memtable. The row is shared, not copied.
-    pub(crate) fn cloned(&self) -> MemtableLookup<Bytes> {
-        MemtableLookup(self.0.cloned())
-    }
-}
-
 /// Entry of a table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MemtableRow<'a> {
@@ -312,7 +305,8 @@ mod tests {
     #[track_caller]
     fn check(ops: &[RowOp<'_>], expected: Option<&MemtableLookup<Bytes>>) {
         let memtable = memtable(ops);
-        let found = memtable.get(Table::Timer, b"k").map(|found| found.cloned());
+        let found = memtable.get(Table::Timer, b"k");
+        let found = found.map(|MemtableLookup(row)| MemtableLookup(row.cloned()));
         assert_eq!(found.as_ref(), expected, "{ops:?}");
     }
 

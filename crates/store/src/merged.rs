@@ -16,7 +16,7 @@ use crate::memtable::{Memtable, MemtableLookup};
 use crate::replication::follower::RecordPosition;
 use crate::store_dir::StoreDir;
 use crate::table::Table;
-use crate::tables::{RowAccess, TableSnapshot};
+use crate::tables::{RowAccess, ScanRange, TableSnapshot};
 
 /// Layers of the tables that a read uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,15 +161,9 @@ impl MergedTables {
     }
 
     /// Returns the first `limit` entries of the memtables in a range.
-    pub(crate) fn memtable_entries(
-        &self,
-        table: Table,
-        from: &[u8],
-        end: Option<&[u8]>,
-        limit: usize,
-    ) -> MemtableEntries {
+    pub(crate) fn memtable_entries(&self, range: ScanRange<'_>, limit: usize) -> MemtableEntries {
         let mut entries = Vec::new();
-        for (key, row) in self.memtable_rows(table, from, end) {
+        for (key, row) in self.memtable_rows(range) {
             if entries.len() == limit {
                 let cut = Some(Key::from_slice(key));
                 return MemtableEntries { entries, cut };
@@ -179,8 +173,14 @@ impl MergedTables {
         MemtableEntries { entries, cut: None }
     }
 
-    /// Returns the entry of the memtables with this key, if there is one.
-    pub(crate) fn in_memory(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<&Bytes>> {
+    /// Returns the entry of the memtables with this key, if there is one, for use without the lock
+    /// of the tables. Its row is shared, not copied.
+    pub(crate) fn shared_entry(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<Bytes>> {
+        let MemtableLookup(row) = self.in_memory(table, key)?;
+        Some(MemtableLookup(row.cloned()))
+    }
+
+    fn in_memory(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<&Bytes>> {
         self.active
             .get(table, key)
             .or_else(|| self.frozen.as_ref()?.get(table, key))
@@ -195,7 +195,16 @@ impl MergedTables {
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
-        self.scan_rows(table, RowAccess::Values, from, end, visit)
+        let access = RowAccess::Values;
+        self.scan_rows(
+            ScanRange {
+                table,
+                access,
+                from,
+                end,
+            },
+            visit,
+        )
     }
 
     /// Passes the rows as [`MergedTables::scan`], including damaged rows.
@@ -206,45 +215,37 @@ impl MergedTables {
         end: Option<&[u8]>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
-        self.scan_rows(table, RowAccess::Keys, from, end, visit)
+        let access = RowAccess::Keys;
+        self.scan_rows(
+            ScanRange {
+                table,
+                access,
+                from,
+                end,
+            },
+            visit,
+        )
     }
 
     /// Returns the entries of both memtables, in key order.
     fn memtable_rows<'a>(
         &'a self,
-        table: Table,
-        from: &[u8],
-        end: Option<&[u8]>,
+        range: ScanRange<'_>,
     ) -> impl Iterator<Item = Entry<'a>> + use<'a> {
-        let frozen = self
-            .frozen
-            .as_ref()
-            .map(|frozen| frozen.range(table, from, end));
-        let lower = frozen.into_iter().flatten().peekable();
+        let entries = |memtable: &'a Memtable| memtable.range(range.table, range.from, range.end);
+        let lower = self.frozen.as_deref().map(entries).into_iter().flatten();
 
         MemtableMerge {
-            upper: self.active.range(table, from, end).peekable(),
-            lower,
+            upper: entries(&self.active).peekable(),
+            lower: lower.peekable(),
         }
     }
 
-    fn scan_rows(
-        &self,
-        table: Table,
-        access: RowAccess,
-        from: &[u8],
-        end: Option<&[u8]>,
-        visit: &mut RowVisitor<'_>,
-    ) -> Result<(), Error> {
-        let entries = self.memtable_rows(table, from, end);
+    fn scan_rows(&self, range: ScanRange<'_>, visit: &mut RowVisitor<'_>) -> Result<(), Error> {
+        let entries = self.memtable_rows(range);
         let entries = entries.map(|(key, row)| (&**key, row.map(Bytes::as_ref)));
         let snapshot = self.disk.tables().snapshot()?;
-        let range = ScanRange {
-            table,
-            access,
-            from,
-            end,
-        };
+
         merge(entries, Some(&*snapshot), range, visit)
     }
 }
@@ -255,30 +256,19 @@ impl MemtableEntries {
     pub(crate) fn scan(
         &self,
         disk: Option<&dyn TableSnapshot>,
-        table: Table,
-        from: &[u8],
-        end: Option<&[u8]>,
+        range: ScanRange<'_>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<(), Error> {
         let entries = self.entries.iter();
         let entries = entries.map(|(key, row)| (&**key, row.as_deref()));
-        let range = ScanRange {
-            table,
-            access: RowAccess::Values,
-            from,
-            end: self.cut.as_deref().or(end),
-        };
-        merge(entries, disk, range, visit)
-    }
-}
 
-/// Rows of a scan.
-#[derive(Debug, Clone, Copy)]
-struct ScanRange<'a> {
-    table: Table,
-    access: RowAccess,
-    from: &'a [u8],
-    end: Option<&'a [u8]>,
+        // Beyond the cut, entries are missing that hide rows on disk.
+        let complete = ScanRange {
+            end: self.cut.as_deref().or(range.end),
+            ..range
+        };
+        merge(entries, disk, complete, visit)
+    }
 }
 
 /// Passes the rows of the memtables and of the tables on disk to `visit`, in key order, until it
@@ -292,13 +282,7 @@ fn merge<'a>(
     let mut entries = entries.peekable();
 
     if let Some(disk) = disk {
-        let ScanRange {
-            table,
-            access,
-            from,
-            end,
-        } = range;
-        let flow = disk.scan(table, access, from, end, &mut |key, value| {
+        let flow = disk.scan(range, &mut |key, value| {
             // The rows of the memtables that sort before the row on disk.
             while let Some((above, row)) = entries.next_if(|(above, _)| *above < key) {
                 if let Some(row) = row
@@ -320,6 +304,7 @@ fn merge<'a>(
         }
     }
 
+    // The rows of the memtables that sort after the last row on disk.
     for (key, row) in entries {
         if let Some(row) = row
             && visit(key, row)?.is_break()

@@ -69,15 +69,11 @@ pub(crate) trait TableSnapshot {
     /// Passes the value of the row with this key to `read`, as [`Tables::get`].
     fn get(&self, table: Table, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<(), Error>;
 
-    /// Passes the rows from `from` to before `end` to `visit`, in key order, until it breaks;
-    /// returns whether it did. A damaged row is skipped or fails the scan, depending on its table
-    /// and on `access`.
+    /// Passes the rows of a range to `visit`, in key order, until it breaks; returns whether it
+    /// did. A damaged row is skipped or fails the scan, depending on its table and on the access.
     fn scan(
         &self,
-        table: Table,
-        access: RowAccess,
-        from: &[u8],
-        end: Option<&[u8]>,
+        range: ScanRange<'_>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<ControlFlow<()>, Error>;
 
@@ -95,6 +91,28 @@ pub(crate) enum RowAccess {
     Values,
     /// Keys: damaged rows are passed too, so that they can be deleted.
     Keys,
+}
+
+/// Rows of a scan: those of a table with keys from `from` to before `end`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ScanRange<'a> {
+    pub(crate) table: Table,
+    pub(crate) access: RowAccess,
+    pub(crate) from: &'a [u8],
+    /// `None`: the end of the table.
+    pub(crate) end: Option<&'a [u8]>,
+}
+
+impl ScanRange<'_> {
+    /// Returns the range of a whole table.
+    pub(crate) fn of_table(table: Table, access: RowAccess) -> Self {
+        Self {
+            table,
+            access,
+            from: &[],
+            end: None,
+        }
+    }
 }
 
 impl dyn TableSnapshot + '_ {
@@ -115,13 +133,10 @@ impl dyn Tables + '_ {
     /// Passes the rows of a range to `visit`, as [`TableSnapshot::scan`].
     pub(crate) fn scan(
         &self,
-        table: Table,
-        access: RowAccess,
-        from: &[u8],
-        end: Option<&[u8]>,
+        range: ScanRange<'_>,
         visit: &mut RowVisitor<'_>,
     ) -> Result<ControlFlow<()>, Error> {
-        self.snapshot()?.scan(table, access, from, end, visit)
+        self.snapshot()?.scan(range, visit)
     }
 
     /// Passes the row with this key to `read`; returns `None` if there is none.

@@ -15,7 +15,7 @@ use crate::encoding::value::{decode, encode, readable};
 use crate::error::Error;
 use crate::memtable::{Memtable, MemtableRow};
 use crate::table::Table;
-use crate::tables::{RowAccess, Tables};
+use crate::tables::{RowAccess, ScanRange, Tables};
 
 /// Key of the position of the tables whose rows are counted. After a release that does not count,
 /// it differs from that of the tables.
@@ -114,10 +114,12 @@ impl Usages {
 
         let mut usages = Self::default();
         let _flow = tables.scan(
-            Table::Meta,
-            RowAccess::Values,
-            PREFIX,
-            Some(END),
+            ScanRange {
+                table: Table::Meta,
+                access: RowAccess::Values,
+                from: PREFIX,
+                end: Some(END),
+            },
             &mut |key, value| {
                 let name = std::str::from_utf8(&key[PREFIX.len()..]).unwrap_or_default();
                 if let Ok(tenant) = TenantId::new(name) {
@@ -132,7 +134,8 @@ impl Usages {
     fn count_all(tables: &dyn Tables) -> Result<Self, Error> {
         let mut usages = Self::default();
         for (table, kind) in COUNTED {
-            let _flow = tables.scan(table, RowAccess::Values, &[], None, &mut |key, value| {
+            let all = ScanRange::of_table(table, RowAccess::Values);
+            let _flow = tables.scan(all, &mut |key, value| {
                 *usages.of(key, kind)? += row_bytes(key, value);
                 Ok(ControlFlow::Continue(()))
             })?;

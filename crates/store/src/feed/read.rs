@@ -190,9 +190,10 @@ impl Reader {
     ) -> Result<FeedPage<FeedOffset>, Error> {
         let disk = self.shared.disk_guard();
         let disk = disk.as_ref().ok_or(Error::Closed)?;
-        let changes = self.changes_behind(disk, &after);
+        let changes = self.changes_behind(disk, query, &after);
         let changes = changes.map_err(expired_if_damaged)?;
 
+        // An entity that several changes name is read once: its state is that of the snapshot.
         let mut found = Vec::new();
         let mut next = after;
         let mut more = changes.is_cut;
@@ -204,24 +205,21 @@ impl Reader {
                 break;
             }
 
-            let matching = row
-                .touched
-                .iter()
-                .filter(|touched| query.matches(touched.table, &touched.key));
-            for touched in matching {
-                if seen.insert((touched.table, &touched.key)) {
-                    let value = touched.value(&*changes.snapshot);
-                    let value = value.map_err(expired_if_damaged)?;
-                    found.push((touched.table, touched.key.clone(), value));
-                    bytes += found.last().map_or(0, size);
+            for touched in &row.touched {
+                if !seen.insert((touched.table, &touched.key)) {
+                    continue;
                 }
+
+                let value = touched.value(&*changes.snapshot);
+                let value = value.map_err(expired_if_damaged)?;
+                found.push((touched.table, touched.key.clone(), value));
+                bytes += found.last().map_or(0, size);
             }
             next = row.offset;
         }
-        let as_of = if more { changes.head } else { next };
-        let position = changes.position;
 
-        let items = feed_items(position, found)
+        let as_of = if more { changes.head } else { next };
+        let items = feed_items(changes.position, found)
             .collect::<Result<_, _>>()
             .map_err(expired_if_damaged)?;
 
@@ -238,13 +236,17 @@ impl Reader {
     fn changes_behind<'a>(
         &self,
         disk: &'a StoreDir,
+        query: &FeedQuery,
         after: &FeedOffset,
     ) -> Result<FeedChanges<'a>, Error> {
         self.shared.read(|tables| {
             self.follows(tables, after)?;
+
             let rows = rows_behind(tables, after)?;
             let is_cut = rows.len() == MAX_GROUP_ROWS;
-            let rows = rows.into_iter().map(|row| FeedChange::new(tables, row));
+            let rows = rows
+                .into_iter()
+                .map(|row| FeedChange::new(tables, query, row));
 
             Ok(FeedChanges {
                 rows: rows.collect(),
@@ -461,7 +463,7 @@ struct FeedChanges<'a> {
     snapshot: Box<dyn TableSnapshot + 'a>,
 }
 
-/// Row of the feed, with the entities that it names.
+/// Row of the feed, with those of its entities that match the query.
 struct FeedChange {
     offset: FeedOffset,
     touched: Vec<TouchedEntity>,
@@ -475,12 +477,17 @@ struct TouchedEntity {
 }
 
 impl FeedChange {
-    fn new(tables: &MergedTables, row: FeedRow) -> Self {
-        let touched = row.touched.into_iter().map(|(table, key)| TouchedEntity {
-            in_memory: tables.in_memory(table, &key).map(|found| found.cloned()),
+    fn new(tables: &MergedTables, query: &FeedQuery, row: FeedRow) -> Self {
+        let matching = row
+            .touched
+            .into_iter()
+            .filter(|(table, key)| query.matches(*table, key));
+        let touched = matching.map(|(table, key)| TouchedEntity {
+            in_memory: tables.shared_entry(table, &key),
             table,
             key,
         });
+
         Self {
             offset: row.offset,
             touched: touched.collect(),

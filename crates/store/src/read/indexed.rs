@@ -309,7 +309,7 @@ impl Reader {
             scanned: 0,
         };
 
-        let first_group = limits.found.min(limits.scanned);
+        let first_group = limits.first_group();
         self.scan_groups(Layers::All, Table::Index, range, first_group, |row, _| {
             let row = Key::from_slice(row);
             let key = index_keys::read(&row)?;

@@ -26,6 +26,7 @@ use crate::read::row_group::{MAX_GROUP_ROWS, RowGroup};
 use crate::shared::Shared;
 use crate::stats::{PageStats, Stats};
 use crate::table::Table;
+use crate::tables::{RowAccess, ScanRange};
 use crate::usage::TenantUsage;
 
 /// Reader of a store, from any thread, concurrent with writes. Cheap to clone.
@@ -65,6 +66,11 @@ impl ScanLimits {
             scanned,
             bytes: usize::MAX,
         }
+    }
+
+    /// Returns the number of rows after which a scan probably ends.
+    pub(crate) fn first_group(&self) -> usize {
+        self.found.min(self.scanned)
     }
 
     /// Returns limits of a page.
@@ -360,7 +366,7 @@ impl Reader {
     ) -> Result<Option<T>, Error> {
         let in_memory = self
             .shared
-            .read(|tables| Ok(tables.in_memory(table, key).map(|found| found.cloned())))?;
+            .read(|tables| Ok(tables.shared_entry(table, key)))?;
         if let Some(MemtableLookup(row)) = in_memory {
             return row.map(|bytes| decode(table, &bytes)).transpose();
         }
@@ -419,23 +425,28 @@ impl Reader {
         let mut bytes = 0;
 
         for range in ranges {
-            let first_group = limits.found.min(limits.scanned);
-            self.scan_groups(Layers::All, table, range, first_group, |key, value| {
-                if let Some(item) = read(key, value)? {
-                    page.items.push(item);
-                    bytes += value.len();
-                }
-                page.scanned += 1;
+            self.scan_groups(
+                Layers::All,
+                table,
+                range,
+                limits.first_group(),
+                |key, value| {
+                    if let Some(item) = read(key, value)? {
+                        page.items.push(item);
+                        bytes += value.len();
+                    }
+                    page.scanned += 1;
 
-                let is_full = page.items.len() >= limits.found
-                    || page.scanned >= limits.scanned
-                    || bytes >= limits.bytes;
-                if !is_full {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                page.last = Some(key.to_vec());
-                Ok(ControlFlow::Break(()))
-            })?;
+                    let is_full = page.items.len() >= limits.found
+                        || page.scanned >= limits.scanned
+                        || bytes >= limits.bytes;
+                    if !is_full {
+                        return Ok(ControlFlow::Continue(()));
+                    }
+                    page.last = Some(key.to_vec());
+                    Ok(ControlFlow::Break(()))
+                },
+            )?;
             if page.last.is_some() {
                 break;
             }
@@ -497,9 +508,16 @@ impl Reader {
         range: &KeyRange,
         group: &mut RowGroup,
     ) -> Result<CopiedGroup, Error> {
-        let end = range.end.as_deref();
+        let range = ScanRange {
+            table,
+            access: RowAccess::Values,
+            from: &range.start,
+            end: range.end.as_deref(),
+        };
         let disk = self.shared.disk_guard();
         let disk = disk.as_ref().ok_or(Error::Closed)?;
+
+        // Both with the lock: a flush in between would move rows from one to the other.
         let mut snapshot = None;
         let mut position = 0;
         let entries = self.shared.read(|tables| {
@@ -507,12 +525,11 @@ impl Reader {
                 snapshot = Some(disk.tables().snapshot()?);
             }
             position = tables.state().position;
-            Ok(tables.memtable_entries(table, &range.start, end, group.rows_left()))
+            Ok(tables.memtable_entries(range, group.rows_left()))
         })?;
 
         let mut next = entries.cut.clone();
-        let snapshot = snapshot.as_deref();
-        entries.scan(snapshot, table, &range.start, end, &mut |key, value| {
+        entries.scan(snapshot.as_deref(), range, &mut |key, value| {
             let flow = group.push(key, value);
             if flow.is_break() {
                 next = Some(successor_key(key));

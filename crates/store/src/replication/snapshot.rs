@@ -97,6 +97,7 @@ pub(crate) fn run(
             continue;
         }
 
+        // A failure lasts: it is logged once, and so is its end.
         match save(shared, meter, replication, dir) {
             Ok(()) if failures > 0 => {
                 tracing::info!(failures, "snapshots are saved again");

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use tempfile::TempDir;
 
-use super::{RowAccess, Tables};
+use super::{RowAccess, ScanRange, Tables};
 use crate::encoding::record::{KeyPresence, RecordWriter, RowOp, StoreState};
 use crate::encoding::tuple::Key;
 use crate::mdbx::Mdbx;
@@ -68,7 +68,13 @@ fn value(tables: &dyn Tables, table: Table, key: &[u8]) -> Option<Vec<u8>> {
 /// Returns the keys of a range, and whether the scan was ended after `max` rows.
 fn keys(tables: &dyn Tables, from: &[u8], end: Option<&[u8]>, max: usize) -> (Vec<Vec<u8>>, bool) {
     let mut keys = Vec::new();
-    let flow = tables.scan(Table::Task, RowAccess::Values, from, end, &mut |key, _| {
+    let range = ScanRange {
+        table: Table::Task,
+        access: RowAccess::Values,
+        from,
+        end,
+    };
+    let flow = tables.scan(range, &mut |key, _| {
         keys.push(key.to_vec());
         Ok(if keys.len() < max {
             ControlFlow::Continue(())
@@ -182,7 +188,8 @@ fn an_error_of_the_visitor_ends_the_scan() {
             ],
         );
         let mut visited = 0;
-        let scanned = tables.scan(Table::Task, RowAccess::Keys, b"", None, &mut |_, _| {
+        let all = ScanRange::of_table(Table::Task, RowAccess::Keys);
+        let scanned = tables.scan(all, &mut |_, _| {
             visited += 1;
             Err(crate::Error::Closed)
         });
