@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::consumers::{self, OpenConsumer, Opened};
 use crate::Error;
@@ -64,7 +65,8 @@ struct OpenBatch {
 impl NatsJobStream {
     /// Creates the stream. Its consumer is opened with the first request for jobs.
     pub(super) fn new(connection: Connection, subscription: JobSubscription) -> Self {
-        let reader = format!("jobs-{}", subscription.effect);
+        // Each tenant can have a stream of its own.
+        let reader = format!("jobs-{}", Uuid::new_v4().simple());
         Self {
             failure: ReadFailure::new(&connection.read_failures, &reader),
             connection,
@@ -144,8 +146,13 @@ impl NatsJobStream {
         self.retries.failed(|count| {
             tracing::warn!(error, %effect, failures = count, "job fetch failed; retrying");
         });
-        self.failure
-            .set(format!("jobs of {effect} are not received: {error}"));
+        let reason = match &self.subscription.tenant {
+            Some(tenant) => {
+                format!("jobs of {effect} of tenant {tenant} are not received: {error}")
+            }
+            None => format!("jobs of {effect} are not received: {error}"),
+        };
+        self.failure.set(reason);
 
         // The next request opens the consumer again: it may have been deleted.
         self.consumer = None;
