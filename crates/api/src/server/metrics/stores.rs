@@ -86,6 +86,8 @@ fn contents(
 /// Sets the sizes of the rows of tenants. The largest tenants get the series that are free.
 fn stored_bytes(app: &App, tenants: BTreeMap<TenantId, TenantUsage>, gauges: &mut LabeledMetrics) {
     let mut tenants: Vec<_> = tenants.into_iter().collect();
+    // A tenant whose rows are deleted needs no series.
+    tenants.retain(|(_, usage)| usage.total() > 0);
     tenants.sort_by_cached_key(|(_, usage)| Reverse(usage.total()));
 
     let metrics = app.runtime.metrics();
