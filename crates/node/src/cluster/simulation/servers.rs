@@ -36,8 +36,9 @@ pub(super) struct ShardLog {
     pub(super) claims: u64,
     /// Time of the last claim.
     pub(super) claimed_at: Option<Instant>,
-    /// Epochs of the owner and of the last lease when the bucket of the leases was lost.
-    lost_epochs: [u64; 2],
+    /// Last epoch of a lease in a bucket that was lost. The owners of its leases are unknown to the
+    /// others, those whose start began before an even later lease included.
+    lost_epoch: u64,
     /// Applied events in order.
     pub(super) committed: Vec<u64>,
     /// Number of events that the stream of the shard accepted.
@@ -55,9 +56,9 @@ pub(super) struct State {
     /// End of the partition of a pod, or of the election of a leader.
     cut_until: BTreeMap<String, Instant>,
     pub(super) is_healed: bool,
-    /// Whether a lease ignores the epoch of the log.
     /// Whether an owner that was starting when the bucket of the leases was lost is excused as well.
     pub(super) excuses_starts: bool,
+    /// Whether a lease ignores the epoch of the log.
     pub(super) epochs_fall_back: bool,
     pub(super) requests: Vec<Request>,
     pub(super) violations: Vec<String>,
@@ -161,7 +162,7 @@ impl State {
             // The owner of a lease may still be starting the shard.
             let record = self.shards.get(&shard).filter(|_| self.excuses_starts);
             let leased = record.map_or(0, |record| record.lease.epoch);
-            log.lost_epochs = [log.epoch, leased];
+            log.lost_epoch = log.epoch.max(leased);
         }
         self.pods.clear();
         self.shards.clear();
@@ -200,14 +201,17 @@ impl State {
     pub(super) fn perform(&mut self, shard: u16, work: &str, pod: &str, epoch: u64) {
         let log = &self.logs[usize::from(shard)];
         let current = log.epoch;
-        let is_excused = log.lost_epochs.contains(&epoch)
+        let is_excused = epoch <= log.lost_epoch
             && log
                 .claimed_at
                 .is_some_and(|claimed_at| claimed_at.elapsed() <= TTL);
         let millis = self.started_at.elapsed().as_millis();
         if current > epoch && !is_excused {
             self.violations.push(format!(
-                "{millis} ms: {pod} began an attempt for {work} of shard {shard} in epoch {epoch}, but the epoch is {current}"
+                "{millis} ms: {pod} began an attempt for {work} of shard {shard} in epoch {epoch}, but the epoch is \
+                 {current}, claimed {:?} ago; the last epoch of a lost bucket is {}",
+                log.claimed_at.map(|claimed_at| claimed_at.elapsed()),
+                log.lost_epoch
             ));
         }
         self.requests.push(Request {
