@@ -34,6 +34,7 @@ pub(crate) mod query_limit;
 pub(crate) mod quotas;
 pub(crate) mod read_pool;
 pub(crate) mod read_scope;
+pub(crate) mod read_turns;
 pub(crate) mod request_context;
 pub(crate) mod request_info;
 pub(crate) mod request_metrics;

@@ -1,60 +1,36 @@
-//! Cancellation of the reads of a request.
-//!
-//! A request that has timed out, or whose client has gone, must not go on reading: its scan
-//! competes with the commits.
+//! Control of the scans of a reader.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::fmt::Debug;
 
-/// Cancellation of the readers that [`Reader::with_cancellation`](crate::Reader::with_cancellation)
-/// returns.
-#[derive(Clone, Debug, Default)]
-pub struct Cancellation(Arc<AtomicBool>);
+use crate::Error;
 
-impl Cancellation {
-    /// Cancels the reads: scans return [`crate::Error::Cancelled`] at the next group of rows.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether the reads are cancelled.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Returns a guard that cancels the reads when it is dropped: the request has ended, timed out,
-    /// or lost its client.
-    #[must_use]
-    pub fn on_drop(&self) -> CancelOnDrop {
-        CancelOnDrop(self.clone())
-    }
-}
-
-/// Guard of a request.
-#[derive(Debug)]
-pub struct CancelOnDrop(Cancellation);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
+/// Control of scans, which [`Reader::with_control`](crate::Reader::with_control) sets: a scan
+/// competes with the commits, so it can be ended, or let others read first.
+pub trait ScanControl: Debug + Send + Sync {
+    /// Runs before each group of rows, on the thread of the scan. The scan holds neither a lock nor
+    /// a read transaction, so this may wait.
+    ///
+    /// # Errors
+    /// The error ends the scan: [`Error::Cancelled`] if its rows are not needed any more.
+    fn before_group(&self) -> Result<(), Error>;
 }
 
 #[cfg(test)]
 mod tests {
     use std::ops::ControlFlow;
+    use std::sync::Arc;
 
     use orlog_model::{Change, Commit, Status};
 
     use super::*;
-    use crate::Error;
     use crate::encoding::range::KeyRange;
-    use crate::samples::{at, instance, key, small};
+    use crate::samples::{GroupLimit, at, instance, key, small};
     use crate::table::Table;
 
+    const INSTANCES: usize = 2000;
+
     #[test]
-    fn cancelled_scan_ends_after_a_group_of_rows() {
+    fn control_ends_a_scan_before_a_group_of_rows() {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, reader) = crate::open(dir.path(), small()).unwrap();
         let instance = |number| {
@@ -65,22 +41,25 @@ mod tests {
             }))
         };
         writer
-            .commit(&(0..2000).map(instance).collect::<Vec<_>>(), at(1))
+            .commit(&(0..INSTANCES).map(instance).collect::<Vec<_>>(), at(1))
             .unwrap();
-        let (cancellation, read) = (Cancellation::default(), std::cell::Cell::new(0));
-        let request = std::cell::Cell::new(Some(cancellation.on_drop()));
-        let sweep = |reader: &crate::Reader| {
-            read.set(0);
-            reader.scan(Table::Instance, &KeyRange::all(), |_, _| {
-                read.set(read.get() + 1);
-                drop(request.take());
+
+        let count_rows = |reader: &crate::Reader| {
+            let mut rows = 0;
+            let scanned = reader.scan(Table::Instance, &KeyRange::all(), |_, _| {
+                rows += 1;
                 Ok(ControlFlow::Continue(()))
-            })
+            });
+            (rows, scanned)
         };
-        let swept = sweep(&reader.with_cancellation(&cancellation));
-        assert!(matches!(swept, Err(Error::Cancelled)));
-        assert!((1..1000).contains(&read.get()), "{} rows", read.get());
-        sweep(&reader).expect("the flag belongs to the request that has ended");
-        assert_eq!(read.get(), 2000);
+        let controlled = reader.with_control(GroupLimit::new(2));
+
+        let (rows, scanned) = count_rows(&controlled);
+        assert!(matches!(scanned, Err(Error::Cancelled)));
+        assert!((2..INSTANCES).contains(&rows), "{rows} rows");
+
+        let (rows, scanned) = count_rows(&reader);
+        scanned.expect("the control belongs to the other reader");
+        assert_eq!(rows, INSTANCES);
     }
 }

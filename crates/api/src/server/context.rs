@@ -14,7 +14,6 @@ use axum::http::request::Parts;
 use orlog_actors::RuntimeHealth;
 use orlog_model::{Clock, SteadyTime, Timestamp, TraceParent};
 use orlog_signature::KeyId;
-use orlog_store::Cancellation;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -28,6 +27,7 @@ use super::query_limit::QueryLimit;
 use super::quotas::{CallerBudgets, LongPollPermit, QueryTimer, Quotas, RequestPermit};
 use super::read_pool::ReadPool;
 use super::read_scope::ReadScope;
+use super::read_turns::{ReadControl, running_reads};
 use super::request_metrics::RequestMetrics;
 use crate::server::other_boards::OtherBoards;
 use crate::server::overview_cache::OverviewCache;
@@ -103,6 +103,7 @@ impl ApiState {
         let description = description.into();
         let reads = ReadPool::new(
             app.config.http.max_concurrent_reads,
+            running_reads(),
             app.config.http.request_timeout,
         );
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
@@ -279,17 +280,10 @@ impl RequestContext {
         F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
     {
         let app = Arc::clone(&self.shared.app);
-        let permit = self
-            .shared
-            .reads
-            .acquire(self.scope.caller.as_ref())
-            .await?;
-        let cancellation = Cancellation::default();
-        let _request = cancellation.on_drop();
-        self.shared
-            .reads
-            .run(permit, move || read(&ReadScope::new(app, cancellation)))
-            .await
+        let caller = self.scope.caller.as_ref();
+        let read =
+            move |control: &Arc<ReadControl>| read(&ReadScope::new(app, Arc::clone(control)));
+        self.shared.reads.read(caller, read).await
     }
 
     /// Reads as [`Self::read`], and encodes the response on the same thread: the size of a page

@@ -19,6 +19,7 @@ use prometheus_client::metrics::family::Family;
 use tokio::sync::Semaphore;
 
 use super::problem::{Code, Problem};
+use super::read_turns::running_reads;
 use leaky_bucket::{LeakyBucket, RateLimit};
 use orlog_node::config::HttpServerConfig;
 
@@ -85,6 +86,8 @@ pub(crate) struct CallerBudgets {
     key: CallerKey,
     pub(crate) bytes: Arc<Semaphore>,
     pub(crate) reads: Arc<Semaphore>,
+    /// Turns of its reads, so that those of others wait for few of them.
+    pub(crate) turns: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -371,7 +374,12 @@ impl CallerUse {
             long_polls: 0,
             rate: LeakyBucket::default(),
             query: LeakyBucket::default(),
-            budgets: CallerBudgets { key, bytes, reads },
+            budgets: CallerBudgets {
+                key,
+                bytes,
+                reads,
+                turns: Arc::new(Semaphore::new(running_reads())),
+            },
         }
     }
 

@@ -1,5 +1,5 @@
-//! Scope of the reads of a request: readers whose scans end when the request ends, and what a view
-//! needs besides them.
+//! Scope of the reads of a request: readers whose scans take turns and end when the request ends,
+//! and what a view needs besides them.
 
 mod effects;
 
@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use orlog_actors::ProgramRegistry;
 use orlog_model::{Clock, InstanceKey, Timestamp};
-use orlog_store::{Cancellation, Reader};
+use orlog_store::Reader;
 
+use crate::server::read_turns::ReadControl;
 use orlog_node::app::App;
 use orlog_node::config::HttpServerConfig;
 use orlog_node::definitions::DefinitionSet;
@@ -17,12 +18,12 @@ use orlog_node::redact::Redaction;
 /// Stores of this process as a request reads them.
 pub(crate) struct ReadScope {
     app: Arc<App>,
-    cancellation: Cancellation,
+    control: Arc<ReadControl>,
 }
 
 impl ReadScope {
-    pub(crate) fn new(app: Arc<App>, cancellation: Cancellation) -> Self {
-        Self { app, cancellation }
+    pub(crate) fn new(app: Arc<App>, control: Arc<ReadControl>) -> Self {
+        Self { app, control }
     }
 
     /// Returns the reader of the shard of an instance; `None` if another process owns it.
@@ -30,7 +31,7 @@ impl ReadScope {
         self.app
             .runtime
             .reader(key)
-            .map(|reader| self.cancelling(&reader))
+            .map(|reader| self.controlled(&reader))
     }
 
     /// Returns the readers of all shards of this process, ordered by number.
@@ -43,17 +44,17 @@ impl ReadScope {
         self.app
             .runtime
             .numbered_readers()
-            .map(|(shard, reader)| (shard, self.cancelling(&reader)))
+            .map(|(shard, reader)| (shard, self.controlled(&reader)))
     }
 
-    /// Returns a reader whose scans end with the request.
-    pub(crate) fn cancelling(&self, reader: &Reader) -> Reader {
-        reader.with_cancellation(&self.cancellation)
+    /// Returns a reader whose scans end with the request, and take turns with those of others.
+    pub(crate) fn controlled(&self, reader: &Reader) -> Reader {
+        reader.with_control(Arc::<ReadControl>::clone(&self.control))
     }
 
     /// Returns whether the request has ended.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancellation.is_cancelled()
+        self.control.is_cancelled()
     }
 
     /// Returns the programs that interpret the stored states.

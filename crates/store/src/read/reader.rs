@@ -14,7 +14,6 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::cancellation::Cancellation;
 use crate::encoding::keys::{self, KeyEncoder};
 use crate::encoding::range::{KeyRange, successor_key};
 use crate::encoding::tuple::{Key, successor};
@@ -23,6 +22,7 @@ use crate::error::Error;
 use crate::memtable::MemtableLookup;
 use crate::merged::Layers;
 use crate::read::row_group::{MAX_GROUP_ROWS, RowGroup};
+use crate::scan_control::ScanControl;
 use crate::shared::Shared;
 use crate::stats::{PageStats, Stats};
 use crate::table::Table;
@@ -40,7 +40,7 @@ use crate::usage::TenantUsage;
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(crate) shared: Arc<Shared>,
-    cancellation: Cancellation,
+    control: Option<Arc<dyn ScanControl>>,
 }
 
 /// Maximum size of the stored rows of a page, in bytes. Each list reads at most this much and one
@@ -107,16 +107,16 @@ impl Reader {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            cancellation: Cancellation::default(),
+            control: None,
         }
     }
 
-    /// Returns a reader of the same store whose scans end when `cancellation` is cancelled.
+    /// Returns a reader of the same store with this control of its scans.
     #[must_use]
-    pub fn with_cancellation(&self, cancellation: &Cancellation) -> Self {
+    pub fn with_control(&self, control: Arc<dyn ScanControl>) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
-            cancellation: cancellation.clone(),
+            control: Some(control),
         }
     }
 
@@ -480,8 +480,8 @@ impl Reader {
         let mut group = RowGroup::of_rows(first_group);
         let mut rest = range.clone();
         while !rest.is_empty() {
-            if self.cancellation.is_cancelled() {
-                return Err(Error::Cancelled);
+            if let Some(control) = &self.control {
+                control.before_group()?;
             }
 
             let copied = self.copy_group(layers, table, &rest, &mut group);
@@ -548,9 +548,8 @@ mod tests {
 
     use orlog_model::{Change, Commit, Status, TenantId};
 
-    use crate::cancellation::Cancellation;
     use crate::encoding::range::KeyRange;
-    use crate::samples::{at, instance, key, small};
+    use crate::samples::{GroupLimit, at, instance, key, small};
     use crate::table::Table;
     use crate::{
         Error, FeedEntityKind, FeedQuery, InstanceQuery, Options, Reader, Writer, open_in_memory,
@@ -608,18 +607,16 @@ mod tests {
     }
 
     /// The lock of a group of rows delays commits, so that few large rows are a group, too. The
-    /// cancellation shows where the group ends.
+    /// control ends the scan after one group.
     #[test]
     fn group_of_rows_is_bounded_by_its_size() {
         let (_writer, reader) = large_instances();
-        let cancellation = Cancellation::default();
         let mut rows = 0;
-        let scanned = reader.with_cancellation(&cancellation).scan(
+        let scanned = reader.with_control(GroupLimit::new(1)).scan(
             Table::Instance,
             &KeyRange::all(),
             |_, _| {
                 rows += 1;
-                cancellation.cancel();
                 Ok(ControlFlow::Continue(()))
             },
         );
