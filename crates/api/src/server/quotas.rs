@@ -19,7 +19,7 @@ use prometheus_client::metrics::family::Family;
 use tokio::sync::Semaphore;
 
 use super::problem::{Code, Problem};
-use super::read_turns::running_reads;
+use super::running_reads::running_reads;
 use leaky_bucket::{LeakyBucket, RateLimit};
 use orlog_node::config::HttpServerConfig;
 

@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::server::quotas::{CallerKey, Quotas};
-    use crate::server::read_turns::running_reads;
+    use crate::server::running_reads::running_reads;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
     const READS: usize = 16;

@@ -14,12 +14,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::quotas::CallerBudgets;
 
-/// Returns the number of reads that run at the same time on this machine.
-pub(crate) fn running_reads() -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    processors.saturating_sub(1).max(1)
-}
-
 /// Turns of all reads, in the order in which they wait.
 #[derive(Clone, Debug)]
 pub(super) struct ReadTurns(Arc<Semaphore>);
