@@ -24,14 +24,15 @@ mod source;
 mod writer;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
 use crossbeam_channel::Sender;
 use orlog_journal::{Disk, DurablePosition, LocalDisk};
 use orlog_model::Clock;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
@@ -152,11 +153,7 @@ impl Embedded {
     /// Finishes accepted publishes, syncs, writes the cursors and stops. Blocks meanwhile;
     /// idempotent. Afterwards publishes are rejected and consumers receive an error.
     pub fn close(&self) {
-        let threads = self
-            .threads
-            .lock()
-            .map_or(None, |mut threads| threads.take());
-        let Some((writer, maintenance)) = threads else {
+        let Some((writer, maintenance)) = self.threads.lock().take() else {
             return;
         };
 

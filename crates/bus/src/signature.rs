@@ -11,12 +11,13 @@
 //! - Without keys, messages are neither signed nor verified. While keys are introduced, missing
 //!   signatures can be accepted.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use compact_str::{CompactString, ToCompactString as _};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use orlog_model::Timestamp;
+use parking_lot::RwLock;
 use sha2::Sha256;
 
 use crate::Message;
@@ -103,7 +104,7 @@ impl Signer {
     pub fn replace<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), ShortKey> {
         let keys: Result<Arc<[Key]>, ShortKey> =
             keys.iter().map(|key| Key::new(key.as_ref())).collect();
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys?;
+        *self.keys.write() = keys?;
         Ok(())
     }
 
@@ -214,7 +215,7 @@ impl Signer {
     }
 
     fn keys(&self) -> Arc<[Key]> {
-        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.keys.read())
     }
 }
 

@@ -1,9 +1,10 @@
 //! Start of an attempt whose work another process executes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use orlog_model::{JobClaim, SteadyTime};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::dispatcher::StopToken;
@@ -68,13 +69,13 @@ impl AttemptStart {
 
     /// Ends the attempt at this time, unless it has a result before.
     pub(crate) fn end_at(&self, end: SteadyTime) {
-        *self.0.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        *self.0.end.lock() = Some(end);
         self.0.wake.notify_one();
     }
 
     /// Returns the time of [`AttemptStart::end_at`].
     pub(crate) fn end(&self) -> Option<SteadyTime> {
-        *self.0.end.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.end.lock()
     }
 
     /// Waits until the work starts, or has an end. Cancel safe.

@@ -1,12 +1,13 @@
 //! The catalog: routes work to the upstream that executes it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use orlog_model::{
     Clock, Destination, EffectName, Failure, IN_DOUBT, InDoubtPolicy, SteadyTime, TenantId,
     WorkItem, WorkKind, WorkOutcome,
 };
+use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::effect_execution::{ExecutionProgress, ExecutionResult};
@@ -138,7 +139,7 @@ impl Catalog {
 
         // The lock is held for the exchange only; executors retire without it.
         let previous = {
-            let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+            let mut table = self.table.write();
             std::mem::replace(&mut *table, Arc::clone(&next))
         };
 
@@ -324,7 +325,7 @@ impl Catalog {
     }
 
     fn table(&self) -> Arc<RoutingTable> {
-        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.table.read())
     }
 
     /// Returns the result of work without an executor: it ends at once with the code

@@ -1,10 +1,11 @@
 //! Interface between an execution and the component that dispatched it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use orlog_model::count::{Operation, count};
 use orlog_model::{JobClaim, WorkItem};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -38,7 +39,7 @@ impl LeaseEnd {
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
         count(Operation::Lock);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 pub use orlog_model::LogLine;
 use orlog_model::{InstanceKey, TenantId, Timestamp, WorkItem};
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::observer::EffectObserver;
@@ -103,7 +104,7 @@ impl JobLogs {
             observer.job_logged(item, &lines);
         }
 
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let state = &mut *state;
         let buffer = state.jobs.entry(item.id).or_insert_with(|| {
             state.order.push_back(item.id);
@@ -145,7 +146,7 @@ impl JobLogs {
     /// Returns the last lines of the log of a job of this tenant, at most `bytes` of text.
     #[must_use]
     pub fn tail(&self, tenant: &TenantId, job: Uuid, bytes: usize) -> LogTail {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         state
             .jobs
             .get(&job)
@@ -157,7 +158,7 @@ impl JobLogs {
     /// Returns the jobs of an instance with lines, oldest job first.
     #[must_use]
     pub fn jobs_of(&self, instance: &InstanceKey) -> Vec<LoggedJob> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         let mut jobs = Vec::new();
         for id in &state.order {
             let Some(job) = state.jobs.get(id) else {

@@ -13,9 +13,10 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use command::SecretCommand;
+use parking_lot::Mutex;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -99,7 +100,7 @@ impl SecretRef {
 
     fn file(&self, path: &PathBuf) -> std::io::Result<Secret> {
         let version = FileVersion::of(&std::fs::metadata(path)?);
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.read.lock();
         if let Some((_, secret)) = read.as_ref().filter(|(known, _)| *known == version) {
             return Ok(secret.clone());
         }

@@ -1,8 +1,8 @@
 //! Tests of the executor with a fake provider: deadlines, waiting, doubt, limits, hints.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +20,7 @@ use orlog_model::{
 };
 use orlog_testkit::SimClock;
 use orlog_testkit::provider_suite::{START, item};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -294,7 +295,7 @@ async fn flapping_upstream_loses_no_effect_and_reuses_no_key() {
                     "down for a hundred calls",
                 ));
             }
-            *seen.lock().unwrap().entry(call.item.id).or_default() += 1;
+            *seen.lock().entry(call.item.id).or_default() += 1;
             Ok(Value::Null)
         })
     };
@@ -326,7 +327,7 @@ async fn flapping_upstream_loses_no_effect_and_reuses_no_key() {
             "succeeded"
         );
     }
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock();
     assert_eq!((seen.len(), seen.values().max()), (2_000, Some(&1)));
     assert!(executor.status().breaker_open_count > 3 && executor.status().in_flight == 0);
 }
@@ -390,19 +391,16 @@ struct RecordingObserver {
 impl EffectObserver for RecordingObserver {
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
         assert_eq!(attempted.upstream, "payments");
-        self.outcomes
-            .lock()
-            .expect("not poisoned")
-            .push(attempted.outcome);
+        self.outcomes.lock().push(attempted.outcome);
     }
 
     fn probe_finished(&self, upstream: &str, outcome: ProbeOutcome) {
         assert_eq!(upstream, "payments");
-        self.probes.lock().expect("not poisoned").push(outcome);
+        self.probes.lock().push(outcome);
     }
 
     fn breaker_changed(&self, _: &str, state: BreakerState) {
-        self.states.lock().expect("not poisoned").push(state);
+        self.states.lock().push(state);
     }
 }
 
@@ -438,7 +436,7 @@ async fn observer_receives_attempts_and_breaker_changes() {
     );
     run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
     assert_eq!(
-        *observer.outcomes.lock().unwrap(),
+        *observer.outcomes.lock(),
         [
             AttemptOutcome::Throttled,
             AttemptOutcome::Unavailable,
@@ -446,7 +444,7 @@ async fn observer_receives_attempts_and_breaker_changes() {
         ]
     );
     assert_eq!(
-        *observer.states.lock().unwrap(),
+        *observer.states.lock(),
         [
             BreakerState::Open,
             BreakerState::HalfOpen,
@@ -684,7 +682,7 @@ async fn ten_thousand_effects_complete_within_the_retry_budget() {
         move |call: SyncFunctionCall<'_>| {
             counted.fetch_add(1, Ordering::SeqCst);
             let order = call.effect.payload["order"]["id"].clone();
-            let earlier = seen.lock().unwrap().insert(call.item.id, order.clone());
+            let earlier = seen.lock().insert(call.item.id, order.clone());
             assert!(
                 earlier.is_none_or(|earlier| earlier == order),
                 "a key is used twice"
@@ -721,7 +719,7 @@ async fn ten_thousand_effects_complete_within_the_retry_budget() {
         u64::from(attempts.load(Ordering::SeqCst)),
         clock.now().duration_since(START).as_secs() + 1,
     );
-    assert_eq!(keys.lock().unwrap().len(), 10_000);
+    assert_eq!(keys.lock().len(), 10_000);
     assert!(
         attempts <= 10_000 + 2_000 + 50 * seconds + 100,
         "{attempts} attempts in {seconds} s"

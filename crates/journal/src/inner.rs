@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
 
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -58,10 +60,7 @@ impl JournalInner {
     /// Syncs every record written before the call and returns the last such sequence.
     pub(crate) fn sync(&self) -> Result<u64> {
         let requested = self.written();
-        let _turn = self
-            .syncing
-            .lock()
-            .expect("no thread panics while it holds this lock");
+        let _turn = self.syncing.lock();
 
         self.check_not_poisoned()?;
 
@@ -107,20 +106,14 @@ impl JournalInner {
         result
     }
 
-    fn segments(&self) -> RwLockReadGuard<'_, VecDeque<Arc<Segment>>> {
-        self.segments
-            .read()
-            .expect("no thread panics while it holds this lock")
-    }
-
     /// Returns the segment that is written.
     pub(crate) fn active(&self) -> Arc<Segment> {
-        Arc::clone(self.segments().back().expect("a log has a segment"))
+        Arc::clone(self.segments.read().back().expect("a log has a segment"))
     }
 
     /// Returns the segment that contains `sequence`, if it was not truncated.
     pub(crate) fn segment_of(&self, sequence: u64) -> Result<Arc<Segment>> {
-        let segments = self.segments();
+        let segments = self.segments.read();
         let after = segments.partition_point(|segment| segment.first <= sequence);
         let found = after
             .checked_sub(1)
@@ -134,15 +127,12 @@ impl JournalInner {
 
     /// Returns the first sequence in the log, or the next one if it is empty.
     pub(crate) fn first(&self) -> u64 {
-        self.segments()[0].first
+        self.segments.read()[0].first
     }
 
     /// Makes `segment` the active one. It replaces a segment that starts with the same sequence.
     pub(crate) fn push(&self, segment: Arc<Segment>) {
-        let mut segments = self
-            .segments
-            .write()
-            .expect("no thread panics while it holds this lock");
+        let mut segments = self.segments.write();
         if segments
             .back()
             .is_some_and(|last| last.first == segment.first)
@@ -155,21 +145,22 @@ impl JournalInner {
     /// Returns the oldest segment, if all of its records are before `sequence` and it is not the
     /// active one.
     pub(crate) fn oldest_before(&self, sequence: u64) -> Option<Arc<Segment>> {
-        let segments = self.segments();
+        let segments = self.segments.read();
         let next = segments.get(1)?;
         (next.first <= sequence).then(|| Arc::clone(&segments[0]))
     }
 
     /// Removes the oldest segment.
     pub(crate) fn pop_oldest(&self) {
-        self.segments
-            .write()
-            .expect("no thread panics while it holds this lock")
-            .pop_front();
+        self.segments.write().pop_front();
     }
 
     /// Returns the size of the segments, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.segments().iter().map(|segment| segment.capacity).sum()
+        self.segments
+            .read()
+            .iter()
+            .map(|segment| segment.capacity)
+            .sum()
     }
 }

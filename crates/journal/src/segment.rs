@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::format::{HeaderError, SEGMENT_HEADER_BYTES, VERSION, decode_segment_header};
@@ -129,10 +130,7 @@ impl Segment {
     /// Publishes the record `sequence`, written at the tail, to the readers.
     pub(crate) fn extend(&self, sequence: u64, footprint: u64) {
         let offset = self.tail();
-        let mut entries = self
-            .index
-            .lock()
-            .expect("no thread panics while it holds this lock");
+        let mut entries = self.index.lock();
 
         if entries
             .last()
@@ -148,10 +146,7 @@ impl Segment {
 
     /// Returns the sequence and the position of an indexed record at or before `sequence`.
     pub(crate) fn index_lookup(&self, sequence: u64) -> (u64, u64) {
-        let entries = self
-            .index
-            .lock()
-            .expect("no thread panics while it holds this lock");
+        let entries = self.index.lock();
 
         let after = entries.partition_point(|entry| entry.sequence <= sequence);
         let entry = entries[after.saturating_sub(1)];

@@ -1,11 +1,10 @@
-//! Locks that ignore poisoning.
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! Locks that are counted.
 
 use orlog_model::count::{Operation, count};
+use parking_lot::{Mutex, MutexGuard};
 
-/// Acquires a lock. A thread that panicked with it left no partial change.
+/// Acquires a lock, and counts it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     count(Operation::Lock);
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

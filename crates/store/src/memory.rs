@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use crate::encoding::range::RowVisitor;
 use crate::encoding::value::EMPTY;
@@ -24,7 +26,7 @@ struct MemorySnapshot(Arc<Rows>);
 
 impl MemoryTables {
     fn rows(&self) -> Arc<Rows> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 }
 
@@ -43,7 +45,7 @@ impl Tables for MemoryTables {
         index: &IndexChanges,
         meta: &[(&[u8], &[u8])],
     ) -> Result<(), Error> {
-        let mut rows = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.0.write();
         let rows = Arc::make_mut(&mut rows);
         for table in Table::ALL {
             let changed = &mut rows[table as usize];

@@ -1,12 +1,13 @@
 //! State shared by the writer, the readers and the background threads of a store.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use orlog_journal::DurablePosition;
 use orlog_model::count::{Operation, count};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
 use crate::encoding::keys::KeyEncoder;
@@ -102,18 +103,18 @@ impl Shared {
     /// Returns a guard of the current tables. Commits wait until it is dropped.
     pub(crate) fn read_guard(&self) -> RwLockReadGuard<'_, Option<MergedTables>> {
         count(Operation::Lock);
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+        self.tables.read()
     }
 
     /// Returns a guard of the tables on disk. The close of the store waits until it is dropped.
     pub(crate) fn disk_guard(&self) -> RwLockReadGuard<'_, Option<Arc<StoreDir>>> {
         count(Operation::Lock);
-        self.disk.read().unwrap_or_else(PoisonError::into_inner)
+        self.disk.read()
     }
 
     fn disk_exclusive(&self) -> RwLockWriteGuard<'_, Option<Arc<StoreDir>>> {
         count(Operation::Lock);
-        self.disk.write().unwrap_or_else(PoisonError::into_inner)
+        self.disk.write()
     }
 
     /// Passes the tables to `change` for modification.
@@ -129,7 +130,7 @@ impl Shared {
 
     fn exclusive(&self) -> RwLockWriteGuard<'_, Option<MergedTables>> {
         count(Operation::Lock);
-        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+        self.tables.write()
     }
 
     /// Returns the state of the store; the last state if it is closed.

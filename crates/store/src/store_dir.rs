@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_journal::{DurablePosition, Journal, Syncer};
 use orlog_model::TenantId;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::encoding::record::StoreState;
 use crate::encoding::value;

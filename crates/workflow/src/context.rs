@@ -1,8 +1,9 @@
 //! Context of one attempt of a task.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::error::TaskError;
@@ -112,10 +113,7 @@ impl Context {
             TaskError::permanent(format!("{} has no JSON form: {error}", E::TYPE))
         })?;
 
-        facts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((E::TYPE, data));
+        facts.lock().push((E::TYPE, data));
         Ok(())
     }
 

@@ -1,10 +1,11 @@
 //! Handle of an instance in execution.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::Stream;
+use parking_lot::Mutex;
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 
@@ -62,11 +63,7 @@ impl<Out: Data> Handle<Out> {
     /// Returns the progress of the instance: the first call from the start on, later calls from now
     /// on. A consumer that is more than 1024 events behind misses the oldest.
     pub fn events(&self) -> impl Stream<Item = Progress> + Send + Unpin + use<Out> {
-        let first = self
-            .first
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let first = self.first.lock().take();
         Box::pin(stream(first.unwrap_or_else(|| self.progress.resubscribe())))
     }
 

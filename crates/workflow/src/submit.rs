@@ -1,8 +1,9 @@
 //! Creation of stored instances, with the graph of their workflow.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use foldhash::HashSet;
+use parking_lot::Mutex;
 
 use crate::backend::{Backend, InstanceId, NewInstance, StoredInstance};
 use crate::definition::Definition;
@@ -75,7 +76,7 @@ impl Submitter {
     }
 
     async fn store_graph(&self, definition: &Definition) -> Result<(), RunError> {
-        let graphs = || self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
+        let graphs = || self.graphs.lock();
 
         // Once for each process: the backend keeps graphs.
         if graphs().contains(&definition.hash) {

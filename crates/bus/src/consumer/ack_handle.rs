@@ -1,8 +1,9 @@
 //! State that a consumer and its ackers share: the in-flight messages and the published ack floor.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -44,9 +45,7 @@ impl AckHandle {
     }
 
     pub(crate) fn in_flight(&self) -> MutexGuard<'_, InFlight> {
-        self.flight
-            .lock()
-            .expect("no thread panics while it holds this lock")
+        self.flight.lock()
     }
 
     /// Publishes the ack floor, and moves the cursor if it follows the floor.

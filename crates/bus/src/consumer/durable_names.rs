@@ -1,8 +1,10 @@
 //! Durable names of a stream: the cursor of each name, and the exclusive right to consume under it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::Error;
 
@@ -82,9 +84,7 @@ impl<T> DurableNames<T> {
     }
 
     pub(crate) fn names(&self) -> MutexGuard<'_, BTreeMap<String, DurableName<T>>> {
-        self.0
-            .lock()
-            .expect("no thread panics while it holds this lock")
+        self.0.lock()
     }
 }
 

@@ -1,11 +1,12 @@
 //! The stream as its readers see it: up to the last message that was acknowledged to its publisher.
 
 use super::options::OpenError;
+use parking_lot::Mutex;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 
 use orlog_journal::{Cursor, Journal, Options, Reader};
@@ -100,10 +101,7 @@ impl StreamLog {
     /// Returns the current end: everything that is acknowledged and may have been read.
     pub(super) fn end_position(&self) -> EndPosition {
         // Readers see cached messages before the end moves.
-        let _recent_lock = self
-            .recent
-            .lock()
-            .expect("no thread panics while it holds this lock");
+        let _recent_lock = self.recent.lock();
         EndPosition(self.end())
     }
 
@@ -147,10 +145,7 @@ impl StreamLog {
             return;
         };
 
-        let mut recent = self
-            .recent
-            .lock()
-            .expect("no thread panics while it holds this lock");
+        let mut recent = self.recent.lock();
         for stored in messages.drain(..) {
             recent.push(stored);
         }
@@ -164,18 +159,12 @@ impl StreamLog {
 
     /// Returns the error of the last write; `None` if it succeeded.
     pub(super) fn write_failure(&self) -> Option<String> {
-        self.write_failure
-            .lock()
-            .expect("no thread panics while it holds this lock")
-            .clone()
+        self.write_failure.lock().clone()
     }
 
     /// Records the result of a write.
     pub(super) fn set_write_failure(&self, failure: Option<String>) {
-        *self
-            .write_failure
-            .lock()
-            .expect("no thread panics while it holds this lock") = failure;
+        *self.write_failure.lock() = failure;
     }
 
     /// Closes the stream for all readers.
@@ -215,10 +204,7 @@ impl StreamLog {
             });
         }
 
-        let recent = self
-            .recent
-            .lock()
-            .expect("no thread panics while it holds this lock");
+        let recent = self.recent.lock();
         match recent.read_after(after, PREFETCH, interest) {
             CacheLookup::Hit(batch) => Some(batch),
             CacheLookup::Evicted | CacheLookup::NotRead => None,

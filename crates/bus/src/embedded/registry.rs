@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use orlog_journal::{DurablePosition, Error as JournalError, Journal, Options};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -93,7 +94,7 @@ impl Registry for JournalRegistry {
     }
 
     fn durable_position(&self) -> Option<DurablePosition> {
-        let journal = self.shared.lock();
+        let journal = self.shared.journal.lock();
         let position = journal.as_ref()?.reader().last_synced();
         (position > 0).then_some(DurablePosition {
             identity: IDENTITY,
@@ -117,17 +118,13 @@ impl Registry for JournalRegistry {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Journal>> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put(
         &self,
         key: &str,
         value: Option<String>,
         seen: u64,
     ) -> Result<Option<u64>, JournalError> {
-        let mut journal = self.lock();
+        let mut journal = self.journal.lock();
         let mut view = RegistryView::clone(&self.view.borrow());
         if view.revision_of(key) != seen {
             return Ok(None);

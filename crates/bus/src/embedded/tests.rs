@@ -3,13 +3,13 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use orlog_model::{SteadyTime, StreamPosition, Timestamp};
+use parking_lot::RwLock;
 use tempfile::TempDir;
 
 use super::*;
@@ -59,12 +59,12 @@ impl Disk for FaultyDisk {
     }
 
     fn allocate(&self, file: &File, bytes: u64) -> io::Result<()> {
-        let _moving = self.pause_lock.read().unwrap();
+        let _moving = self.pause_lock.read();
         LocalDisk.allocate(file, bytes)
     }
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let _moving = self.pause_lock.read().unwrap();
+        let _moving = self.pause_lock.read();
         // Erasing a record with zeros needs no space: it overwrites.
         if self.full.load(Ordering::Relaxed) && bytes.iter().any(|byte| *byte != 0) {
             return Err(io::ErrorKind::StorageFull.into());
@@ -192,7 +192,7 @@ async fn acknowledged_messages_survive_a_crash() {
         let to = copies.path().join(round.to_string());
         {
             // A copy during writes would show a state that never existed on a disk.
-            let _pause_guard = disk.pause_lock.write().unwrap();
+            let _pause_guard = disk.pause_lock.write();
             copy(dir.path(), &to);
         }
         let opened = open(&to, &small());
@@ -224,7 +224,7 @@ async fn publishes_that_arrive_during_a_write_share_a_record_and_an_fsync() {
         futures::future::join_all((1..=256).map(|number| publish(&bus, number..=number)));
     let mut publishes = std::pin::pin!(tokio::task::unconstrained(publishes));
     {
-        let _pause_guard = disk.pause_lock.write().unwrap();
+        let _pause_guard = disk.pause_lock.write();
         // Sends all of them to the writer, which writes at most one record meanwhile.
         assert!(publishes.as_mut().now_or_never().is_none());
     }

@@ -1,10 +1,11 @@
 //! Pods and shard owners in a key-value bucket.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::stream::Config;
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -109,12 +110,6 @@ impl Leases {
             ))),
         }
     }
-
-    fn own(&self) -> std::sync::MutexGuard<'_, Option<u64>> {
-        self.announced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[async_trait]
@@ -140,7 +135,7 @@ impl Membership for Leases {
         };
 
         let body = json(&record);
-        let seen = *self.own();
+        let seen = *self.announced.lock();
         let put = match self
             .bucket
             .put(&key, body.clone(), seen, Some(self.ttl))
@@ -169,12 +164,12 @@ impl Membership for Leases {
             }
         };
 
-        *self.own() = Some(put);
+        *self.announced.lock() = Some(put);
         Ok(true)
     }
 
     async fn leave(&self, pod: &Pod) -> Result<(), Error> {
-        let Some(seen) = self.own().take() else {
+        let Some(seen) = self.announced.lock().take() else {
             return Ok(());
         };
         // An empty body means no owner. It has the time to live of an announcement.

@@ -2,7 +2,9 @@
 //! state that health reports.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Number of ends at one position after which the next message may be their cause. One end is a
 /// usual disconnect.
@@ -34,11 +36,7 @@ pub(super) struct ReadFailures(Mutex<BTreeMap<String, String>>);
 impl ReadFailures {
     /// Returns the first reason.
     pub(super) fn first(&self) -> Option<String> {
-        self.reasons().values().next().cloned()
-    }
-
-    fn reasons(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().values().next().cloned()
     }
 }
 
@@ -61,13 +59,13 @@ impl ReadFailure {
 
     /// Sets the reason. Returns whether there was none before.
     pub(super) fn set(&mut self, reason: String) -> bool {
-        self.failures.reasons().insert(self.reader.clone(), reason);
+        self.failures.0.lock().insert(self.reader.clone(), reason);
         !std::mem::replace(&mut self.is_set, true)
     }
 
     pub(super) fn clear(&mut self) {
         if std::mem::take(&mut self.is_set) {
-            self.failures.reasons().remove(&self.reader);
+            self.failures.0.lock().remove(&self.reader);
         }
     }
 }

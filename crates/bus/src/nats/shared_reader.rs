@@ -7,9 +7,10 @@
 //! reached the start of the cache.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::filters::{covers, merge_overlapping};
@@ -72,7 +73,7 @@ impl SharedReader {
         filters: Vec<String>,
         config: ReaderConfig,
     ) -> SharedReaderMember {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let number = state.next_member;
         state.next_member += 1;
         let read_to = Arc::new(AtomicU64::new(config.after.sequence));
@@ -138,7 +139,7 @@ impl SharedReader {
 
     /// Returns the reader configuration; `None` ends the task because there are no members.
     fn assignment(&self) -> Option<(u64, ReaderConfig)> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let config = state.config.clone().filter(|_| !state.members.is_empty());
         state.running = config.is_some();
         let config = config?;
@@ -159,13 +160,13 @@ impl SharedReader {
     }
 
     fn is_current(&self, generation: u64) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.generation == generation && !state.members.is_empty()
     }
 
     /// Returns whether a member has passed the message that would be evicted next.
     fn may_go_on(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         let furthest = state
             .members
             .values()
@@ -179,7 +180,7 @@ impl SharedReader {
     }
 
     fn take(&self, generation: u64, event: ReaderEvent) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.generation != generation {
             return;
         }
@@ -200,12 +201,6 @@ impl SharedReader {
 
         drop(state);
         self.changes.send_modify(|count| *count += 1);
-    }
-
-    fn state(&self) -> MutexGuard<'_, SharedReaderState> {
-        self.state
-            .lock()
-            .expect("no thread panics while it holds this lock")
     }
 }
 
@@ -250,7 +245,7 @@ impl SharedReaderMember {
         max: usize,
         interest: &SubjectMatcher,
     ) -> Result<CacheLookup, String> {
-        let state = self.shared_reader.state();
+        let state = self.shared_reader.state.lock();
         if state.epoch != self.epoch {
             return Err(state.broken.clone());
         }
@@ -272,7 +267,7 @@ impl SharedReaderMember {
 
 impl Drop for SharedReaderMember {
     fn drop(&mut self) {
-        self.shared_reader.state().members.remove(&self.number);
+        self.shared_reader.state.lock().members.remove(&self.number);
         self.shared_reader.progress.notify_one();
     }
 }

@@ -8,7 +8,7 @@
 //! - A stream that was recreated, truncated or restored, or that dropped unread messages, is
 //!   detected: at the start by [`Consumer::subscription_start`], and later by an error.
 
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::pull;
@@ -16,6 +16,7 @@ use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{Info, PeerInfo, Stream};
 use async_trait::async_trait;
 use orlog_model::{StreamPosition, Timestamp};
+use parking_lot::RwLock;
 use uuid::Uuid;
 
 use super::connection::{Connection, chain, unavailable};
@@ -108,7 +109,7 @@ impl NatsStream {
     /// Reads the stream info; the stream may have been recreated.
     async fn refresh_info(&self) -> Result<Info, Error> {
         let info = self.stream.get_info().await.map_err(unavailable)?;
-        *self.id.write().unwrap_or_else(PoisonError::into_inner) = identity(&info);
+        *self.id.write() = identity(&info);
         Ok(info)
     }
 
@@ -263,7 +264,7 @@ fn lost_quorum(leader: Option<&str>, replicas: &[PeerInfo]) -> Option<String> {
 #[async_trait]
 impl Bus for NatsStream {
     fn stream_id(&self) -> Uuid {
-        *self.id.read().unwrap_or_else(PoisonError::into_inner)
+        *self.id.read()
     }
 
     async fn publish(&self, messages: Vec<Arc<Message>>) -> Result<Vec<PublishAck>, Error> {

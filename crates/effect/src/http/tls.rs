@@ -1,9 +1,10 @@
 //! HTTP clients of an upstream: one unrestricted, one with a guarded resolver; with optional own
 //! certificates.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, ClientBuilder, Identity, retry};
 use serde::{Deserialize, Serialize};
@@ -108,7 +109,7 @@ impl<T: Clone> CertificateCache<T> {
         create: impl FnOnce(&Certificates) -> Result<T, String>,
     ) -> Result<T, ProviderError> {
         let read = self.tls.read()?;
-        let mut entry = self.entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entry = self.entry.lock();
         if let Some((_, value)) = entry.as_ref().filter(|(known, _)| *known == read) {
             return Ok(value.clone());
         }
@@ -142,11 +143,7 @@ impl Clients {
         if is_default {
             let none = Certificates::default();
             let pair = Arc::new(clients.make(&none)?);
-            *clients
-                .cache
-                .entry
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = Some((none, pair));
+            *clients.cache.entry.lock() = Some((none, pair));
         }
         Ok(clients)
     }

@@ -6,9 +6,10 @@
 //! cancelled by dropping it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use orlog_model::{Clock, Priority, SteadyTime, TenantId};
+use parking_lot::Mutex;
 
 use crate::limits::breaker::{BreakerState, CallHealth};
 use crate::limits::breaker_gate::{BreakerGate, BreakerPermit};
@@ -137,13 +138,11 @@ impl Admission {
 
     fn with_budget<T>(&self, act: impl FnOnce(&mut RetryBudget) -> T) -> Option<T> {
         let budget = self.budget.as_ref()?;
-        Some(act(&mut budget
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)))
+        Some(act(&mut budget.lock()))
     }
 
     fn tenant(&self, tenant: &TenantId, rate: RateLimit) -> Arc<TenantRate> {
-        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self.tenants.lock();
         if let Some(metered) = tenants.get(tenant) {
             return Arc::clone(metered);
         }
@@ -183,10 +182,7 @@ impl RateMeter {
     }
 
     fn admit(&self, now: SteadyTime) -> Result<(), SteadyTime> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .admit(now)
+        self.0.lock().admit(now)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Gate of an upstream: items wait here while its breaker is open.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use orlog_model::{Clock, SteadyTime};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::limits::breaker::{
@@ -60,16 +61,13 @@ impl BreakerGate {
     }
 
     pub(crate) fn state(&self) -> (BreakerState, u64) {
-        let breaker = self.lock();
+        let breaker = self.breaker.lock();
         (breaker.state(), breaker.open_count())
     }
 
     /// Returns the message of the last unhealthy call.
     pub(crate) fn last_error(&self) -> Option<String> {
-        self.last_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.last_error.lock().clone()
     }
 
     async fn wait(&self, until: SteadyTime, changed: impl Future<Output = ()>) {
@@ -90,7 +88,7 @@ impl BreakerGate {
     fn update<T>(&self, act: impl FnOnce(&mut Breaker) -> T) -> T {
         // The observer is called without the lock: it must not delay other items.
         let (result, before, after) = {
-            let mut breaker = self.lock();
+            let mut breaker = self.breaker.lock();
             let before = breaker.state();
             (act(&mut breaker), before, breaker.state())
         };
@@ -107,12 +105,6 @@ impl BreakerGate {
         }
         result
     }
-
-    fn lock(&self) -> MutexGuard<'_, Breaker> {
-        // The breaker is consistent after every statement: a panic elsewhere leaves no partial
-        // update.
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Permit for one call. If it is dropped without a report, the health is unknown.
@@ -125,11 +117,7 @@ impl BreakerPermit<'_> {
     /// Reports the health of the call; `error` is the message of an unhealthy one.
     pub(crate) fn report(mut self, health: CallHealth, error: Option<&str>) {
         if let Some(error) = error.filter(|_| health == CallHealth::Unhealthy) {
-            let mut last = self
-                .gate
-                .last_error
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.gate.last_error.lock();
             *last = Some(error.to_owned());
         }
 

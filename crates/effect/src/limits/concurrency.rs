@@ -3,10 +3,11 @@
 //! request at a time has its turn to wait for it, so that the rate is also shared in fair order.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use orlog_model::count::{Operation, count};
 use orlog_model::{Priority, TenantId};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::limits::fair_queue::FairQueue;
@@ -168,7 +169,7 @@ impl ConcurrencyLimiter {
     fn lock(&self) -> MutexGuard<'_, State> {
         // The counts are consistent after every statement.
         count(Operation::Lock);
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -17,11 +17,12 @@ mod postgres;
 mod scan;
 mod sqlite;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use orlog_model::{Effect, EffectName, WorkItem};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
@@ -117,7 +118,7 @@ impl SqlProvider {
         };
 
         // A secret can change. The pool of the old URL then ends with its last session.
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         if let Some(open) = open.as_ref().filter(|open| open.url == url) {
             return Ok(Arc::clone(open));
         }

@@ -9,10 +9,11 @@ use std::io::{self, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -122,7 +123,7 @@ impl SecretCommand {
         // The command can take seconds. Of the threads that need the secret, one runs it; the
         // others wait for its output.
         in_blocking_thread(|| {
-            let _alone = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let _alone = self.turn.lock();
             // Meanwhile another thread can have run the command.
             if let Some(secret) = self.leased() {
                 return Ok(secret);
@@ -130,7 +131,7 @@ impl SecretCommand {
 
             // While the vault is unavailable, each effect asks for the secret. They must not all
             // run the command.
-            if let Some((at, reason)) = &self.state().failed
+            if let Some((at, reason)) = &self.state.lock().failed
                 && at.elapsed() < RETRY_DELAY
             {
                 return Err(reason.clone());
@@ -143,7 +144,7 @@ impl SecretCommand {
     /// Returns the last output if its lease has not ended; starts a run in the background after
     /// half of the lease.
     fn leased(&self) -> Option<Secret> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let age = state
             .last
             .as_ref()
@@ -158,7 +159,7 @@ impl SecretCommand {
         if age >= self.lease / 2 && !state.is_refreshing && may_retry {
             let command = self.clone();
             let refresh = move || {
-                let _alone = command.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let _alone = command.turn.lock();
                 if let Err(reason) = command.run_and_store() {
                     tracing::warn!(
                         secret = %command.program(),
@@ -166,7 +167,7 @@ impl SecretCommand {
                         "secret not renewed; its lease continues"
                     );
                 }
-                command.state().is_refreshing = false;
+                command.state.lock().is_refreshing = false;
             };
 
             let thread = std::thread::Builder::new()
@@ -182,7 +183,7 @@ impl SecretCommand {
         let at = Instant::now();
         let found = self.run();
 
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match &found {
             Ok(secret) => {
                 state.last = Some(Output {
@@ -252,10 +253,6 @@ impl SecretCommand {
 
     fn program(&self) -> &str {
         &self.argv[0]
-    }
-
-    fn state(&self) -> MutexGuard<'_, CommandState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -107,11 +107,7 @@ async fn observer_receives_the_outcome_of_each_probe() {
     let native = FunctionProvider::new()
         .sync_effect("payments.charge", |_| Ok(Value::Null))
         .probe("payments.charge", move |_| {
-            let answer = answers
-                .lock()
-                .expect("not poisoned")
-                .pop()
-                .expect("two probes are enough");
+            let answer = answers.lock().pop().expect("two probes are enough");
             async move { answer }
         });
     let executor = EffectExecutor::with_observer(
@@ -120,7 +116,7 @@ async fn observer_receives_the_outcome_of_each_probe() {
         Arc::clone(&observer) as Arc<dyn EffectObserver>,
     );
     run_with_clock(&clock, executor.resume(&item(&name(), 1))).await;
-    let probes = observer.probes.lock().expect("not poisoned");
+    let probes = observer.probes.lock();
     assert_eq!(
         *probes,
         [ProbeOutcome::Unanswered, ProbeOutcome::NotExecuted]

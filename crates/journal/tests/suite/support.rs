@@ -4,9 +4,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
 
 use orlog_journal::{Disk, Error, Journal, LocalDisk, Options, Reader, RecoveryReport};
+use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) const IDENTITY: [u8; 16] = *b"journal of tests";
 pub(crate) const SEGMENT_HEADER: usize = 64;
@@ -128,7 +128,7 @@ const SECTOR: usize = 512;
 
 impl FaultyDisk {
     pub(crate) fn set(&self) -> MutexGuard<'_, DiskFaults> {
-        self.state.lock().unwrap()
+        self.state.lock()
     }
 
     /// Simulates a power failure: each sector written since the last sync has one of its contents since

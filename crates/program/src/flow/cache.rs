@@ -2,7 +2,9 @@
 //! decision.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::spec::{CompiledFlow, compile};
 use super::state::FlowState;
@@ -31,7 +33,7 @@ impl FlowCache {
     /// # Errors
     /// If this release cannot compile the text, or the transition exceeds its budget.
     pub(super) fn of(&self, state: &FlowState) -> Result<Arc<CompiledFlow>, ProgramError> {
-        let cached = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = || self.0.lock();
         if let Some(found) = cached().flows.get(&state.hash) {
             return Ok(Arc::clone(found));
         }

@@ -1,6 +1,6 @@
 //! Each kind of difference, with the recording of one order.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_engine::{Decision, DecisionContext, decide};
@@ -10,6 +10,7 @@ use orlog_model::{
     TimerFired, Timestamp, Transition, WorkItem, WorkOutcome, WorkResult,
 };
 use orlog_program::{Context, Manifest, Program, ProgramError, ProgramInput, ProgramOutput, load};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
@@ -558,9 +559,7 @@ impl Program for Broken {
         );
         let is_own = matches!(input, ProgramInput::Timer { name: "again" });
         let mut output = if is_own {
-            ProgramOutput::Applied(Box::new(
-                self.last.lock().unwrap().take().expect("a transition"),
-            ))
+            ProgramOutput::Applied(Box::new(self.last.lock().take().expect("a transition")))
         } else {
             self.inner.apply(state, input, context)?
         };
@@ -572,7 +571,7 @@ impl Program for Broken {
                 work: Vec::new(),
                 ..(**transition).clone()
             };
-            *self.last.lock().unwrap() = Some(next);
+            *self.last.lock() = Some(next);
         }
         Ok(output)
     }

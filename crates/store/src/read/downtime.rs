@@ -8,11 +8,11 @@
 //! store is closed sooner, no key is lost: at the next opening these buckets are still among the
 //! newest, unless events were applied in two later ones.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use orlog_model::Timestamp;
+use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::lock::lock;

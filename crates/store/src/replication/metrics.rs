@@ -1,7 +1,8 @@
 //! Metrics of the log of a replicated store.
 
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::Error;
 use crate::lock::lock;

@@ -1,9 +1,8 @@
 //! Backend in memory: for tests, and for runners that share one process.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::table::Table;
 use super::{
@@ -24,28 +23,24 @@ impl MemoryBackend {
     pub fn new() -> Self {
         Self::default()
     }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[async_trait]
 impl Backend for MemoryBackend {
     async fn create(&self, instance: NewInstance) -> Result<bool, BackendError> {
-        Ok(self.table().create(instance, &self.hub))
+        Ok(self.table.lock().create(instance, &self.hub))
     }
 
     async fn load(&self, id: &str) -> Result<Option<StoredInstance>, BackendError> {
-        Ok(self.table().load(id))
+        Ok(self.table.lock().load(id))
     }
 
     async fn save(&self, save: Save) -> Result<(), BackendError> {
-        self.table().save(save, &self.hub)
+        self.table.lock().save(save, &self.hub)
     }
 
     async fn fetch(&self, limit: usize, now_ms: u64) -> Result<Fetched, BackendError> {
-        Ok(self.table().fetch(limit, now_ms))
+        Ok(self.table.lock().fetch(limit, now_ms))
     }
 
     async fn claim(
@@ -53,7 +48,7 @@ impl Backend for MemoryBackend {
         ids: &[InstanceId],
         claim: &Claim,
     ) -> Result<Vec<StoredInstance>, BackendError> {
-        Ok(self.table().claim(ids, claim))
+        Ok(self.table.lock().claim(ids, claim))
     }
 
     async fn take_over(
@@ -61,7 +56,7 @@ impl Backend for MemoryBackend {
         id: &str,
         holder: &str,
     ) -> Result<Option<StoredInstance>, BackendError> {
-        Ok(self.table().take_over(id, holder))
+        Ok(self.table.lock().take_over(id, holder))
     }
 
     async fn extend(
@@ -69,7 +64,7 @@ impl Backend for MemoryBackend {
         claims: &[(InstanceId, u64)],
         until_ms: u64,
     ) -> Result<Vec<InstanceId>, BackendError> {
-        Ok(self.table().extend(claims, until_ms))
+        Ok(self.table.lock().extend(claims, until_ms))
     }
 
     async fn send_signal(
@@ -78,11 +73,11 @@ impl Backend for MemoryBackend {
         name: &str,
         payload: Bytes,
     ) -> Result<bool, BackendError> {
-        Ok(self.table().send_signal(id, name, payload, &self.hub))
+        Ok(self.table.lock().send_signal(id, name, payload, &self.hub))
     }
 
     async fn signals(&self, id: &str, after: u64) -> Result<Vec<Signal>, BackendError> {
-        Ok(self.table().signals(id, after))
+        Ok(self.table.lock().signals(id, after))
     }
 
     async fn unended(
@@ -90,20 +85,20 @@ impl Backend for MemoryBackend {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<InstanceId>, BackendError> {
-        Ok(self.table().unended(after, limit))
+        Ok(self.table.lock().unended(after, limit))
     }
 
     async fn put_graph(&self, hash: &str, graph: Bytes) -> Result<(), BackendError> {
-        self.table().graphs.insert(hash.to_owned(), graph);
+        self.table.lock().graphs.insert(hash.to_owned(), graph);
         Ok(())
     }
 
     async fn graph(&self, hash: &str) -> Result<Option<Bytes>, BackendError> {
-        Ok(self.table().graphs.get(hash).cloned())
+        Ok(self.table.lock().graphs.get(hash).cloned())
     }
 
     async fn purge(&self, ended_before_ms: u64) -> Result<u64, BackendError> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let ended = table.ended_before(ended_before_ms);
         for id in &ended {
             table.remove(id);

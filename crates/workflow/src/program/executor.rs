@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -292,7 +292,7 @@ fn failed(error: &TaskError, effect: &Effect, attempt: Attempt, facts: &Facts) -
 
 /// Returns the emitted facts.
 fn taken(facts: &Facts) -> Result<Vec<Fact>, ProviderError> {
-    let facts = std::mem::take(&mut *facts.lock().unwrap_or_else(PoisonError::into_inner));
+    let facts = std::mem::take(&mut *facts.lock());
     facts
         .into_iter()
         .map(|(kind, data)| Ok(Fact::new(event_type(kind)?, data)))

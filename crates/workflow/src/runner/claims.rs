@@ -1,9 +1,10 @@
 //! Claims of a worker: heartbeats extend them, and an instance stops when its claim is lost.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tracing::warn;
 
@@ -51,7 +52,7 @@ impl Claims {
         valid_until_ms: u64,
         instance: AbortHandle,
     ) {
-        let former = self.lock().insert(
+        let former = self.held.lock().insert(
             id,
             Held {
                 epoch,
@@ -64,7 +65,7 @@ impl Claims {
 
     /// Forgets a claim that ended. A later claim of the same instance remains.
     pub(super) fn remove(&self, id: &str, epoch: u64) {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         if held.get(id).is_some_and(|held| held.epoch == epoch) {
             held.remove(id);
         }
@@ -77,6 +78,7 @@ impl Claims {
 
         loop {
             let expires_ms = self
+                .held
                 .lock()
                 .values()
                 .map(|held| held.valid_until_ms)
@@ -98,12 +100,18 @@ impl Claims {
 
     async fn extend(&self, now_ms: u64) {
         let claims: Vec<_> = self
+            .held
             .lock()
             .iter()
             .map(|(id, held)| (Arc::clone(id), held.epoch))
             .collect();
 
-        let expires_ms = self.lock().values().map(|held| held.valid_until_ms).min();
+        let expires_ms = self
+            .held
+            .lock()
+            .values()
+            .map(|held| held.valid_until_ms)
+            .min();
         let Some(expires_ms) = expires_ms else { return };
 
         let until_ms = now_ms.saturating_add(millis(self.ttl));
@@ -122,7 +130,7 @@ impl Claims {
     }
 
     fn extended(&self, claims: &[(InstanceId, u64)], lost: &[InstanceId], until_ms: u64) {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         for (id, epoch) in claims {
             let Some(found) = held.get_mut(id).filter(|held| held.epoch == *epoch) else {
                 continue;
@@ -138,7 +146,7 @@ impl Claims {
     }
 
     fn stop_expired(&self, now_ms: u64) {
-        self.lock().retain(|id, held| {
+        self.held.lock().retain(|id, held| {
             let is_valid = held.valid_until_ms > now_ms;
             if !is_valid {
                 warn!(instance = %id, "claim expired, instance stopped");
@@ -146,9 +154,5 @@ impl Claims {
             }
             is_valid
         });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<InstanceId, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

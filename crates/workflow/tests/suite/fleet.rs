@@ -1,8 +1,8 @@
 //! Fleets of pooled workers: seeded kills, contention, shutdown.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use orlog_testkit::wait::{until, within};
@@ -11,6 +11,7 @@ use orlog_workflow::{
     CheckpointingRunner, Client, Clock, Context, Graph, PooledWorker, RunError, Task, TaskError,
     TaskRegistry, WorkerHandle, Workflow,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::support::{BackendKind, TestBackend, number, worker};
@@ -28,11 +29,7 @@ struct Execution(Watched, String);
 
 impl Drop for Execution {
     fn drop(&mut self) {
-        self.0
-            .running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.1);
+        self.0.running.lock().remove(&self.1);
     }
 }
 
@@ -41,16 +38,9 @@ impl Task<u64> for Watched {
 
     async fn run(&self, context: &Context, input: u64) -> Result<u64, TaskError> {
         let id = context.instance().to_owned();
-        let is_new = self
-            .running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id.clone());
+        let is_new = self.running.lock().insert(id.clone());
         if !is_new {
-            self.violations
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(context.idempotency_key());
+            self.violations.lock().push(context.idempotency_key());
         }
         let _execution = Execution(self.clone(), id);
         self.calls.fetch_add(1, Ordering::SeqCst);
@@ -116,13 +106,7 @@ async fn kill_workers(kind: BackendKind, seed: u64, kills: u64) {
         worker.shutdown();
         worker.join().await;
     }
-    assert_eq!(
-        *watched
-            .violations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner),
-        Vec::<String>::new()
-    );
+    assert_eq!(*watched.violations.lock(), Vec::<String>::new());
 }
 
 async fn kill_with_random_seed(kind: BackendKind, kills: u64) {

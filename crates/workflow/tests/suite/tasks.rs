@@ -1,16 +1,16 @@
 //! Tasks that record their calls. The tests of nodes include this file.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use orlog_workflow::{Context, TaskError};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 static CALLS: Mutex<Option<HashMap<String, Vec<String>>>> = Mutex::new(None);
 
 /// Records a call under the key of a test.
 pub(crate) fn record(key: &str, call: impl Into<String>) {
-    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut calls = CALLS.lock();
     calls
         .get_or_insert_default()
         .entry(key.to_owned())
@@ -20,7 +20,7 @@ pub(crate) fn record(key: &str, call: impl Into<String>) {
 
 /// Returns the calls that were recorded under a key.
 pub(crate) fn calls(key: &str) -> Vec<String> {
-    let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let calls = CALLS.lock();
     calls
         .as_ref()
         .and_then(|calls| calls.get(key).cloned())

@@ -10,9 +10,10 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, geteuid, getpid, kill_process, kill_process_group,
@@ -63,7 +64,7 @@ fn supervise(mut spec: Spec, mut control: File) -> io::Result<()> {
         // No data is ever sent; it closes after the report was read, or when the job is cancelled.
         control.read_to_end(&mut Vec::new()).ok();
         let group = cancelled.lock();
-        kill_all(group.ok().and_then(|group| *group));
+        kill_all(*group);
         std::fs::remove_dir_all(dir).ok();
         std::process::exit(0);
     });
@@ -118,7 +119,7 @@ fn directly(spec: &Arc<Spec>, group: &Mutex<Option<Pid>>, unavailable: &str) -> 
 
 /// Runs a process with the job to its end, and kills all processes that it leaves.
 fn run_to_end(spec: &Arc<Spec>, command: &str, group: &Mutex<Option<Pid>>) -> io::Result<Report> {
-    let lock = || group.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || group.lock();
     // Cancellation waits for the lock: a process that starts must be in the group before all are
     // killed.
     let mut job = {

@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -15,6 +14,7 @@ use lettre::transport::smtp::client::{
 use lettre::transport::smtp::commands::{Data, Mail as MailFrom, Rcpt, Rset};
 use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
 use lettre::transport::smtp::response::Response;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::message::EmailMessage;
@@ -119,13 +119,13 @@ impl SmtpConnectionPool {
     }
 
     fn idle(&self) -> Option<AsyncSmtpConnection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         idle.retain(|(since, _)| since.elapsed() < IDLE_TIMEOUT);
         idle.pop().map(|(_, connection)| connection)
     }
 
     fn release(&self, connection: AsyncSmtpConnection) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         if idle.len() < self.endpoint.kept {
             idle.push((Instant::now(), connection));
         }

@@ -18,10 +18,11 @@
 //! concerns only.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{Clock, JobClaimUpdate, SteadyTime, TenantId, Timestamp, WorkItem};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use uuid::Uuid;
 
@@ -80,7 +81,7 @@ impl JobBoard {
         let Some(requested) = &self.requested else {
             return true;
         };
-        let requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
+        let requested = requested.lock();
         requested
             .get(tenant)
             .is_some_and(|effects| effects.contains(effect))
@@ -91,7 +92,7 @@ impl JobBoard {
             return;
         };
 
-        let mut requested = requested.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requested = requested.lock();
 
         // Workers choose the names that they request, so the memory for them is bounded.
         if requested.len() >= MAX_TENANTS && !requested.contains_key(&request.tenant) {
@@ -115,9 +116,10 @@ impl JobBoard {
         start: &AttemptStart,
     ) -> RemoteResult {
         let (reply, result) = oneshot::channel();
-        let position = self
-            .lock()
-            .post(Arc::new(item.clone()), options, start.clone(), reply);
+        let position =
+            self.state
+                .lock()
+                .post(Arc::new(item.clone()), options, start.clone(), reply);
 
         let mut posted = PostedJob {
             board: self,
@@ -166,7 +168,7 @@ impl JobBoard {
     /// Returns whether the worker of a request can claim a job now.
     #[must_use]
     pub fn has_available(&self, now: SteadyTime, request: &ClaimRequest) -> bool {
-        !self.lock().available(now, request, 1).is_empty()
+        !self.state.lock().available(now, request, 1).is_empty()
     }
 
     /// Claims one job.
@@ -180,7 +182,7 @@ impl JobBoard {
         request: &JobClaimRequest,
         terms: ClaimOptions,
     ) -> Result<ClaimedJob, ClaimRejection> {
-        self.lock().claim_job(clock, request, terms)
+        self.state.lock().claim_job(clock, request, terms)
     }
 
     /// Withdraws a job that its saga no longer awaits. It leaves the board at once, or, if a worker
@@ -188,42 +190,43 @@ impl JobBoard {
     /// if it is not on this board.
     #[must_use]
     pub fn withdraw(&self, now: SteadyTime, tenant: &TenantId, job: Uuid) -> bool {
-        self.lock().withdraw(now, tenant, job)
+        self.state.lock().withdraw(now, tenant, job)
     }
 
     /// Removes a job that no worker has ever claimed; its posting task continues elsewhere.
     pub(super) fn recall(&self, job: Uuid) {
-        self.lock().recall(job);
+        self.state.lock().recall(job);
     }
 
     /// Withdraws a job that may be posted soon.
     pub fn withdraw_later(&self, job: Uuid) {
-        self.lock().withdrawn.add(job);
+        self.state.lock().withdrawn.add(job);
     }
 
     /// Returns the number of jobs that a worker holds: its valid claims.
     #[must_use]
     pub fn held(&self, tenant: &TenantId, worker: &str) -> usize {
-        self.lock().held.count(tenant, worker)
+        self.state.lock().held.count(tenant, worker)
     }
 
     /// Returns the worker that has claimed the job; `None` if there is no claim, or it has expired.
     #[must_use]
     pub fn worker_of(&self, clock: &dyn Clock, job: Uuid) -> Option<String> {
-        self.lock()
+        self.state
+            .lock()
             .worker_of(clock.steady(), job)
             .map(str::to_owned)
     }
 
     /// Returns the number of jobs that no worker has claimed.
     pub(crate) fn unclaimed(&self, now: SteadyTime) -> usize {
-        self.lock().unclaimed(now)
+        self.state.lock().unclaimed(now)
     }
 
     /// Returns the number of jobs that have come to wait for a worker so far, as it changes.
     #[must_use]
     pub fn arrivals(&self) -> watch::Receiver<u64> {
-        self.lock().arrivals.subscribe()
+        self.state.lock().arrivals.subscribe()
     }
 
     /// Returns the kinds of jobs of a tenant that no worker has claimed, at most `max_kinds`.
@@ -234,14 +237,14 @@ impl JobBoard {
         tenant: &TenantId,
         max_kinds: usize,
     ) -> Vec<WaitingJobs> {
-        self.lock().waiting(now, tenant, max_kinds)
+        self.state.lock().waiting(now, tenant, max_kinds)
     }
 
     /// Returns the changes of the stored claims since the last call. A claim that ended in between
     /// is not among them: short jobs are not stored.
     #[must_use]
     pub fn take_claim_updates(&self, clock: &dyn Clock) -> Vec<JobClaimUpdate> {
-        self.lock().take_claim_updates(clock)
+        self.state.lock().take_claim_updates(clock)
     }
 
     /// Waits until jobs are available to a request, at most for `wait`.
@@ -260,7 +263,7 @@ impl JobBoard {
             // Taking jobs and starting to wait are one step under the lock: a job that is posted in
             // between would not be noticed.
             let expiry = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 let claimed = take(&mut state);
                 if !claimed.is_empty() || clock.steady() >= until {
                     if let Some(waiter) = waiter.as_mut() {
@@ -294,7 +297,7 @@ impl JobBoard {
         reports: &mut Reports,
     ) {
         let until = clock.steady().saturating_add(rules.claim_ttl);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
 
         let Reports { pending, acks } = reports;
         let all = std::mem::take(pending);
@@ -361,7 +364,7 @@ impl JobBoard {
         after: Option<u64>,
         limit: usize,
     ) -> Vec<JobView> {
-        let state = self.lock();
+        let state = self.state.lock();
         let now = clock.steady();
 
         // The first position is 1.
@@ -390,12 +393,7 @@ impl JobBoard {
 
     /// Removes all jobs; the posting tasks continue with another executor.
     pub(crate) fn close(&self) {
-        self.lock().close();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BoardState> {
-        // Consistent after every statement that can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().close();
     }
 }
 
@@ -410,7 +408,7 @@ struct PostedJob<'a> {
 impl Drop for PostedJob<'_> {
     fn drop(&mut self) {
         if let Some(position) = self.position {
-            self.board.lock().abandon(self.job, position);
+            self.board.state.lock().abandon(self.job, position);
         }
     }
 }
@@ -445,7 +443,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         if self.is_waiting {
             let board = self.board;
-            self.leave(&mut board.lock());
+            self.leave(&mut board.state.lock());
         }
     }
 }

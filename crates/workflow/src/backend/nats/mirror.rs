@@ -4,8 +4,9 @@
 //! order.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::super::table::{Row, Table};
@@ -121,7 +122,7 @@ impl Mirror {
 
     /// Applies a row.
     pub(super) fn put(&self, row: Row, sequence: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let id = InstanceId::clone(&row.id);
         // The reader and the changes of this process are not ordered: the later message of the
         // stream counts.
@@ -151,7 +152,7 @@ impl Mirror {
     }
 
     fn remove(&self, id: &InstanceId, sequence: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
 
         // An instance that was created again under the id stays.
         if state
@@ -165,7 +166,7 @@ impl Mirror {
     }
 
     fn signal(&self, id: &InstanceId, signal: Signal) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(early) = state.table.mirror_signal(id, signal) {
             state
                 .early
@@ -179,7 +180,7 @@ impl Mirror {
     }
 
     pub(super) fn row(&self, id: &str) -> Option<Mirrored> {
-        let state = self.lock();
+        let state = self.state.lock();
         let row = state.table.row(id)?.clone();
         let sequence = state.sequences.get(id).copied().unwrap_or_default();
         Some(Mirrored { row, sequence })
@@ -187,19 +188,24 @@ impl Mirror {
 
     /// Returns the sequence of the last message of a row, 0 if there is none.
     pub(super) fn sequence(&self, id: &str) -> u64 {
-        self.lock().sequences.get(id).copied().unwrap_or_default()
+        self.state
+            .lock()
+            .sequences
+            .get(id)
+            .copied()
+            .unwrap_or_default()
     }
 
     pub(super) fn load(&self, id: &str) -> Option<StoredInstance> {
-        self.lock().table.load(id)
+        self.state.lock().table.load(id)
     }
 
     pub(super) fn fetch(&self, limit: usize, now_ms: u64) -> Fetched {
-        self.lock().table.fetch(limit, now_ms)
+        self.state.lock().table.fetch(limit, now_ms)
     }
 
     pub(super) fn signals(&self, id: &str, after: u64) -> Vec<Signal> {
-        self.lock().table.signals(id, after)
+        self.state.lock().table.signals(id, after)
     }
 
     /// Returns the numbers of the signals up to a number.
@@ -212,15 +218,11 @@ impl Mirror {
     }
 
     pub(super) fn unended(&self, after: Option<&str>, limit: usize) -> Vec<InstanceId> {
-        self.lock().table.unended(after, limit)
+        self.state.lock().table.unended(after, limit)
     }
 
     pub(super) fn ended_before(&self, time_ms: u64) -> Vec<InstanceId> {
-        self.lock().table.ended_before(time_ms)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().table.ended_before(time_ms)
     }
 }
 

@@ -6,8 +6,9 @@
 //! and so replaces the statement, which has no name.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sqlx::postgres::{PgStatement, PgTypeInfo};
 use sqlx::{Column, Either, Statement as _, TypeInfo as _};
 
@@ -78,22 +79,19 @@ fn is_built_in(kind: &PgTypeInfo) -> bool {
 pub(super) struct Descriptions(Mutex<HashMap<String, Arc<Description>>>);
 
 impl Descriptions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Description>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn find(&self, sql: &str) -> Option<Arc<Description>> {
-        self.lock().get(sql).map(Arc::clone)
+        self.0.lock().get(sql).map(Arc::clone)
     }
 
     pub(super) fn insert(&self, sql: String, description: &Arc<Description>) {
         if description.has_built_in_columns {
-            self.lock().insert(sql, Arc::clone(description));
+            self.0.lock().insert(sql, Arc::clone(description));
         }
     }
 
     pub(super) fn remove(&self, description: &Arc<Description>) {
-        self.lock()
+        self.0
+            .lock()
             .retain(|_, known| !Arc::ptr_eq(known, description));
     }
 }
