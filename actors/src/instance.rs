@@ -16,12 +16,13 @@ pub(crate) mod recordings;
 pub(crate) mod saga;
 pub(crate) mod waiters;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_effect::LeaseEnd;
 use orlog_model::count::{Operation, count};
 use orlog_model::{Change, InstanceKey};
+use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 use ractor::{ActorCell, ActorId, ActorRef, ActorRuntime};
 use tokio::sync::oneshot;
@@ -118,11 +119,10 @@ impl InstanceRegistry {
     /// Starts a new incarnation; no state of the previous one is in memory. Returns its number.
     pub(crate) fn open(&self, incarnation: Incarnation) -> u64 {
         self.close();
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.write();
 
         let number = self.incarnations.fetch_add(1, Ordering::AcqRel) + 1;
-        *self.epoch.write().unwrap_or_else(PoisonError::into_inner) =
-            Arc::new(ShardEpoch::new(self.lease.clone()));
+        *self.epoch.write() = Arc::new(ShardEpoch::new(self.lease.clone()));
 
         // A release can overtake a restart: the shard must not open again under a lease that has
         // ended.
@@ -160,7 +160,7 @@ impl InstanceRegistry {
 
     /// Returns the epoch of the current or the last incarnation.
     pub(crate) fn epoch(&self) -> Arc<ShardEpoch> {
-        Arc::clone(&self.epoch.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.epoch.read())
     }
 
     /// Ends the incarnation, its epoch and its committer: queued inputs are dropped without
@@ -168,11 +168,7 @@ impl InstanceRegistry {
     pub(crate) fn close(&self) {
         // The epoch first: no attempt starts for a shard that can no longer store its result.
         self.epoch().end();
-        let ended = self
-            .open
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let ended = self.open.write().take();
 
         // After the lock is free: senders that saw the incarnation have appended, and a mailbox
         // that is closed before could be created again.
@@ -198,7 +194,7 @@ impl InstanceRegistry {
         &self,
         act: impl FnOnce(&Incarnation) -> Result<T, ShardUnavailable>,
     ) -> Result<T, ShardUnavailable> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open.read();
         open.as_ref().ok_or(ShardUnavailable).and_then(act)
     }
 

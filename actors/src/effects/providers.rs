@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -26,6 +26,7 @@ use orlog_model::{
     Confirmation, Destination, InstanceKey, SteadyTime, TenantId, Work, WorkKind, WorkOutcome,
 };
 use orlog_program::flow;
+use parking_lot::RwLock;
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -91,17 +92,11 @@ impl ProviderRegistry {
     }
 
     pub(crate) fn set_supervisor(&self, actor: ActorRef<ReloadCatalog>) {
-        *self
-            .supervisor
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Some(actor);
+        *self.supervisor.write() = Some(actor);
     }
 
     pub(crate) fn supervisor(&self) -> Option<ActorRef<ReloadCatalog>> {
-        self.supervisor
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.supervisor.read().clone()
     }
 
     /// Returns the window of a destination and its weight.
@@ -173,12 +168,7 @@ impl ProviderRegistry {
             return;
         };
 
-        let mailbox = self
-            .mailboxes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&executor.id())
-            .cloned();
+        let mailbox = self.mailboxes.read().get(&executor.id()).cloned();
         // A reload may have retired the executor after it was looked up.
         return_all(match mailbox {
             Some(mailbox) => mailbox.push(dispatches),
@@ -207,10 +197,7 @@ impl ProviderRegistry {
 
     /// Returns the mailbox of an effect executor; creates it if it is new.
     pub(crate) fn mailbox(&self, executor: &EffectExecutor) -> Arc<WorkMailbox> {
-        let mut mailboxes = self
-            .mailboxes
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut mailboxes = self.mailboxes.write();
         let mailbox = mailboxes.entry(executor.id()).or_insert_with(|| {
             let depth = self.metrics.mailbox_depth(ActorKind::Provider).clone();
             Arc::new(WorkMailbox::new(depth))
@@ -221,11 +208,7 @@ impl ProviderRegistry {
     /// Stops the provider of an effect executor that is replaced; its queued items move to the
     /// replacement.
     pub(crate) fn retire(&self, executor: &EffectExecutor) {
-        let mailbox = self
-            .mailboxes
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&executor.id());
+        let mailbox = self.mailboxes.write().remove(&executor.id());
 
         // Each item is routed on its own: it may have another executor in the new catalog.
         for dispatch in mailbox.into_iter().flat_map(|mailbox| mailbox.close()) {

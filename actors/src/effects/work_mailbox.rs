@@ -4,9 +4,9 @@
 //! A crashed actor loses no queued item: its successor continues with the same mailbox.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use orlog_model::count::{self, Operation};
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
@@ -90,7 +90,7 @@ impl WorkMailbox {
     fn lock(&self) -> MutexGuard<'_, WorkQueue> {
         count::count(Operation::Lock);
         // The queue is consistent after every statement.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 

@@ -10,11 +10,12 @@
 use std::any::Any;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use orlog_model::{InstanceKey, TenantId};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::instance::fair_queue::FairQueue;
@@ -94,7 +95,7 @@ impl DecisionPool {
         self.metrics.decisions_offloaded.inc();
         self.metrics.decisions_queued.inc();
 
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.queue.push(tenant, job);
         if state.threads == self.threads {
             return;
@@ -114,7 +115,7 @@ impl DecisionPool {
             // Without the lock: the other threads take their decisions meanwhile.
             job();
             let time = started.elapsed();
-            self.lock().queue.finish(&tenant, time);
+            self.state.lock().queue.finish(&tenant, time);
 
             let tenant = self.metrics.tenants.counters(&tenant);
             tenant.decision_seconds.inc_by(time.as_secs_f64());
@@ -122,7 +123,7 @@ impl DecisionPool {
     }
 
     fn next(&self) -> Option<(TenantId, Job)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let next = state.queue.pop();
 
         // Under the lock of the queue, so that a job that is pushed now starts another thread.
@@ -130,12 +131,6 @@ impl DecisionPool {
             state.threads -= 1;
         }
         next
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PoolState> {
-        self.state
-            .lock()
-            .expect("no code panics while it holds this lock")
     }
 }
 
@@ -217,7 +212,7 @@ mod tests {
             let pool = Arc::clone(&pool);
             tokio::spawn(async move { pool.run(&tenant("next"), || 7).await })
         };
-        while pool.metrics.decisions_queued.get() != 1 || pool.lock().threads != 1 {
+        while pool.metrics.decisions_queued.get() != 1 || pool.state.lock().threads != 1 {
             tokio::task::yield_now().await;
         }
         release.send(()).unwrap();
@@ -249,7 +244,7 @@ mod tests {
                     .await
             })
         };
-        while pool.lock().threads == 0 {
+        while pool.state.lock().threads == 0 {
             tokio::task::yield_now().await;
         }
         let (started, starts) = mpsc::channel::<()>();

@@ -1,7 +1,6 @@
 //! Saga actors of an incarnation that serve no mailbox: a new mailbox needs no new actor.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use ractor::ActorRef;
 
 use crate::instance::mailbox::SagaMessage;
@@ -16,12 +15,12 @@ pub(crate) struct IdleActors(Mutex<Vec<ActorRef<SagaMessage>>>);
 impl IdleActors {
     /// Takes an idle actor, if there is one.
     pub(crate) fn take(&self) -> Option<ActorRef<SagaMessage>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.0.lock().pop()
     }
 
     /// Adds an idle actor; returns it if there are enough.
     pub(crate) fn put(&self, actor: ActorRef<SagaMessage>) -> Option<ActorRef<SagaMessage>> {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.0.lock();
         if idle.len() >= MAX_IDLE_ACTORS {
             return Some(actor);
         }

@@ -5,12 +5,13 @@
 //! start of the list.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use dashmap::{DashMap, Entry};
 use orlog_model::InstanceKey;
+use parking_lot::Mutex;
 use ractor::ActorId;
 
 use crate::instance::mailbox::{IdleState, Mailbox};
@@ -104,10 +105,7 @@ impl LiveInstances {
             self.metrics.live_instances.dec();
             false
         });
-        self.idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.idle.lock().clear();
     }
 
     /// Handles a mailbox that may have become idle.
@@ -122,10 +120,7 @@ impl LiveInstances {
     }
 
     fn list(&self, mailbox: &Arc<Mailbox>) {
-        self.idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_back(Arc::clone(mailbox));
+        self.idle.lock().push_back(Arc::clone(mailbox));
     }
 
     /// Passivates idle instances while more instances are live than allowed. Called when an
@@ -149,11 +144,7 @@ impl LiveInstances {
             return;
         };
 
-        let mut listed = self
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len();
+        let mut listed = self.idle.lock().len();
 
         // Only those that are listed now: an instance that becomes busy and idle again moves to the
         // end.
@@ -163,12 +154,7 @@ impl LiveInstances {
     }
 
     fn expire_head(&self, before: Instant) -> bool {
-        let Some(mailbox) = self
-            .idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
-        else {
+        let Some(mailbox) = self.idle.lock().pop_front() else {
             return false;
         };
         match mailbox.close_if_idle_since(before) {

@@ -6,11 +6,12 @@
 //! is added in between; its actor then serves another mailbox.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
 use orlog_model::count::{Operation, count};
 use orlog_model::{Change, Input, Instance, InstanceKey};
+use parking_lot::{Mutex, MutexGuard};
 use ractor::{ActorId, ActorRef};
 use tokio::sync::Notify;
 
@@ -140,9 +141,7 @@ impl Mailbox {
 
     fn lock(&self) -> MutexGuard<'_, MailboxState> {
         count(Operation::Lock);
-        self.inner
-            .lock()
-            .expect("no code panics while it holds this lock")
+        self.inner.lock()
     }
 
     /// Appends an input and wakes the actor if it may be idle.

@@ -2,10 +2,11 @@
 //! each instance.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use orlog_model::{Event, EventType, InstanceKey, SagaName, TenantId};
 use orlog_program::{Program, ProgramError, budget};
+use parking_lot::{Mutex, RwLock};
 
 use crate::instance::owned_program::{OwnedProgram, Scoped};
 use crate::instance::recordings::Recordings;
@@ -171,20 +172,17 @@ impl ProgramRegistry {
     }
 
     fn put(&self, table: ProgramTable) {
-        let mut current = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.table.write();
         let old = std::mem::replace(&mut *current, Arc::new(table));
         // Recorded before the new set is visible, so that `is_quiescent` never misses the old one.
-        self.replaced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::downgrade(&old));
+        self.replaced.lock().push(Arc::downgrade(&old));
         drop(current);
     }
 
     /// Returns true if no transition uses an earlier program set.
     #[must_use]
     pub fn is_quiescent(&self) -> bool {
-        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut replaced = self.replaced.lock();
         replaced.retain(|table| table.strong_count() > 0);
         replaced.is_empty()
     }
@@ -202,7 +200,7 @@ impl ProgramRegistry {
     }
 
     fn table(&self) -> Arc<ProgramTable> {
-        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.table.read())
     }
 
     /// Returns the program with this content hash.

@@ -2,13 +2,13 @@
 //! them to another definition.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use std::time::Duration;
 
 use orlog_model::{
     Commit, Input, Instance, InstanceKey, SagaName, SampleRate, TenantId, Timestamp,
 };
+use parking_lot::Mutex;
 
 /// Maximum size of the data of a recorded input, in bytes of JSON. The history of an instance with
 /// a larger input is incomplete.
@@ -55,7 +55,7 @@ pub struct Recordings {
 impl Recordings {
     /// Starts a recording, or replaces that of the same saga and tenant.
     pub fn start(&self, recording: Recording) {
-        let mut list = self.lock();
+        let mut list = self.list.lock();
         list.retain(|other| (&other.tenant, &other.saga) != (&recording.tenant, &recording.saga));
         list.push(recording);
         self.is_active.store(true, Ordering::Release);
@@ -63,7 +63,7 @@ impl Recordings {
 
     /// Ends the recording of a saga of a tenant.
     pub fn end(&self, tenant: &TenantId, saga: &SagaName) {
-        let mut list = self.lock();
+        let mut list = self.list.lock();
         list.retain(|recording| (&recording.tenant, &recording.saga) != (tenant, saga));
         self.is_active.store(!list.is_empty(), Ordering::Release);
     }
@@ -80,16 +80,13 @@ impl Recordings {
         };
 
         let is_recorded = self
+            .list
             .lock()
             .iter()
             .any(|recording| recording.includes(&commit.key, instance));
         if is_recorded && size(input) <= MAX_INPUT_BYTES {
             entry.input = Some(Box::new(input.clone()));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Recording>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,10 +2,11 @@
 //! those of its instance.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orlog_model::{Change, InstanceKey};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// What a request waits for.
@@ -47,7 +48,7 @@ impl InstanceWaiter {
 impl Drop for InstanceWaiter {
     fn drop(&mut self) {
         // Under the lock, so that no request registers for a sender that is removed.
-        let mut waiting = self.waiters.lock();
+        let mut waiting = self.waiters.waiting.lock();
         self.woken = None;
         if waiting
             .get(&self.key)
@@ -60,17 +61,13 @@ impl Drop for InstanceWaiter {
 }
 
 impl InstanceWaiters {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(InstanceKey, Awaited), watch::Sender<()>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Registers a request.
     pub(crate) fn register(
         self: &Arc<Self>,
         key: &InstanceKey,
         awaited: Awaited,
     ) -> InstanceWaiter {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         let key = (key.clone(), awaited);
         let woken = waiting
             .entry(key.clone())
@@ -107,7 +104,7 @@ impl InstanceWaiters {
             _ => return,
         };
 
-        let waiting = self.lock();
+        let waiting = self.waiting.lock();
         for awaited in awaited {
             if let Some(sender) = waiting.get(&(key.clone(), *awaited)) {
                 sender.send_replace(());
@@ -117,7 +114,7 @@ impl InstanceWaiters {
 
     /// Ends all requests: the shard stops in this process.
     pub(crate) fn close(&self) {
-        self.lock().clear();
+        self.waiting.lock().clear();
         self.entries.store(0, Ordering::SeqCst);
     }
 }
@@ -190,10 +187,13 @@ mod tests {
         let waiters = Arc::new(InstanceWaiters::default());
         let (first, second) = (end(&waiters, "a"), end(&waiters, "a"));
         drop(first);
-        assert_eq!(waiters.lock().len(), 1);
+        assert_eq!(waiters.waiting.lock().len(), 1);
         drop(second);
         assert_eq!(
-            (waiters.lock().len(), waiters.entries.load(Ordering::SeqCst)),
+            (
+                waiters.waiting.lock().len(),
+                waiters.entries.load(Ordering::SeqCst)
+            ),
             (0, 0)
         );
     }

@@ -9,11 +9,11 @@
 //! another node, with another list, may have accepted it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use orlog_bus::Delivery;
 use orlog_model::{Event, TenantId, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::shard::event_source::EventSource;
 use crate::telemetry::metrics::Metrics;
@@ -89,7 +89,7 @@ impl EventAdmission {
         metrics: &Metrics,
     ) -> MutexGuard<'_, Rejections> {
         metrics.events_rejected.inc();
-        let mut rejections = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rejections = self.0.lock();
         rejections.total += 1;
 
         let number = rejections.total;

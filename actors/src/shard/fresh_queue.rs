@@ -6,10 +6,11 @@
 //! queue overflows, it drops its rows, and the next batch requests a rescan: the receiver then
 //! reads the store.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use orlog_model::count::{Operation, count};
 use orlog_model::{Change, Commit, OutboxKey, WorkItem};
+use parking_lot::{Mutex, MutexGuard};
 use ractor::{ActorRef, Message};
 use tokio::sync::Notify;
 
@@ -116,7 +117,7 @@ impl<T> FreshQueue<T> {
     fn lock(&self) -> MutexGuard<'_, FreshBatch<T>> {
         count(Operation::Lock);
         // The batch is consistent after every statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use orlog_bus::Bus;
 use orlog_effect::LeaseEnd;
 use orlog_model::{Clock, InstanceKey, SlotAssigner};
 use orlog_store::{Reader, Writer};
+use parking_lot::RwLock;
 use tokio::sync::Mutex;
 
 use crate::effects::providers::ProviderRegistry;
@@ -164,31 +165,21 @@ impl RunningShards {
     }
 
     pub(crate) fn insert(&self, shard: Arc<RunningShard>) {
-        self.running
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(shard.index, shard);
+        self.running.write().insert(shard.index, shard);
     }
 
     pub(crate) fn remove(&self, index: u16) -> Option<Arc<RunningShard>> {
-        self.running
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&index)
+        self.running.write().remove(&index)
     }
 
     pub(crate) fn get(&self, index: u16) -> Option<Arc<RunningShard>> {
-        self.running
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&index)
-            .cloned()
+        self.running.read().get(&index).cloned()
     }
 
     /// Returns the shard of an instance.
     pub(crate) fn owner_of(&self, key: &InstanceKey) -> Option<Arc<RunningShard>> {
         let slot = self.slots.slot_of(key).0;
-        let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
+        let running = self.running.read();
         running
             .values()
             .find(|shard| shard.slots.contains(&slot))
@@ -197,11 +188,6 @@ impl RunningShards {
 
     /// Returns all running shards, ordered by number.
     pub(crate) fn all(&self) -> Vec<Arc<RunningShard>> {
-        self.running
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.running.read().values().cloned().collect()
     }
 }

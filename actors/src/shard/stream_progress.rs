@@ -4,11 +4,12 @@
 //! When the commit is visible, its messages are acknowledged; when it is synced, the cursor on the
 //! bus follows. So a cursor is never ahead of the checkpoint in the store.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use orlog_bus::{Acker, Consumer, StreamAnomaly};
 use orlog_model::count::{Operation, count};
 use orlog_model::{Change, CheckpointKey, StreamPosition};
+use parking_lot::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 /// Streams that one incarnation of a shard reads.
@@ -18,17 +19,14 @@ pub(crate) struct ShardStreams(Mutex<Vec<Arc<StreamProgress>>>);
 impl ShardStreams {
     /// Adds a stream; replaces its earlier subscription.
     pub(crate) fn register(&self, progress: Arc<StreamProgress>) {
-        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.0.lock();
         streams.retain(|other| other.source != progress.source);
         streams.push(progress);
     }
 
     /// Returns the progress in each stream.
     pub(crate) fn all(&self) -> Vec<Arc<StreamProgress>> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().clone()
     }
 }
 
@@ -133,6 +131,6 @@ impl StreamProgress {
 
     fn state(&self) -> MutexGuard<'_, ProgressState> {
         count(Operation::Lock);
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -1,11 +1,12 @@
 //! Subscription of an ingester to its stream, and the check of the stream against its checkpoint.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::{Consumer, Error as BusError, MaxInFlight, RetryLog, SubscriptionStart, subject};
 use orlog_model::{InstanceKey, Slot, SlotAssigner, StreamPosition, TenantId};
+use parking_lot::Mutex;
 
 use crate::shard::event_source::EventSource;
 use crate::telemetry::metrics::{GaugeGuard, Metrics};
@@ -66,7 +67,7 @@ pub(crate) struct LostStreams(Mutex<BTreeMap<String, String>>);
 impl LostStreams {
     /// Records why a stream is not read; `None` if it is read.
     fn set(&self, stream: &str, reason: Option<String>, metrics: &Metrics) {
-        let mut lost = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = self.0.lock();
         let is_lost = i64::from(reason.is_some());
         let before = match reason {
             Some(reason) => lost.insert(stream.to_owned(), reason),
@@ -78,10 +79,7 @@ impl LostStreams {
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().clone()
     }
 }
 

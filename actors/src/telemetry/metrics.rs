@@ -11,9 +11,9 @@ mod tenants;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 
 use orlog_model::{Commit, DeadLetterReason, SagaName, TenantId};
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -326,17 +326,11 @@ impl Metrics {
     /// Returns why commits are retried; `None` if they succeed.
     #[must_use]
     pub fn commit_failure(&self) -> Option<String> {
-        self.commit_failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.commit_failure.lock().clone()
     }
 
     pub(crate) fn set_commit_failure(&self, failure: Option<String>) {
-        *self
-            .commit_failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = failure;
+        *self.commit_failure.lock() = failure;
     }
 }
 

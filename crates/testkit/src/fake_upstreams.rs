@@ -4,8 +4,8 @@
 //! key, as upstreams should be, and outlive the runtime: actions executed before a crash stay executed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use orlog_effect::{
     Attempt, FunctionCall, FunctionProvider, Policy, Provider, ProviderError, Reply, Upstream,
 };
 use orlog_model::{Clock, Event, EventId, EventType, Fact, InstanceKey, TenantId, Work, WorkItem};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -164,10 +165,7 @@ impl FakeUpstreams {
 
     /// Makes all upstreams unavailable to one tenant, or available again.
     pub fn set_down_for(&self, tenant: &TenantId, is_down: bool) {
-        let mut tenants = self
-            .down_tenants
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self.down_tenants.lock();
         if is_down {
             tenants.insert(tenant.clone());
         } else {
@@ -176,41 +174,32 @@ impl FakeUpstreams {
     }
 
     fn is_down_for(&self, tenant: &TenantId) -> bool {
-        let tenants = self
-            .down_tenants
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let tenants = self.down_tenants.lock();
         self.is_down.load(Ordering::SeqCst) || tenants.contains(tenant)
     }
 
     /// Connects the upstreams to this bus. With `None`, commands fail until a bus is connected again.
     pub fn connect(&self, bus: Option<Arc<dyn Bus>>) {
-        *self.bus.lock().unwrap_or_else(PoisonError::into_inner) = bus;
+        *self.bus.lock() = bus;
     }
 
     /// Returns the connected bus.
     #[must_use]
     pub fn bus(&self) -> Option<Arc<dyn Bus>> {
-        self.bus
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn log(&self) -> MutexGuard<'_, ExecutionLog> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bus.lock().clone()
     }
 
     /// Returns all executed actions in order.
     #[must_use]
     pub fn executed(&self) -> Vec<ExecutedAction> {
-        self.log().executed.clone()
+        self.log.lock().executed.clone()
     }
 
     /// Returns the tags of the actions executed for an instance, in order.
     #[must_use]
     pub fn executed_for(&self, instance: &InstanceKey) -> Vec<String> {
-        self.log()
+        self.log
+            .lock()
             .of(instance)
             .map(|action| action.tag.clone())
             .collect()
@@ -219,7 +208,7 @@ impl FakeUpstreams {
     /// Returns the number of attempts under all keys.
     #[must_use]
     pub fn attempts(&self) -> u64 {
-        self.log().total_attempts
+        self.log.lock().total_attempts
     }
 
     /// Publishes an event with the configured number of duplicates.
@@ -284,7 +273,7 @@ impl FakeUpstreams {
                 .sleep_until(self.clock.steady().saturating_add(SLOW))
                 .await;
         }
-        let mut log = self.log();
+        let mut log = self.log.lock();
         log.total_attempts += 1;
         let attempts = log.attempts.entry(key).or_default();
         *attempts += 1;

@@ -3,7 +3,7 @@
 //! accepted message.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use fastrand::Rng;
@@ -11,6 +11,7 @@ use orlog_bus::{
     AckPosition, Acker, Bus, Consumer, Delivery, Error, Message, PublishAck, ScanStart, StreamScan,
     Subscription, SubscriptionStart,
 };
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 /// Fault rates in percent.
@@ -55,12 +56,8 @@ struct FaultRng {
 }
 
 impl FaultRng {
-    fn rng(&self) -> MutexGuard<'_, Rng> {
-        self.rng.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn occurs(&self, percent: u8) -> bool {
-        self.rng().u8(..100) < percent
+        self.rng.lock().u8(..100) < percent
     }
 }
 
@@ -184,7 +181,7 @@ impl FaultyConsumer {
         }
         let mut mixed = Vec::new();
         while !queues.is_empty() && mixed.len() + 1 < max.max(2) {
-            let chosen = self.fault_rng.rng().usize(..queues.len());
+            let chosen = self.fault_rng.rng.lock().usize(..queues.len());
             match queues[chosen].pop_front() {
                 Some(mut delivery) => {
                     if faults.defects > 0 && self.fault_rng.occurs(faults.defects) {

@@ -3,10 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use orlog_store::{CommitLog, CommitLogError, LogEntry, LogPosition, Snapshot};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Fault of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,36 +92,36 @@ impl MemoryLog {
 
     /// Sets the faults of the next appends of this client.
     pub fn inject_faults(&self, faults: impl IntoIterator<Item = AppendFault>) {
-        self.end().faults.extend(faults);
+        self.end.lock().faults.extend(faults);
     }
 
     /// Partitions this client permanently during its append number `append`, counted from 0; `stored` tells
     /// whether that append is stored.
     pub fn set_partitioned(&self, append: usize, stored: bool) {
-        self.end().partitioned = Some((append, stored));
+        self.end.lock().partitioned = Some((append, stored));
     }
 
     /// Sets whether the log is unavailable to this client.
     pub fn set_down(&self, down: bool) {
-        self.end().down = down;
+        self.end.lock().down = down;
     }
 
     /// Ends the process of this client: its threads that still run save no snapshot.
     pub fn end_process(&self) {
-        self.end().ended = true;
+        self.end.lock().ended = true;
     }
 
     /// Returns the number of append attempts of this client.
     #[must_use]
     pub fn appends(&self) -> usize {
-        self.end().appends
+        self.end.lock().appends
     }
 
     /// Delivers the late entries. Outdated entries are rejected without a response. Returns the number of
     /// stored entries.
     #[must_use]
     pub fn deliver_late(&self) -> usize {
-        let mut log = self.log();
+        let mut log = self.log.lock();
         let late = std::mem::take(&mut log.late);
         late.into_iter()
             .filter(|(after, entry)| log.append(*after, entry).is_ok())
@@ -130,12 +131,12 @@ impl MemoryLog {
     /// Returns all entries.
     #[must_use]
     pub fn entries(&self) -> Vec<LogEntry> {
-        self.log().entries.iter().cloned().collect()
+        self.log.lock().entries.iter().cloned().collect()
     }
 
     /// Removes the last entries, as after a power failure of a server without fsync.
     pub fn lose_tail(&self, count: usize) {
-        let mut log = self.log();
+        let mut log = self.log.lock();
         let remaining = log.entries.len().saturating_sub(count);
         log.entries.truncate(remaining);
         log.next = log.entries.back().map_or(1, |last| last.number + 1);
@@ -143,46 +144,38 @@ impl MemoryLog {
 
     /// Removes all entries, as an operator can. Later ones have higher numbers.
     pub fn purge(&self) {
-        self.log().entries.clear();
+        self.log.lock().entries.clear();
     }
 
     /// Loses the record of a claim whose entry was lost: the record is newer than the entry.
     pub fn lose_record_of_lost_claim(&self) {
-        let mut log = self.log();
+        let mut log = self.log.lock();
         let last = log.entries.back().map_or(0, |last| last.number);
         log.claim.take_if(|claim| claim.number > last);
     }
 
     /// Restores the log from a copy: only its identity changes.
     pub fn restore(&self) {
-        self.log().identity[0] += 1;
+        self.log.lock().identity[0] += 1;
     }
 
     /// Replaces the log, as if it was deleted and recreated.
     pub fn replace(&self) {
-        let mut log = self.log();
+        let mut log = self.log.lock();
         log.identity[0] += 1;
         log.entries.clear();
     }
 
     /// Corrupts the snapshot at this position.
     pub fn damage(&self, position: u64) {
-        self.log().damaged.push(position);
-    }
-
-    fn log(&self) -> MutexGuard<'_, LogState> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn end(&self) -> MutexGuard<'_, ClientState> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock().damaged.push(position);
     }
 
     fn up(&self) -> Result<MutexGuard<'_, LogState>, CommitLogError> {
-        if self.end().down {
+        if self.end.lock().down {
             Err(no_response())
         } else {
-            Ok(self.log())
+            Ok(self.log.lock())
         }
     }
 }
@@ -233,7 +226,7 @@ impl CommitLog for MemoryLog {
     }
 
     fn max_entry_bytes(&self) -> usize {
-        self.log().max_entry_bytes
+        self.log.lock().max_entry_bytes
     }
 
     fn append(&self, after: Option<u64>, entry: &Bytes) -> Result<u64, CommitLogError> {
@@ -242,8 +235,8 @@ impl CommitLog for MemoryLog {
             "the entry exceeds the maximum entry size"
         );
         drop(self.up()?);
-        let fault = self.end().next();
-        let mut log = self.log();
+        let fault = self.end.lock().next();
+        let mut log = self.log.lock();
         match fault {
             AppendFault::None => log.append(after, entry),
             AppendFault::Lost => Err(no_response()),
@@ -303,7 +296,7 @@ impl CommitLog for MemoryLog {
             std::fs::read(file).map_err(|error| CommitLogError::Unavailable(error.to_string()))?;
         let mut log = self.up()?;
         // Checked while the log is locked: the log may lose its tail after the end of the process.
-        if self.end().ended {
+        if self.end.lock().ended {
             return Err(no_response());
         }
         log.snapshots

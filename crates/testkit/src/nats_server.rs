@@ -6,9 +6,10 @@
 use std::fmt::Write as _;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -226,16 +227,16 @@ static ENDED: Condvar = Condvar::new();
 impl ClusterSlot {
     /// Waits until a slot is free.
     fn wait() -> Arc<Self> {
-        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = ENDED.wait_while(running, |running| *running >= CLUSTERS);
-        *running.unwrap_or_else(PoisonError::into_inner) += 1;
+        let mut running = RUNNING.lock();
+        ENDED.wait_while(&mut running, |running| *running >= CLUSTERS);
+        *running += 1;
         Arc::new(Self)
     }
 }
 
 impl Drop for ClusterSlot {
     fn drop(&mut self) {
-        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *RUNNING.lock() -= 1;
         ENDED.notify_one();
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -15,6 +15,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
+use parking_lot::{Condvar, Mutex};
 use prost::Message as _;
 
 use crate::wait::WAIT_TIMEOUT;
@@ -112,13 +113,13 @@ impl OtlpCollector {
     /// Returns all spans received so far.
     #[must_use]
     pub fn spans(&self) -> Vec<ReceivedSpan> {
-        self.lock().spans.clone()
+        self.shared.received.lock().spans.clone()
     }
 
     /// Returns the headers of all requests, with lowercase names.
     #[must_use]
     pub fn headers(&self) -> Vec<BTreeMap<String, String>> {
-        self.lock().headers.clone()
+        self.shared.received.lock().headers.clone()
     }
 
     /// Waits until the received spans satisfy a condition, and returns all spans.
@@ -128,7 +129,7 @@ impl OtlpCollector {
     #[must_use]
     #[track_caller]
     pub fn spans_when(&self, enough: impl Fn(&[ReceivedSpan]) -> bool) -> Vec<ReceivedSpan> {
-        let (mut received, until) = (self.lock(), Instant::now() + WAIT_TIMEOUT);
+        let (mut received, until) = (self.shared.received.lock(), Instant::now() + WAIT_TIMEOUT);
         while !enough(&received.spans) {
             let remaining = until.saturating_duration_since(Instant::now());
             assert!(
@@ -136,7 +137,7 @@ impl OtlpCollector {
                 "not all spans have arrived:\n{}",
                 format_spans(&received.spans)
             );
-            received = self.wait(received, remaining);
+            self.shared.changed.wait_for(&mut received, remaining);
         }
         received.spans.clone()
     }
@@ -148,7 +149,7 @@ impl OtlpCollector {
     #[must_use]
     #[track_caller]
     pub fn line_when(&self, predicate: impl Fn(&ReceivedLog) -> bool) -> ReceivedLog {
-        let (mut received, until) = (self.lock(), Instant::now() + WAIT_TIMEOUT);
+        let (mut received, until) = (self.shared.received.lock(), Instant::now() + WAIT_TIMEOUT);
         loop {
             if let Some(found) = received.lines.iter().find(|line| predicate(line)) {
                 return found.clone();
@@ -159,27 +160,8 @@ impl OtlpCollector {
                 "the log record has not arrived: {:#?}",
                 received.lines
             );
-            received = self.wait(received, remaining);
+            self.shared.changed.wait_for(&mut received, remaining);
         }
-    }
-
-    fn wait<'a>(
-        &'a self,
-        received: MutexGuard<'a, ReceivedTelemetry>,
-        remaining: Duration,
-    ) -> MutexGuard<'a, ReceivedTelemetry> {
-        self.shared
-            .changed
-            .wait_timeout(received, remaining)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ReceivedTelemetry> {
-        self.shared
-            .received
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -228,12 +210,7 @@ fn serve(mut stream: &TcpStream, shared: &Shared) -> Option<()> {
             .ok()?;
         body = decompressed;
     }
-    shared
-        .received
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .headers
-        .push(headers);
+    shared.received.lock().headers.push(headers);
     let is_known = take(first.split(' ').nth(1)?, &body, shared).is_some();
     let status = if is_known {
         "200 OK"
@@ -247,10 +224,7 @@ fn serve(mut stream: &TcpStream, shared: &Shared) -> Option<()> {
 }
 
 fn take(path: &str, body: &[u8], shared: &Shared) -> Option<()> {
-    let mut received = shared
-        .received
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut received = shared.received.lock();
     match path {
         "/v1/traces" => {
             for of in ExportTraceServiceRequest::decode(body).ok()?.resource_spans {

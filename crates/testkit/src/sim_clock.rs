@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use orlog_model::{Clock, SteadyTime, Timestamp};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Simulated time. Sleepers wake in the order of their due times; sleepers with equal due times wake in
@@ -47,19 +48,19 @@ impl SimClock {
 
     /// Sets the wall clock back. Sleepers sleep as long as before.
     pub fn set_back(&self, duration: Duration) {
-        self.lock().set_back += duration;
+        self.state.lock().set_back += duration;
     }
 
     /// Advances by `duration` and wakes due sleepers.
     pub fn advance(&self, duration: Duration) {
-        let at = self.lock().now.saturating_add(duration);
+        let at = self.state.lock().now.saturating_add(duration);
         self.advance_to(at);
     }
 
     /// Advances to `at`, never backwards, and wakes due sleepers.
     pub fn advance_to(&self, at: Timestamp) {
         let woken = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.now = state.now.max(at);
             let after = state.now.saturating_add(Duration::from_millis(1));
             let pending = state.sleepers.split_off(&(after, 0));
@@ -78,7 +79,8 @@ impl SimClock {
     /// Returns the due time of the next sleeper.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.lock()
+        self.state
+            .lock()
             .sleepers
             .keys()
             .next()
@@ -89,7 +91,7 @@ impl SimClock {
     /// Returns the number of sleepers.
     #[must_use]
     pub fn sleepers(&self) -> usize {
-        self.lock().sleepers.len()
+        self.state.lock().sleepers.len()
     }
 
     /// Waits until a sleeper is due within `span` from now, and returns its due time.
@@ -98,7 +100,7 @@ impl SimClock {
             let mut slept = std::pin::pin!(self.slept.notified());
             slept.as_mut().enable();
             match self.next_due() {
-                Some(due) if due <= self.lock().now.saturating_add(span) => return due,
+                Some(due) if due <= self.state.lock().now.saturating_add(span) => return due,
                 Some(_) | None => slept.await,
             }
         }
@@ -115,20 +117,16 @@ impl SimClock {
             slept.await;
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Clock for SimClock {
     fn now(&self) -> Timestamp {
-        let state = self.lock();
+        let state = self.state.lock();
         state.now.saturating_sub(state.set_back)
     }
 
     fn steady(&self) -> SteadyTime {
-        SteadyTime::from_millis(self.lock().now.as_millis())
+        SteadyTime::from_millis(self.state.lock().now.as_millis())
     }
 
     fn sleep_until(&self, at: SteadyTime) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -157,7 +155,7 @@ impl Future for SleepFuture<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let clock = self.clock;
-        let mut state = clock.lock();
+        let mut state = clock.state.lock();
         if state.now >= self.due {
             return Poll::Ready(());
         }
@@ -177,7 +175,11 @@ impl Future for SleepFuture<'_> {
 impl Drop for SleepFuture<'_> {
     fn drop(&mut self) {
         if let Some(sequence) = self.sequence {
-            self.clock.lock().sleepers.remove(&(self.due, sequence));
+            self.clock
+                .state
+                .lock()
+                .sleepers
+                .remove(&(self.due, sequence));
         }
     }
 }
@@ -199,7 +201,7 @@ mod tests {
                     clock
                         .sleep_until_due(START.saturating_add(Duration::from_millis(millis)))
                         .await;
-                    order.lock().unwrap().push(millis);
+                    order.lock().push(millis);
                 })
             })
             .into();
@@ -213,7 +215,7 @@ mod tests {
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(*order.lock().unwrap(), [10, 20, 30]);
+        assert_eq!(*order.lock(), [10, 20, 30]);
     }
 
     #[tokio::test]

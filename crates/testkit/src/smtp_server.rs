@@ -4,10 +4,11 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -127,7 +128,7 @@ impl SmtpServer {
         let (stored, counted) = (Arc::clone(&mails), Arc::clone(&connections));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+                *counted.lock() += 1;
                 let session = Session {
                     options: options.clone(),
                     tls: tls.clone(),
@@ -149,19 +150,13 @@ impl SmtpServer {
     /// Returns the accepted messages.
     #[must_use]
     pub fn mails(&self) -> Vec<ReceivedMail> {
-        self.mails
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.mails.lock().clone()
     }
 
     /// Returns the number of connections so far.
     #[must_use]
     pub fn connections(&self) -> usize {
-        *self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.connections.lock()
     }
 }
 
@@ -321,10 +316,7 @@ impl Session {
             .call_handler(line, SmtpCommand::Mail(mail.clone()))
             .await?;
         if response == SmtpResponse::Default {
-            self.mails
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(mail);
+            self.mails.lock().push(mail);
         }
         send_response(line, response, "250 2.0.0 queued as 7F3A").await
     }

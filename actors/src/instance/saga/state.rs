@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use orlog_engine::{BufferedInputRef, MAX_EARLY_INPUTS};
@@ -13,6 +13,7 @@ use orlog_model::{
     Timestamp, TraceParent,
 };
 use orlog_store::{Error as StoreError, Reader};
+use parking_lot::Mutex;
 
 use crate::instance::completion::{Completion, ControlError, ControlReply, ControlResult};
 use crate::instance::decision_pool::DecisionPool;
@@ -88,11 +89,7 @@ impl QuarantinedInstances {
     /// Records that the stored data of an instance cannot be read. Returns whether this was not
     /// known.
     pub(super) fn start(&self, key: &InstanceKey, metrics: &Metrics) -> bool {
-        let is_new = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key.clone());
+        let is_new = self.0.lock().insert(key.clone());
         if is_new {
             metrics.quarantined_instances.inc();
         }
@@ -101,12 +98,7 @@ impl QuarantinedInstances {
 
     /// Records that the data of an instance was replaced or dropped.
     pub(super) fn end(&self, key: &InstanceKey, metrics: &Metrics) {
-        if self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(key)
-        {
+        if self.0.lock().remove(key) {
             metrics.quarantined_instances.dec();
         }
     }

@@ -4,10 +4,11 @@
 //! definition.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{Commit, DefinitionRef, Instance, SagaName, Status};
+use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 
 /// Counters of all definitions.
@@ -53,62 +54,40 @@ impl DefinitionMetrics {
     /// Returns the counters of a version.
     pub(super) fn version(&self, saga: &SagaName, version: u32) -> Arc<DefinitionCounters> {
         let key = (saga.clone(), version);
-        let known = self
-            .versions
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&key)
-            .cloned();
+        let known = self.versions.read().get(&key).cloned();
 
         known.unwrap_or_else(|| {
-            let mut versions = self
-                .versions
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut versions = self.versions.write();
             Arc::clone(versions.entry(key).or_default())
         })
     }
 
     /// Returns the counter of the inputs that a saga sends to itself.
     pub(super) fn own_inputs(&self, saga: &SagaName) -> Counter {
-        let known = self
-            .own_inputs
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(saga)
-            .cloned();
+        let known = self.own_inputs.read().get(saga).cloned();
 
         known.unwrap_or_else(|| {
-            let mut sagas = self
-                .own_inputs
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut sagas = self.own_inputs.write();
             sagas.entry(saga.clone()).or_default().clone()
         })
     }
 
     /// Removes the counters of a version, and those of its saga if it is the last version.
     pub(super) fn remove(&self, saga: &SagaName, version: u32) {
-        let mut versions = self
-            .versions
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut versions = self.versions.write();
         versions.remove(&(saga.clone(), version));
         let is_last = !versions.keys().any(|(other, _)| other == saga);
         drop(versions);
 
         if is_last {
-            let mut sagas = self
-                .own_inputs
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut sagas = self.own_inputs.write();
             sagas.remove(saga);
         }
         self.removals.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn totals(&self) -> BTreeMap<(SagaName, u32), DefinitionTotals> {
-        let versions = self.versions.read().unwrap_or_else(PoisonError::into_inner);
+        let versions = self.versions.read();
         versions
             .iter()
             .map(|(key, counters)| (key.clone(), counters.totals()))
@@ -116,10 +95,7 @@ impl DefinitionMetrics {
     }
 
     pub(super) fn own_input_totals(&self) -> BTreeMap<SagaName, u64> {
-        let sagas = self
-            .own_inputs
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let sagas = self.own_inputs.read();
         sagas
             .iter()
             .map(|(saga, counter)| (saga.clone(), counter.get()))

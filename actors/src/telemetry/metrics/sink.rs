@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -41,15 +42,10 @@ impl<T> Default for Cached<T> {
 
 impl<T> Cached<T> {
     pub(super) fn get(&self, value: &str, create: impl FnOnce() -> T) -> Arc<T> {
-        let known = self
-            .0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(value)
-            .cloned();
+        let known = self.0.read().get(value).cloned();
 
         known.unwrap_or_else(|| {
-            let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.0.write();
             Arc::clone(
                 known
                     .entry(value.to_owned())
@@ -59,11 +55,6 @@ impl<T> Cached<T> {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<T>> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
+        self.0.read().values().cloned().collect()
     }
 }

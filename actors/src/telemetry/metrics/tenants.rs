@@ -4,10 +4,11 @@
 //! another tenant would make sums incorrect.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, PoisonError, RwLock};
 
 use orlog_model::{Instance, Status, TenantId};
+use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
@@ -99,7 +100,7 @@ impl TenantMetrics {
 
     /// Returns the counters of a tenant.
     pub(crate) fn counters(&self, tenant: &TenantId) -> Arc<TenantCounters> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let full = known.len() >= self.max_series;
         if let Some(own) = known.get(tenant) {
             return Arc::clone(own);
@@ -111,7 +112,7 @@ impl TenantMetrics {
         }
 
         // Another thread may have taken the last series meanwhile.
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         if known.len() >= self.max_series {
             drop(known);
             return self.other();
@@ -127,7 +128,7 @@ impl TenantMetrics {
     /// while there are any.
     pub(super) fn series(&self, tenant: &TenantId) -> String {
         self.counters(tenant);
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         if known.contains_key(tenant) {
             tenant.to_string()
         } else {
@@ -136,27 +137,23 @@ impl TenantMetrics {
     }
 
     pub(super) fn transition_totals(&self) -> BTreeMap<String, u64> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let mut totals: BTreeMap<String, u64> = known
             .iter()
             .map(|(tenant, counters)| (tenant.to_string(), counters.transitions.get()))
             .collect();
         drop(known);
 
-        if let Some(other) = &*self.other.read().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(other) = &*self.other.read() {
             totals.insert(OTHER.to_owned(), other.transitions.get());
         }
         totals
     }
 
     fn other(&self) -> Arc<TenantCounters> {
-        let other = self
-            .other
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let other = self.other.read().clone();
         other.unwrap_or_else(|| {
-            let mut other = self.other.write().unwrap_or_else(PoisonError::into_inner);
+            let mut other = self.other.write();
             Arc::clone(other.get_or_insert_with(|| Arc::new(self.create(OTHER))))
         })
     }
@@ -228,6 +225,6 @@ mod tests {
         assert_eq!((of("a"), of("b"), of(OTHER)), (2, 1, 4));
         let series = ["a", "c"].map(|name| tenants.series(&TenantId::new(name).unwrap()));
         assert_eq!(series, ["a", OTHER]);
-        assert_eq!(tenants.known.read().unwrap().len(), 2);
+        assert_eq!(tenants.known.read().len(), 2);
     }
 }

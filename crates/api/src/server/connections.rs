@@ -8,8 +8,9 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use orlog_node::descriptors::RESERVED_CONNECTIONS;
@@ -79,7 +80,7 @@ impl Connections {
     /// free. `None` if all connections have requests in flight.
     pub(crate) async fn admit(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
         loop {
-            let admission = self.lock().admit(self.limits, network(from));
+            let admission = self.places.lock().admit(self.limits, network(from));
             match admission {
                 Admission::Granted(id, close, is_reserved) => {
                     return Some(Place {
@@ -98,15 +99,11 @@ impl Connections {
     async fn closed(&self, id: u64) {
         loop {
             let freed = self.freed.notified();
-            if !self.lock().open.contains_key(&id) {
+            if !self.places.lock().open.contains_key(&id) {
                 return;
             }
             freed.await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -204,12 +201,12 @@ impl Place {
 
     /// Marks the connection as busy: it is not closed for another one.
     pub(crate) fn set_busy(&self) {
-        self.connections.lock().set_busy(self.id);
+        self.connections.places.lock().set_busy(self.id);
     }
 
     /// Marks the connection as idle from now on.
     pub(crate) fn set_idle(&self) {
-        self.connections.lock().set_idle(self.id);
+        self.connections.places.lock().set_idle(self.id);
     }
 
     /// Waits until the connection must close for another one.
@@ -249,7 +246,7 @@ impl UpgradedConnection {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.connections.lock().remove(self.id);
+        self.connections.places.lock().remove(self.id);
         self.connections.freed.notify_waiters();
     }
 }
@@ -345,7 +342,7 @@ mod tests {
         places.clear();
         assert!(!connections.admit(host(9)).await.unwrap().is_reserved());
         drop(reserved);
-        let empty = connections.lock();
+        let empty = connections.places.lock();
         assert!(empty.open.is_empty() && empty.idle.is_empty() && empty.by_address.is_empty());
         assert_eq!(empty.reserved, 0);
     }

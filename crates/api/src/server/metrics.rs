@@ -12,7 +12,7 @@ mod stores;
 mod types;
 mod workers;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -75,12 +75,7 @@ pub(crate) async fn metrics(
         .await?;
 
     let mut text = String::with_capacity(64 * 1024);
-    let counted = api
-        .shared
-        .app
-        .metrics_registry
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let counted = api.shared.app.metrics_registry.lock();
     counted
         .encode(&mut text)
         .and_then(|()| api.shared.requests.registry().encode(&mut text))

@@ -2,7 +2,7 @@
 //! received from them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -10,6 +10,7 @@ use orlog_bus::membership::Pod;
 use orlog_effect::worker::{ClaimRequest, WaitingJobs};
 use orlog_model::TenantId;
 use orlog_signature::KeyId;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -77,7 +78,7 @@ pub(crate) enum Source {
 impl OtherBoards {
     /// Returns the boards of a tenant.
     pub(crate) fn of(&self, tenant: &TenantId) -> Arc<TenantBoards> {
-        let mut tenants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self.0.lock();
         let boards = tenants.entry(tenant.clone()).or_insert_with(|| {
             Arc::new(TenantBoards {
                 tenant: tenant.clone(),
@@ -99,7 +100,7 @@ impl TenantBoards {
         credentials: impl FnOnce() -> Credentials,
     ) -> Vec<String> {
         let now = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_recent = state
             .last
             .as_ref()
@@ -137,7 +138,7 @@ impl TenantBoards {
     /// Returns the credentials with which a board is followed; `None`, and removes the board, if no
     /// worker has asked for jobs for some time.
     pub(crate) fn credentials(&self, pod: &str) -> Option<Credentials> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let last = state.last.as_ref();
         let found = last
             .filter(|last| last.at.elapsed() < IDLE)
@@ -151,12 +152,12 @@ impl TenantBoards {
 
     /// Removes the board of a pod that has left.
     pub(crate) fn remove(&self, pod: &str) {
-        self.lock().boards.remove(pod);
+        self.state.lock().boards.remove(pod);
     }
 
     /// Returns the boards that have jobs for a request. Each request begins at another board.
     pub(crate) fn sources(&self, request: &ClaimRequest) -> Vec<Source> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut sources = vec![Source::Own];
         for board in state.boards.values() {
             if board.has_jobs(request) {
@@ -173,14 +174,14 @@ impl TenantBoards {
 
     /// Returns whether the board of a pod has jobs for a request.
     pub(crate) fn has_jobs(&self, pod: &str, request: &ClaimRequest) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let board = state.boards.get(pod);
         board.is_some_and(|board| board.has_jobs(request))
     }
 
     /// Removes the jobs of a board that a request would take: it has no more of them.
     pub(crate) fn emptied(&self, pod: &str, request: &ClaimRequest) {
-        if let Some(board) = self.lock().boards.get_mut(pod) {
+        if let Some(board) = self.state.lock().boards.get_mut(pod) {
             board.waiting.retain(|waiting| !waiting.is_for(request));
         }
     }
@@ -188,7 +189,7 @@ impl TenantBoards {
     /// Sets the jobs that wait on the board of a pod.
     pub(crate) fn set(&self, pod: Pod, waiting: Vec<WaitingJobs>) {
         let has_jobs = !waiting.is_empty();
-        if let Some(board) = self.lock().boards.get_mut(&pod.name) {
+        if let Some(board) = self.state.lock().boards.get_mut(&pod.name) {
             board.pod = pod;
             board.waiting = waiting;
         }
@@ -197,11 +198,6 @@ impl TenantBoards {
             self.arrivals
                 .send_modify(|number| *number = number.wrapping_add(1));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TenantState> {
-        // Consistent after every statement that can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Cache of the latest counts per tenant, and its expiry.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orlog_model::{TenantId, Timestamp};
 use orlog_store::InstanceCounts;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -60,7 +61,7 @@ pub(crate) struct DeadLetterCounts {
 
 impl OverviewCache {
     pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantId, TenantEntry>> {
-        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+        self.of.lock()
     }
 }
 

@@ -4,9 +4,10 @@
 //! evaluation has ended, not when its client has gone.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use orlog_model::TenantId;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::problem::{Code, Problem};
 
@@ -66,7 +67,7 @@ impl Drop for QueryPermit {
 }
 
 fn lock(running: &Mutex<HashMap<TenantId, usize>>) -> MutexGuard<'_, HashMap<TenantId, usize>> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
+    running.lock()
 }
 
 #[cfg(test)]

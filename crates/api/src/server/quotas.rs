@@ -10,9 +10,10 @@ mod leaky_bucket;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -175,7 +176,7 @@ impl Quotas {
     /// If the caller sends too many requests, or has too many in progress.
     pub(crate) fn begin(&self, key: CallerKey, now: Instant) -> Result<RequestPermit, Problem> {
         let limits = &self.limits;
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let caller = table.caller(key, limits, now);
         if caller.requests >= limits.requests {
             let limit = limits.requests;
@@ -228,7 +229,7 @@ impl Quotas {
             return Ok(LongPollPermit(None));
         };
 
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if let Some(caller) = table.callers.get_mut(&key) {
             if caller.long_polls >= self.limits.long_polls {
                 let limit = self.limits.long_polls;
@@ -256,7 +257,7 @@ impl Quotas {
             return Ok(QueryTimer(None));
         };
 
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if let Some(caller) = table.callers.get_mut(&key)
             && let Err(wait) = caller.query.check(per_period(limit), now)
         {
@@ -295,13 +296,9 @@ impl Quotas {
         let Some(limit) = self.limits.query_seconds else {
             return;
         };
-        if let Some(caller) = self.lock().callers.get_mut(key) {
+        if let Some(caller) = self.table.lock().callers.get_mut(key) {
             caller.query.charge(seconds, per_period(limit), now);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -402,7 +399,7 @@ impl RequestPermit {
         let Some(rate) = self.quotas.limits.rate else {
             return;
         };
-        if let Some(caller) = self.quotas.lock().callers.get_mut(&self.budgets.key) {
+        if let Some(caller) = self.quotas.table.lock().callers.get_mut(&self.budgets.key) {
             caller.rate.refund(1.0, rate, now);
         }
     }
@@ -412,6 +409,7 @@ impl Drop for RequestPermit {
     fn drop(&mut self) {
         let Self { quotas, budgets } = self;
         quotas
+            .table
             .lock()
             .end(&budgets.key, &quotas.limits, |caller| caller.requests -= 1);
     }
@@ -421,6 +419,7 @@ impl Drop for LongPollPermit {
     fn drop(&mut self) {
         let Some((quotas, key)) = &self.0 else { return };
         quotas
+            .table
             .lock()
             .end(key, &quotas.limits, |caller| caller.long_polls -= 1);
     }

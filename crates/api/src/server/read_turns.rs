@@ -5,11 +5,12 @@
 //! gives up its turn before each group of rows, and the read that waits longest continues. A caller
 //! waits with at most as many reads as run, so that its number of reads does not delay others.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::executor::block_on;
 use orlog_store::{Error as StoreError, ScanControl};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::quotas::CallerBudgets;
@@ -81,15 +82,11 @@ impl ReadControl {
 
     /// Lets the reads that wait run first.
     fn give_way(&self) {
-        let mut turn = self.turn();
+        let mut turn = self.turn.lock();
         // The next read in the queue has this turn before this one is in the queue again.
         if turn.take().is_some() {
             *turn = block_on(self.turns.begin(self.caller.as_ref()));
         }
-    }
-
-    fn turn(&self) -> MutexGuard<'_, Option<Turn>> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,6 +114,6 @@ pub(super) struct EndTurnOnDrop(Arc<ReadControl>);
 
 impl Drop for EndTurnOnDrop {
     fn drop(&mut self) {
-        drop(self.0.turn().take());
+        drop(self.0.turn.lock().take());
     }
 }

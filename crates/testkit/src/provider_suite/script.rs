@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -56,22 +56,12 @@ impl UpstreamScript {
     /// of the script: success.
     pub fn next_response(&self, key: impl Into<String>) -> UpstreamResponse {
         let key = key.into();
-        self.requested_keys
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(key.clone());
+        self.requested_keys.lock().push(key.clone());
         self.changed.notify_waiters();
-        let next = self
-            .responses
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front();
+        let next = self.responses.lock().pop_front();
         match next.unwrap_or(UpstreamResponse::Done(Value::Null)) {
             UpstreamResponse::DoneWithoutResponse(result) => {
-                self.executed
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(key, result);
+                self.executed.lock().insert(key, result);
                 UpstreamResponse::NoResponse
             }
             response => response,
@@ -89,12 +79,7 @@ impl UpstreamScript {
         {
             return ProbeResponse::Unavailable;
         }
-        let executed = self
-            .executed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(key)
-            .cloned();
+        let executed = self.executed.lock().get(key).cloned();
         executed.map_or(ProbeResponse::NotExecuted, ProbeResponse::Executed)
     }
 
@@ -108,10 +93,7 @@ impl UpstreamScript {
 
     /// Returns the keys of all calls so far.
     pub fn requested_keys(&self) -> Vec<String> {
-        self.requested_keys
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.requested_keys.lock().clone()
     }
 
     /// Returns the number of probes so far.
@@ -120,10 +102,7 @@ impl UpstreamScript {
     }
 
     pub(super) fn set(&self, responses: impl IntoIterator<Item = UpstreamResponse>) {
-        self.responses
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(responses);
+        self.responses.lock().extend(responses);
     }
 
     pub(super) async fn until(&self, fact: impl Fn(&Self) -> bool) {

@@ -1,13 +1,13 @@
 //! This node and the other nodes, as messages address them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::{HeaderValue, Method, header};
 use orlog_bus::membership::Pod;
 use orlog_effect::ProviderError;
 use orlog_model::{NodeName, SteadyTime};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::parts::MessageParts;
@@ -102,7 +102,7 @@ impl Unreachable {
     /// Returns the time until the next attempt. The caller that gets none makes it, and others wait
     /// for its result.
     fn delay(&self, node: &NodeName, now: SteadyTime) -> Option<Duration> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let outage = all.get_mut(node)?;
         if outage.next_attempt > now {
             return Some(outage.next_attempt.duration_since(now));
@@ -114,7 +114,7 @@ impl Unreachable {
     /// Records the outcome of a request with its start and end. A link that is cut fails all
     /// requests in flight: those that started before the last failure do not count again.
     fn record(&self, node: &NodeName, is_reached: bool, started: SteadyTime, now: SteadyTime) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         if is_reached {
             all.remove(node);
             return;

@@ -118,7 +118,7 @@ fn a_stream_counts_after_its_request_has_ended() {
     let request = begin();
     assert!(quotas.begin_long_poll(Some(&request.budgets)).is_err());
     drop((stream, request));
-    assert!(quotas.lock().callers.is_empty());
+    assert!(quotas.table.lock().callers.is_empty());
     assert!(quotas.begin_message(Some(&begin().budgets)).is_ok());
 }
 
@@ -176,7 +176,7 @@ fn the_table_of_callers_is_bounded() {
         quotas.begin(user(MAX_CALLERS + 1), start).is_err(),
         "further callers are counted as one"
     );
-    assert_eq!(quotas.lock().callers.len(), MAX_CALLERS + 1);
+    assert_eq!(quotas.table.lock().callers.len(), MAX_CALLERS + 1);
     assert!(
         quotas.begin(user(0), start).is_err(),
         "a known caller keeps its own count"
@@ -184,7 +184,7 @@ fn the_table_of_callers_is_bounded() {
     let later = start + Duration::from_secs(5);
     quotas.begin(user(MAX_CALLERS + 1), later).unwrap();
     assert_eq!(
-        quotas.lock().callers.len(),
+        quotas.table.lock().callers.len(),
         1,
         "callers without use are removed"
     );
@@ -194,9 +194,9 @@ fn the_table_of_callers_is_bounded() {
 fn a_caller_without_use_leaves_no_entry() {
     let quotas = quotas(|_| {});
     let request = quotas.begin(user(1), Instant::now()).unwrap();
-    assert_eq!(quotas.lock().callers.len(), 1);
+    assert_eq!(quotas.table.lock().callers.len(), 1);
     drop(request);
-    assert!(quotas.lock().callers.is_empty());
+    assert!(quotas.table.lock().callers.is_empty());
 }
 
 #[test]
