@@ -1,12 +1,13 @@
 //! Booking workflow: the trigger, the handlers and their events.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use orlog::workflow::{
     BuildError, Compensation, Context, Contract, Event, Handler, HandlerError, Identifier,
     NoFailure, TaskError, Trigger, Workflow,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// Identifier of a booking, `b-` and a number.
@@ -120,7 +121,7 @@ impl Handler for Reserve {
         request: SeatRequested,
     ) -> Result<SeatReserved, HandlerError<SeatUnavailable>> {
         let BookingId(booking) = context.identifier()?;
-        let mut seats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seats = self.0.lock();
         if seats
             .iter()
             .any(|(seat, other)| *seat == request.seat && *other != booking)
@@ -147,10 +148,7 @@ impl Compensation<SeatRequested, SeatReserved> for Release {
         reserved: SeatReserved,
     ) -> Result<(), TaskError> {
         let BookingId(booking) = context.identifier()?;
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&(reserved.seat, booking));
+        self.0.lock().remove(&(reserved.seat, booking));
         Ok(())
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use orlog_signature::{NODE_HEADER, SigningKey};
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH};
 use reqwest::{Certificate, Identity, Method, RequestBuilder, Response, StatusCode};
@@ -201,10 +201,7 @@ impl ApiClient {
 
     /// Returns the pods whose data the responses lack.
     pub(crate) fn missing_pods(&self) -> Vec<String> {
-        let missing = self
-            .missing_pods
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let missing = self.missing_pods.lock();
         missing.iter().cloned().collect()
     }
 
@@ -221,10 +218,7 @@ impl ApiClient {
         let names = headers
             .get(MISSING_PODS)
             .and_then(|names| names.to_str().ok());
-        let mut missing = self
-            .missing_pods
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut missing = self.missing_pods.lock();
 
         for name in names.into_iter().flat_map(|names| names.split(',')) {
             missing.insert(percent_decode_str(name).decode_utf8_lossy().into_owned());

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -15,6 +15,7 @@ use orlog_model::{
     Clock, CorrelationId, Effect, EffectName, EventId, InstanceKey, LogLine, Name, Priority,
     SagaName, TenantId, Timestamp, Work, WorkItem,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -96,7 +97,7 @@ struct UnsentLines(Mutex<BTreeMap<Uuid, Vec<String>>>);
 
 impl EffectObserver for UnsentLines {
     fn job_logged(&self, item: &WorkItem, lines: &[LogLine]) {
-        let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = self.0.lock();
         jobs.entry(item.id)
             .or_default()
             .extend(lines.iter().map(|line| line.text.clone()));
@@ -106,7 +107,7 @@ impl EffectObserver for UnsentLines {
 impl UnsentLines {
     /// Removes the next lines of a job.
     fn take(&self, job: Uuid) -> Vec<String> {
-        let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = self.0.lock();
         let Some(lines) = jobs.get_mut(&job) else {
             return Vec::new();
         };

@@ -1,9 +1,8 @@
 //! Tenants that the node admits. A reload replaces them.
 
-use std::sync::{PoisonError, RwLock};
-
 use orlog_actors::TenantAdmission;
 use orlog_model::TenantId;
+use parking_lot::RwLock;
 
 use crate::config::TenantsConfig;
 
@@ -17,13 +16,13 @@ impl AdmittedTenants {
 
     /// Returns whether a tenant is admitted.
     pub fn admits(&self, tenant: &TenantId) -> bool {
-        let config = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let config = self.0.read();
         config.admits(tenant)
     }
 
     /// Applies the list of a reload. Returns whether it differs from the previous one.
     pub(crate) fn replace(&self, config: TenantsConfig) -> bool {
-        let mut active = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut active = self.0.write();
         let previous = std::mem::replace(&mut *active, config);
         previous != *active
     }

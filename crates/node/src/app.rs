@@ -13,7 +13,7 @@ mod shard_startup;
 mod slot_owner;
 mod status;
 
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use orlog_actors::{
     AttemptMetrics, MetricSink as _, ProgramRegistry, Runtime, RuntimeDependencies, Tracer,
@@ -22,6 +22,7 @@ use orlog_actors::{
 use orlog_bus::Bus;
 use orlog_effect::{Catalog, EffectObserver, ObserverList};
 use orlog_model::{Clock, Timestamp};
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 

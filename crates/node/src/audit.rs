@@ -26,13 +26,14 @@ mod writer;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use orlog_model::Clock as _;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::oneshot;
 
@@ -145,10 +146,7 @@ impl AuditTrail {
         let (jobs, queue) = sync_channel(MAX_QUEUED);
         let thread = std::thread::Builder::new().name("orlog-audit".to_owned());
 
-        *trail
-            .thread
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner) = Some(
+        *trail.thread.get_mut() = Some(
             thread
                 .spawn(move || writer.run(&queue))
                 .with_context(cannot)?,
@@ -290,11 +288,7 @@ impl AuditTrail {
 impl Drop for AuditTrail {
     fn drop(&mut self) {
         self.jobs = None;
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.thread.lock().take();
 
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("audit writer thread panicked");

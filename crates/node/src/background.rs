@@ -1,8 +1,9 @@
 //! Periodic background tasks of a node; they end with the node.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -17,7 +18,7 @@ impl BackgroundTasks {
     /// Runs a task after a delay, unless the node stops earlier.
     pub(crate) fn spawn(&self, after: Duration, task: impl Future<Output = ()> + Send + 'static) {
         let mut stopping = self.stopping.subscribe();
-        let mut tasks = self.lock();
+        let mut tasks = self.tasks.lock();
 
         // Ended tasks are removed here, so that the set does not grow.
         while tasks.try_join_next().is_some() {}
@@ -50,7 +51,7 @@ impl BackgroundTasks {
         // A task must not keep its service alive.
         let service = Arc::downgrade(service);
         let mut stopping = self.stopping.subscribe();
-        self.lock().spawn(async move {
+        self.tasks.lock().spawn(async move {
             let stopped = async { drop(stopping.wait_for(|stopping| *stopping).await) };
             let repeated = async {
                 loop {
@@ -75,11 +76,7 @@ impl BackgroundTasks {
         self.stopping.send_replace(true);
 
         // The lock is free while the tasks end: one of them may spawn another.
-        let tasks = std::mem::take(&mut *self.lock());
+        let tasks = std::mem::take(&mut *self.tasks.lock());
         tasks.join_all().await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

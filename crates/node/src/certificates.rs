@@ -1,9 +1,10 @@
 //! Certificates and signing keys of a node: changed files replace them, periodically and on reload.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::nats::Connection;
+use parking_lot::Mutex;
 
 use super::background::BackgroundTasks;
 use super::component_config;
@@ -77,10 +78,7 @@ impl KeyFiles {
                 .map_err(|error| error.to_string())
         });
         let failure = replaced.err().unwrap_or_default();
-        let mut last = self
-            .signing_failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.signing_failure.lock();
 
         // The files are read every 10 s, and a failure is reported once.
         if !failure.is_empty() && *last != failure {

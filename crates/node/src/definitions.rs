@@ -34,7 +34,7 @@ mod warnings;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use orlog_actors::OwnedProgram;
 use orlog_effect::Catalog;
@@ -46,6 +46,7 @@ use orlog_program::schedule::ScheduleProgram;
 use orlog_program::shadow::{self, ShadowProgram};
 use orlog_program::{Diagnostic, Program};
 use orlog_store::PinCounts;
+use parking_lot::RwLock;
 
 use active::ActiveDefinitions;
 use availability::Providers;
@@ -208,7 +209,7 @@ impl DefinitionSet {
     }
 
     fn current(&self) -> Arc<ActiveDefinitions> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 
     /// Compiles files of definitions and schedules of an owner and validates them, shared ones
@@ -489,7 +490,7 @@ impl DefinitionSet {
             definitions: definitions.into(),
             deployment: deployment.map(Arc::new),
         };
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.write();
         Arc::make_mut(&mut current).replace(context, owned);
     }
 }

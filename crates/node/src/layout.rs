@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -16,6 +15,7 @@ use orlog_bus::RetryLog;
 use orlog_bus::embedded::OpenError;
 use orlog_model::TenantId;
 use orlog_store::{DurablePosition, Reader};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, TenantsConfig};
@@ -159,20 +159,20 @@ impl DurablePositions {
     /// If it cannot be written.
     pub(crate) fn confirm(&self) -> anyhow::Result<()> {
         if self.is_unconfirmed.swap(false, Ordering::AcqRel) {
-            write(&self.data, &self.layout())?;
+            write(&self.data, &self.layout.lock())?;
         }
         Ok(())
     }
 
     /// Returns the stored position of a directory; `None` if it is new.
     pub(crate) fn get(&self, name: &str) -> Option<DurablePosition> {
-        self.layout().durable.get(name).map(Into::into)
+        self.layout.lock().durable.get(name).map(Into::into)
     }
 
     /// Stores positions, durably, if they changed. A failure is logged, because a node must start
     /// on a full disk: the earlier positions stay valid, and the next call tries again.
     pub(crate) fn store(&self, found: impl IntoIterator<Item = (String, StoredPosition)>) {
-        let mut layout = self.layout();
+        let mut layout = self.layout.lock();
         let mut next = layout.clone();
         next.durable.extend(found);
 
@@ -184,25 +184,17 @@ impl DurablePositions {
         match write(&self.data, &next) {
             Ok(()) => {
                 *layout = next;
-                self.retries().succeeded(|failures| {
+                self.retries.lock().succeeded(|failures| {
                     tracing::info!(failures, "durable positions are stored again");
                 });
             }
-            Err(error) => self.retries().failed(|failures| {
+            Err(error) => self.retries.lock().failed(|failures| {
                 tracing::warn!(
                     failures,
                     "durable positions not stored; retrying: {error:#}"
                 );
             }),
         }
-    }
-
-    fn retries(&self) -> std::sync::MutexGuard<'_, RetryLog> {
-        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn layout(&self) -> std::sync::MutexGuard<'_, DataLayout> {
-        self.layout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,8 +8,9 @@ pub mod pods;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -136,7 +137,7 @@ impl NodeTls {
     /// Replaces the certificates if the files have changed.
     pub(crate) fn reload(&self) -> Reload {
         let read = self.source.read();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let replaced = read.and_then(|files| {
             if files == state.files {
                 return Ok(None);
@@ -167,16 +168,12 @@ impl NodeTls {
 
     /// Returns the current certificates.
     pub fn certificates(&self) -> Arc<Certificates> {
-        Arc::clone(&self.lock().certificates)
+        Arc::clone(&self.state.lock().certificates)
     }
 
     /// Returns the trust in other pods, if it is configured.
     pub fn pods(&self) -> Option<Arc<PodTrust>> {
         self.certificates().pods.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

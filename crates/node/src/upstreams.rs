@@ -13,7 +13,7 @@ mod nats_gateway;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::requests::RequestClient;
@@ -22,6 +22,7 @@ use orlog_effect::providers::UpstreamKind;
 use orlog_effect::providers::gateway::gateway_message::SubjectTemplate;
 use orlog_effect::{EffectsConfig, Policy, Provider, Upstream, UpstreamScope};
 use orlog_program::Diagnostic;
+use parking_lot::RwLock;
 use serde::Deserialize;
 
 use crate::config::{ConfigDiagnostic, Role};
@@ -118,20 +119,13 @@ impl UpstreamSources {
     /// # Errors
     /// Returns all diagnostics of all files, with lines if known.
     pub fn read(&self) -> Result<Vec<Upstream>, Vec<Diagnostic>> {
-        let configured = self
-            .configured
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let configured = self.configured.read().clone();
         self.read_with(&configured)
     }
 
     /// Replaces the configured upstreams.
     pub(crate) fn replace_configured(&self, next: EffectsConfig) {
-        *self
-            .configured
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = next;
+        *self.configured.write() = next;
     }
 
     /// Returns all upstreams of this configuration and of the current files.

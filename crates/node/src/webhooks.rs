@@ -7,10 +7,11 @@
 pub mod signature;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::Context as _;
+use parking_lot::RwLock;
 
 use crate::config::{Config, WebhookConfig, WebhookTemplates};
 use signature::SignatureError;
@@ -48,17 +49,13 @@ impl Webhooks {
 
     /// Returns the webhook of a name; a reload replaces it.
     pub fn get(&self, name: &str) -> Option<Arc<Webhook>> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned()
+        self.0.read().get(name).cloned()
     }
 
     /// Replaces all webhooks. Requests in progress end with the old ones.
     pub fn replace(&self, next: Self) {
-        let next = next.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
+        let next = next.0.into_inner();
+        *self.0.write() = next;
     }
 }
 

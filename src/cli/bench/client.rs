@@ -2,13 +2,14 @@
 //! of its saga, and starts the next.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use orlog_effect::Upstream;
 use orlog_program::Program;
+use parking_lot::Mutex;
 
 use super::observer::CompletionTracker;
 use super::options::{BenchArgs, Workload};
@@ -155,10 +156,7 @@ impl ClosedLoop {
         self.app.publish(vec![event]).await?;
 
         if let Some(file) = &self.accepted {
-            let mut file = file
-                .lock()
-                .map_err(|_| anyhow::anyhow!("a client panicked"))?;
-            writeln!(file, "{number}")?;
+            writeln!(file.lock(), "{number}")?;
         }
 
         tokio::time::timeout(RESULT_TIMEOUT, ended)

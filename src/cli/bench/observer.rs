@@ -1,12 +1,13 @@
 //! Observer of commits: notifies clients when their saga ends, and measures timer delays.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use orlog_actors::CommitObserver;
 use orlog_model::{Clock, Commit};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// Number of lists of waiting clients; reduces lock contention.
@@ -34,10 +35,7 @@ impl CompletionTracker {
     /// before the saga starts.
     pub(super) fn of(&self, number: u64) -> oneshot::Receiver<()> {
         let (sender, ended) = oneshot::channel();
-        self.list(number)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(number, sender);
+        self.list(number).lock().insert(number, sender);
         ended
     }
 
@@ -48,7 +46,7 @@ impl CompletionTracker {
 
     /// Returns the delays between due time and durable commit of the fired timers.
     pub(super) fn take_late(&self) -> Vec<Duration> {
-        std::mem::take(&mut self.late.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.late.lock())
     }
 
     fn list(&self, number: u64) -> &Mutex<HashMap<u64, oneshot::Sender<()>>> {
@@ -69,10 +67,7 @@ impl CommitObserver for CompletionTracker {
             .is_some_and(|record| record.input_id.as_str().starts_with("timer:"))
         {
             let late = self.clock.now().duration_since(commit.at);
-            self.late
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(late);
+            self.late.lock().push(late);
         }
 
         if !instance.status.is_final() {
@@ -87,12 +82,7 @@ impl CommitObserver for CompletionTracker {
             .rsplit('-')
             .next()
             .and_then(|n| n.parse().ok());
-        let sender = number.and_then(|n| {
-            self.list(n)
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&n)
-        });
+        let sender = number.and_then(|n| self.list(n).lock().remove(&n));
 
         if let Some(sender) = sender {
             // An error means that the client no longer waits.

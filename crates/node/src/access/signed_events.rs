@@ -6,7 +6,7 @@
 //! node published has the signature of the nodes ([`orlog_bus::signature`]); without a signing key
 //! of the nodes, no event counts as theirs.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -17,6 +17,7 @@ use orlog_signature::{
     EVENT_SIGNATURE, EventMessage, EventSignature, EventSignatureError, KeyId, PublicKey,
     TimeError, TimeWindow,
 };
+use parking_lot::Mutex;
 
 use super::store::AccessRegistry;
 use crate::auth::{Caller, ConfiguredKeys, Right, SignerKey, SignerKeys as _, UNKNOWN_KEY};
@@ -94,12 +95,6 @@ impl SignedEvents {
             dedupe_window,
             refresh_after: Mutex::default(),
         }
-    }
-
-    fn refresh_after(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.refresh_after
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the context of a tenant required signed events at a time.
@@ -228,7 +223,8 @@ impl EventAuthority for SignedEvents {
         // While the registry is not available, a shard waits at most once per pause, not for each
         // rejected event.
         let is_paused = self
-            .refresh_after()
+            .refresh_after
+            .lock()
             .is_some_and(|after| Instant::now() < after);
         if is_paused {
             return;
@@ -241,7 +237,7 @@ impl EventAuthority for SignedEvents {
             Err(_) => format!("no response within {REFRESH_TIMEOUT:?}"),
         };
 
-        *self.refresh_after() = Some(Instant::now() + REFRESH_PAUSE);
+        *self.refresh_after.lock() = Some(Instant::now() + REFRESH_PAUSE);
         tracing::warn!(
             error,
             "events are verified with the last known contexts and actors"

@@ -1,13 +1,14 @@
 //! Access to the registry: what this node knows of contexts, actors and peers, and their changes.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::embedded::JournalRegistry;
 use orlog_bus::registry::{Registry, RegistryView};
 use orlog_model::{ActorId, ContextAddress, NodeName, TenantId, Timestamp};
 use orlog_store::DurablePosition;
+use parking_lot::RwLock;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -94,13 +95,13 @@ impl AccessRegistry {
         {
             // Each request reads the directory, and the registry changes rarely: readers do not
             // wait for each other.
-            let parsed = self.parsed.read().unwrap_or_else(PoisonError::into_inner);
+            let parsed = self.parsed.read();
             if Arc::ptr_eq(&parsed.0, &view) {
                 return Arc::clone(&parsed.1);
             }
         }
 
-        let mut parsed = self.parsed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut parsed = self.parsed.write();
 
         // Another request may have parsed the same view while this one waited for the lock.
         if !Arc::ptr_eq(&parsed.0, &view) {

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 
 use orlog_model::Timestamp;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::record::AuditOutcome;
@@ -73,7 +73,7 @@ impl Denials {
 
     /// Counts a request.
     pub(super) fn add(&self, denial: Denial, now: Timestamp) {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.rows.lock();
 
         // Every client can cause denials, from any number of addresses; the rest is counted
         // together.
@@ -98,7 +98,7 @@ impl Denials {
 
     /// Returns the records of the period and starts the next one.
     pub(super) fn take(&self) -> Vec<String> {
-        let rows = std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner));
+        let rows = std::mem::take(&mut *self.rows.lock());
 
         rows.iter()
             .map(|(denial, count)| {

@@ -1,11 +1,12 @@
 //! Publishes the lines of the audit trail to a NATS subject: each line at least once, in order,
 //! with its hash as id.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use orlog_bus::{Bus, Message, RetryLog};
+use parking_lot::Mutex;
 
 use super::AuditTrail;
 use crate::background::BackgroundTasks;
@@ -39,7 +40,7 @@ impl AuditPublisher {
 
     /// Notes the result of a publication; returns the delay until the next one.
     fn note(&self, published: anyhow::Result<()>) -> Duration {
-        let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut retries = self.retries.lock();
         let Err(error) = published else {
             retries.succeeded(|failures| {
                 tracing::info!(failures, "audit records are published again");

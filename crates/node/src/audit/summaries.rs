@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::record::{AuditOutcome, AuditRecord};
@@ -115,7 +115,7 @@ impl Summaries {
             forwarded_by: record.forwarded_by.clone(),
         };
 
-        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.kinds.lock();
 
         // Memory is bounded; no request is lost, because it gets a record of its own.
         if kinds.len() >= MAX_KINDS && !kinds.contains_key(&kind) {
@@ -136,7 +136,7 @@ impl Summaries {
 
     /// Returns the records of the period, and starts the next one.
     pub(super) fn take(&self) -> Vec<String> {
-        let kinds = std::mem::take(&mut *self.kinds.lock().unwrap_or_else(PoisonError::into_inner));
+        let kinds = std::mem::take(&mut *self.kinds.lock());
         kinds
             .iter()
             .map(|(kind, requests)| self.record(kind, requests))

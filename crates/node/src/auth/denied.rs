@@ -6,10 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use orlog_effect::secret::FileVersion;
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 /// Maximum size of the file in bytes.
@@ -60,7 +61,7 @@ impl DeniedFile {
 
     /// Returns the current list.
     pub(super) fn current(&self) -> Arc<DeniedTokens> {
-        let mut last = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.read.lock();
 
         // Each request compares the version of the file, so that a denial applies at once.
         let found = version(&self.path).ok();

@@ -5,13 +5,14 @@
 //! a fetch, at most once per `min_refresh_interval`, because any client can send such a token.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use orlog_bus::RetryLog;
+use parking_lot::RwLock;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -122,7 +123,7 @@ impl KeySet {
     }
 
     fn known(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<VerificationKey> {
-        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.read();
 
         self.fixed
             .iter()
@@ -137,7 +138,7 @@ impl KeySet {
     }
 
     fn is_stale(&self) -> bool {
-        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.read();
         let is_old = found.read.is_none_or(|read| read.elapsed() >= self.refresh);
         is_old && self.may_try(&found)
     }
@@ -151,7 +152,7 @@ impl KeySet {
     }
 
     fn unknown(&self, id: Option<&str>) -> AuthError {
-        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.read();
         match &found.last_error {
             // The token cannot be verified: its key can be among those that were never fetched.
             Some(_) if found.from_url.is_empty() => AuthError::Unavailable(UNAVAILABLE.to_owned()),
@@ -233,7 +234,7 @@ impl KeySet {
     }
 
     fn found_mut<T>(&self, change: impl FnOnce(&mut FetchedKeys) -> T) -> T {
-        change(&mut self.found.write().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.found.write())
     }
 }
 

@@ -10,11 +10,12 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_model::{Clock, SteadyTime};
 use orlog_signature::TimeWindow;
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::private_file::{self, with_path};
@@ -130,7 +131,7 @@ impl NonceLog {
     /// # Errors
     /// If the nonce cannot be stored. It is then not accepted.
     pub(super) fn claim(&self, nonce: NonceHash) -> io::Result<bool> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.is_closed {
             return Err(io::Error::other("the node has stopped"));
         }
@@ -174,7 +175,7 @@ impl NonceLog {
     /// # Errors
     /// If the files cannot be synced.
     pub(super) fn close(&self) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_closed = true;
         for file in state.previous.files.iter().chain(&state.current.files) {
             File::open(file)?.sync_all()?;
@@ -204,10 +205,6 @@ impl NonceLog {
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, Generations> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -409,14 +406,14 @@ mod tests {
         let fixture = Fixture::new();
         let log = fixture.open();
         assert!(claim(&log, 1));
-        let file = log.state().current.files[0].clone();
+        let file = log.state.lock().current.files[0].clone();
         File::options()
             .append(true)
             .open(&file)
             .unwrap()
             .write_all(&[2; 7])
             .unwrap();
-        log.state().file = Some(File::open("/dev/null").unwrap());
+        log.state.lock().file = Some(File::open("/dev/null").unwrap());
         assert!(log.claim([3; 16]).is_err(), "the file cannot be written");
         assert!(claim(&log, 3) && !claim(&log, 3));
         drop(log);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{PoisonError, RwLock};
 
 use anyhow::ensure;
 use orlog_model::{ActorId, NodeName, Timestamp};
 use orlog_signature::KeyId;
+use parking_lot::RwLock;
 
 use super::caller::{ActorRights, Caller};
 use super::rights::Role;
@@ -153,18 +153,14 @@ impl ConfiguredKeys {
 
     /// Replaces all keys.
     pub(crate) fn replace(&self, next: Self) {
-        let next = next.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
+        let next = next.0.into_inner();
+        *self.0.write() = next;
     }
 }
 
 impl SignerKeys for ConfiguredKeys {
     fn find(&self, key_id: &str) -> Option<SignerKey> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(key_id)
-            .cloned()
+        self.0.read().get(key_id).cloned()
     }
 }
 

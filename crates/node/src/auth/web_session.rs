@@ -1,9 +1,9 @@
 //! Sessions of users who logged in to the web UI. They are in memory: a restart ends them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::session::SessionToken;
@@ -29,7 +29,7 @@ impl WebSessions {
     pub(super) fn create(&self, token: VerifiedToken, max_age: Duration) -> anyhow::Result<String> {
         let id = SessionToken::random()?;
         let now = Instant::now();
-        let mut sessions = self.lock();
+        let mut sessions = self.0.lock();
 
         // Ended sessions first, before a valid one is ended for space.
         sessions.retain(|_, session| session.ends_at > now);
@@ -54,7 +54,7 @@ impl WebSessions {
 
     /// Returns the token of a session that has not ended.
     pub(super) fn find(&self, id: &str) -> Option<VerifiedToken> {
-        let sessions = self.lock();
+        let sessions = self.0.lock();
         let session = sessions
             .get(&key(id))
             .filter(|session| session.ends_at > Instant::now());
@@ -62,11 +62,7 @@ impl WebSessions {
     }
 
     pub(super) fn end(&self, id: &str) {
-        self.lock().remove(&key(id));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], WebSession>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(&key(id));
     }
 }
 
@@ -120,6 +116,6 @@ mod tests {
         };
         let others: Vec<_> = (0..MAX_SESSIONS).map(later).collect();
         assert!(sessions.find(&first).is_none() && sessions.find(&others[0]).is_some());
-        assert_eq!(sessions.lock().len(), MAX_SESSIONS);
+        assert_eq!(sessions.0.lock().len(), MAX_SESSIONS);
     }
 }

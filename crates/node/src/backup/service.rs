@@ -1,11 +1,12 @@
 //! Backups of a running node, copied to a separate directory and then downloaded from it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use orlog_actors::Runtime;
 use orlog_model::Clock;
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::access::AccessRegistry;
@@ -78,7 +79,7 @@ impl Backups {
             // first one.
             .try_lock_owned()
             .map_err(|_| BackupError::AlreadyExists)?;
-        let old = self.handle().clone();
+        let old = self.handle.lock().clone();
         match old {
             Some(_) if !replace => return Err(BackupError::AlreadyExists),
             Some(old) => drop(self.delete(old.id)),
@@ -140,7 +141,7 @@ impl Backups {
         match backup::create(&source, &dir) {
             Ok(manifest) => {
                 let handle = BackupHandle { id, manifest, dir };
-                *self.handle() = Some(handle.clone());
+                *self.handle.lock() = Some(handle.clone());
                 Ok(handle)
             }
             Err(error) => {
@@ -195,13 +196,13 @@ impl Backups {
     /// Returns the backup with this id, if it exists.
     #[must_use]
     pub fn get(&self, id: Uuid) -> Option<BackupHandle> {
-        self.handle().clone().filter(|handle| handle.id == id)
+        self.handle.lock().clone().filter(|handle| handle.id == id)
     }
 
     /// Removes a backup. Returns `false` if it does not exist.
     pub fn delete(&self, id: Uuid) -> bool {
         // The id protects a newer backup from a client that deletes its own old one late.
-        let Some(handle) = self.handle().take_if(|handle| handle.id == id) else {
+        let Some(handle) = self.handle.lock().take_if(|handle| handle.id == id) else {
             return false;
         };
         if let Err(error) = std::fs::remove_dir_all(&handle.dir) {
@@ -209,10 +210,6 @@ impl Backups {
                 at the next start");
         }
         true
-    }
-
-    fn handle(&self) -> MutexGuard<'_, Option<BackupHandle>> {
-        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

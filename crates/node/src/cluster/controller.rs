@@ -564,11 +564,11 @@ async fn reached(end: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use async_trait::async_trait;
     use orlog_actors::ReleasedShard;
+    use parking_lot::Mutex;
     use uuid::Uuid;
 
     use super::*;
@@ -661,7 +661,7 @@ mod tests {
             _: u64,
             mut stopped: watch::Receiver<bool>,
         ) -> anyhow::Result<()> {
-            if let Some(failure) = *self.failure.lock().unwrap() {
+            if let Some(failure) = *self.failure.lock() {
                 self.failed.send_modify(|failed| *failed += 1);
                 // The texts of repeated failures can differ.
                 anyhow::bail!("{failure} ({})", Uuid::new_v4());
@@ -754,7 +754,7 @@ mod tests {
 
         async fn announce(&self, pod: &Pod) -> Result<bool, orlog_bus::Error> {
             let is_due = {
-                let mut answered = self.answered.lock().expect("no test panics with the lock");
+                let mut answered = self.answered.lock();
                 let is_due = answered.is_none_or(|at| at.elapsed() > TTL * 3 / 2);
                 if is_due {
                     *answered = Some(Instant::now());
@@ -891,7 +891,7 @@ mod tests {
                     .all(|failure| failure.starts_with("the log is full"))
         };
         fixture.until_status(has_failures).await;
-        *fixture.host.failure.lock().unwrap() = None;
+        *fixture.host.failure.lock() = None;
         fixture
             .until_status(|status| status.start_failures.is_empty())
             .await;
@@ -909,7 +909,7 @@ mod tests {
             .finish();
         let _guard = tracing::subscriber::set_default(subscriber);
         let lines = |text: &str| {
-            let log = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+            let log = String::from_utf8(log.lock().clone()).unwrap();
             log.lines().filter(|line| line.contains(text)).count()
         };
 
@@ -918,7 +918,7 @@ mod tests {
         failed.wait_for(|failed| *failed >= 100).await.unwrap();
         assert_eq!(lines("shard start failed"), usize::from(SHARDS));
 
-        *fixture.host.failure.lock().unwrap() = None;
+        *fixture.host.failure.lock() = None;
         fixture.until_running(usize::from(SHARDS)).await;
         let ended = "shard start succeeded after failures";
         tokio::time::timeout(WAIT, async {
@@ -936,7 +936,7 @@ mod tests {
 
     impl std::io::Write for LogWriter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 

@@ -1,8 +1,9 @@
 //! Configuration that a running node reads again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use orlog_program::Diagnostic;
+use parking_lot::Mutex;
 use toml::Table;
 
 use super::diagnostics::leaves;
@@ -47,7 +48,7 @@ impl ConfigSource {
     pub(crate) fn read(&self) -> Result<NextConfig, Vec<Diagnostic>> {
         let config =
             (self.read)().map_err(|errors| errors.iter().map(diagnostic).collect::<Vec<_>>())?;
-        let before = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.applied.lock();
         let mut warnings = Vec::new();
         let mut errors = Vec::new();
         for key in changed_keys(&before, &config) {
@@ -79,14 +80,14 @@ impl ConfigSource {
 
     /// Returns the limits that apply.
     pub(crate) fn limits(&self) -> LimitsConfig {
-        let applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let applied = self.applied.lock();
         applied.limits.clone()
     }
 
     /// Records that the reloaded keys of a configuration apply. The others still differ from those
     /// of the process.
     pub(crate) fn applied(&self, next: Config) {
-        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut applied = self.applied.lock();
         let Config {
             upstreams,
             gateway,
@@ -188,7 +189,7 @@ mod tests {
             source.applied(next.config);
         }
         assert_eq!(source.limits().max_state_size, 2 << 20);
-        assert!(source.applied.lock().unwrap().upstreams.contains_key("pay"));
+        assert!(source.applied.lock().upstreams.contains_key("pay"));
     }
 
     #[test]
@@ -237,7 +238,7 @@ mod tests {
         let next = source.read().unwrap();
         assert_eq!(next.warnings, [""; 0]);
         source.applied(next.config.clone());
-        let applied = source.applied.lock().unwrap();
+        let applied = source.applied.lock();
         assert_eq!(changed_keys(&applied, &next.config), [""; 0]);
     }
 
@@ -247,8 +248,8 @@ mod tests {
             location: "orlog.toml:3:1".to_owned(),
             message: "unknown key".to_owned(),
         };
-        let errors = std::sync::Mutex::new(Some(vec![invalid]));
-        let read = move || Err(errors.lock().unwrap().take().unwrap_or_default());
+        let errors = parking_lot::Mutex::new(Some(vec![invalid]));
+        let read = move || Err(errors.lock().take().unwrap_or_default());
         let source = ConfigSource::new(Arc::new(read), Config::default());
         let errors = source.read().err().unwrap();
         assert_eq!(

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -26,6 +26,7 @@ use orlog_actors::{ControlError, Runtime, TenantAdmission};
 use orlog_bus::RetryLog;
 use orlog_model::{DeadLetterReason, TenantId};
 use orlog_store::{Reader, SweepCursor, SweepPage};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -77,7 +78,7 @@ impl ScanRequests {
             last: due,
         };
 
-        let mut requested = self.lock();
+        let mut requested = self.requested.lock();
         let times = requested.entry(shard).or_insert(single);
         times.first = times.first.min(due);
         times.last = times.last.max(due);
@@ -91,6 +92,7 @@ impl ScanRequests {
         loop {
             let changed = self.changed.notified();
             let earliest = self
+                .requested
                 .lock()
                 .iter()
                 .filter(|(shard, _)| !scanned.contains(shard))
@@ -115,7 +117,7 @@ impl ScanRequests {
 
     /// Removes the requests for a shard that are due.
     fn start(&self, shard: u16, now: Instant) {
-        let mut requested = self.lock();
+        let mut requested = self.requested.lock();
         if let Some(times) = requested.get_mut(&shard)
             && times.last > now
         {
@@ -123,12 +125,6 @@ impl ScanRequests {
         } else {
             requested.remove(&shard);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, DueTimes>> {
-        self.requested
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

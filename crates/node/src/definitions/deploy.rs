@@ -4,13 +4,14 @@
 //! active; a crash after it activates the new ones. The other shards follow immediately or at the
 //! next start.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use orlog_actors::{ProgramRegistry, Runtime, WorkerPool};
 use orlog_effect::{Catalog, EffectsConfig};
 use orlog_model::{Change, Clock, Deployment, TenantId, Timestamp};
 use orlog_program::Diagnostic;
 use orlog_store::Reader;
+use parking_lot::RwLock;
 
 use super::change::{self, ContextLimits, DefinitionLocks, DeployError};
 use super::gc::Collector;
@@ -178,17 +179,11 @@ impl Deployments {
 
     /// Applies the limits of a reload.
     pub(crate) fn replace_context_limits(&self, limits: ContextLimits) {
-        *self
-            .context_limits
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = limits;
+        *self.context_limits.write() = limits;
     }
 
     fn context_limits(&self) -> ContextLimits {
-        *self
-            .context_limits
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.context_limits.read()
     }
 
     async fn deploy_whole(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use orlog_actors::OwnedProgram;
 use orlog_model::{CorrelationId, DefinitionRef, Event, TenantId};
@@ -10,6 +10,7 @@ use orlog_program::{
     CompiledDefinition, Context, Definition, Diagnostic, Manifest, Migration, Program,
     ProgramError, ProgramInput, ProgramOutput,
 };
+use parking_lot::Mutex;
 
 use super::files::problem;
 
@@ -23,7 +24,7 @@ impl RetiredPrograms {
         &self,
         stored: impl Iterator<Item = (&'a DefinitionRef, &'a Vec<u8>, Vec<Option<TenantId>>)>,
     ) -> Vec<OwnedProgram> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let mut next = BTreeMap::new();
         let mut owned = Vec::new();
         for (reference, source, owners) in stored {

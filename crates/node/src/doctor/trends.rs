@@ -3,12 +3,13 @@
 //! The node samples its counters in the background; nothing is added to the path of an event.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::{DefinitionTotals, Runtime};
 use orlog_model::{Clock, SagaName, SteadyTime};
 use orlog_store::BOUNDS_SECONDS;
+use parking_lot::Mutex;
 
 use crate::background::BackgroundTasks;
 
@@ -97,7 +98,7 @@ impl Trends {
     /// Returns the changes within the window.
     pub(crate) fn read(&self) -> Trend {
         let now = self.sample();
-        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = self.samples.lock();
         samples
             .front()
             .map_or_else(Trend::default, |first| now.since(first))
@@ -105,7 +106,7 @@ impl Trends {
 
     fn add_sample(&self) {
         let sample = self.sample();
-        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = self.samples.lock();
 
         while samples
             .front()

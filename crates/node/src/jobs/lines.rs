@@ -6,7 +6,7 @@
 //! no space of the others. Lines that wait are lost if the process is killed.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -14,6 +14,7 @@ use orlog_actors::Runtime;
 use orlog_effect::EffectObserver;
 use orlog_model::{InstanceKey, JobLogAppend, JobLogChunk, LogLine, WorkItem};
 use orlog_program::flow;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::background::BackgroundTasks;
@@ -58,11 +59,7 @@ struct UnsavedFlow {
 impl UnsavedLines {
     /// Returns whether lines of a flow wait.
     pub fn has(&self, flow: &InstanceKey) -> bool {
-        self.lock().flows.contains_key(flow)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Unsaved> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().flows.contains_key(flow)
     }
 }
 
@@ -156,7 +153,7 @@ fn size(lines: &[LogLine]) -> usize {
 impl EffectObserver for UnsavedLines {
     fn job_logged(&self, item: &WorkItem, lines: &[LogLine]) {
         if item.instance.saga.as_str() == flow::SAGA && !lines.is_empty() {
-            self.lock().add(item, lines);
+            self.state.lock().add(item, lines);
             self.changed.notify_one();
         }
     }
@@ -201,7 +198,7 @@ impl LineWriter {
     pub(crate) async fn save(&self) -> bool {
         let _turn = self.turn.lock().await;
         let (flows, dropped) = {
-            let mut state = self.unsaved.lock();
+            let mut state = self.unsaved.state.lock();
             (
                 state.flows.keys().cloned().collect::<Vec<_>>(),
                 std::mem::take(&mut state.dropped),
@@ -226,6 +223,7 @@ impl LineWriter {
         loop {
             let next = self
                 .unsaved
+                .state
                 .lock()
                 .flows
                 .get(&flow)
@@ -242,7 +240,7 @@ impl LineWriter {
             let is_local = self.runtime.reader(&flow).is_some();
             match self.runtime.append_job_log(append).await {
                 Err(_) if is_local => return false,
-                Ok(()) | Err(_) => self.unsaved.lock().settle(&flow, &chunk),
+                Ok(()) | Err(_) => self.unsaved.state.lock().settle(&flow, &chunk),
             }
         }
     }

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use orlog_model::{Name, SteadyTime, TenantId};
+use parking_lot::Mutex;
 
 /// Time for which a registration is valid.
 pub const EXPIRY: Duration = Duration::from_mins(1);
@@ -75,7 +75,7 @@ impl Runners {
         caller: Option<&str>,
         now: SteadyTime,
     ) -> Result<(), RunnerError> {
-        let mut runners = self.lock();
+        let mut runners = self.0.lock();
 
         // Expired registrations hold a place of the tenant, and a name.
         runners.retain(|_, registration| registration.until > now);
@@ -108,7 +108,7 @@ impl Runners {
         caller: Option<&str>,
         now: SteadyTime,
     ) -> Result<(), RunnerError> {
-        let mut runners = self.lock();
+        let mut runners = self.0.lock();
         let key = (tenant.clone(), name.to_owned());
         let valid = runners
             .get(&key)
@@ -129,7 +129,7 @@ impl Runners {
         after: Option<&str>,
         now: SteadyTime,
     ) -> Option<(Runner, SteadyTime)> {
-        let runners = self.lock();
+        let runners = self.0.lock();
         let start = match after {
             Some(name) => Bound::Excluded((tenant.clone(), name.to_owned())),
             None => Bound::Included((tenant.clone(), String::new())),
@@ -155,7 +155,7 @@ impl Runners {
         caller: Option<&str>,
         now: SteadyTime,
     ) -> Result<Option<Runner>, RunnerError> {
-        let runners = self.lock();
+        let runners = self.0.lock();
         let found = runners
             .get(&(tenant.clone(), name.to_owned()))
             .filter(|registration| registration.until > now);
@@ -169,16 +169,12 @@ impl Runners {
 
     /// Returns whether a runner of this script type is registered.
     pub fn has(&self, tenant: &TenantId, kind: &str, now: SteadyTime) -> bool {
-        let runners = self.lock();
+        let runners = self.0.lock();
         let mut of_tenant = of_tenant(&runners, tenant, now);
         of_tenant.any(|registration| {
             let mut types = registration.runner.types.iter();
             types.any(|of| of.as_str() == kind)
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(TenantId, String), Registration>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

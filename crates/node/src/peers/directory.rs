@@ -1,10 +1,11 @@
 //! Peers of this node: those of the configuration, which precede those of the registry.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use orlog_model::{NodeName, Timestamp};
 use orlog_signature::PublicKey;
+use parking_lot::RwLock;
 
 use super::identity::{Identity, NoIdentity, NodeIdentity};
 use crate::access::AccessRegistry;
@@ -75,27 +76,17 @@ impl Peers {
 
     /// Returns a peer of the configuration.
     pub fn configured(&self, name: &NodeName) -> Option<PeerConfig> {
-        self.configured
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(name)
-            .cloned()
+        self.configured.read().get(name).cloned()
     }
 
     /// Returns all peers of the configuration.
     pub fn all_configured(&self) -> BTreeMap<NodeName, PeerConfig> {
-        self.configured
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.configured.read().clone()
     }
 
     /// Replaces the peers of the configuration.
     pub fn replace(&self, configured: BTreeMap<NodeName, PeerConfig>) {
-        *self
-            .configured
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = configured;
+        *self.configured.write() = configured;
     }
 }
 

@@ -4,10 +4,10 @@
 //! attempt is stored only after a failed one, so an instance without failures costs one lookup.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 
 use orlog_effect::{AttemptReport, EffectObserver};
 use orlog_model::{AttemptOutcome, AttemptRecord, InstanceKey};
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 /// Maximum number of instances with stored attempts.
@@ -45,7 +45,7 @@ impl RecentAttempts {
     /// Returns the recent attempts of an instance with failures, oldest first.
     #[must_use]
     pub fn for_instance(&self, key: &InstanceKey) -> Vec<FailedAttemptRecord> {
-        let buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffer = self.buffer.lock();
         buffer
             .of
             .get(key)
@@ -83,7 +83,7 @@ impl AttemptBuffer {
 impl EffectObserver for RecentAttempts {
     fn attempt_finished(&self, attempted: &AttemptReport<'_>) {
         let succeeded = attempted.outcome == AttemptOutcome::Succeeded;
-        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = self.buffer.lock();
         buffer.note(&attempted.item.instance, succeeded, || {
             FailedAttemptRecord {
                 work: attempted.item.id,

@@ -50,8 +50,9 @@ fn line(timestamp: &str, level: Level, target: &str, fields: &LogFields) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use serde_json::json;
     use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -69,10 +70,7 @@ mod tests {
                 &gather(event, &context),
             );
             assert_eq!(line.lines().count(), 1);
-            self.0
-                .lock()
-                .unwrap()
-                .push(serde_json::from_str(&line).unwrap());
+            self.0.lock().push(serde_json::from_str(&line).unwrap());
         }
     }
 
@@ -97,6 +95,6 @@ mod tests {
             "timestamp": "now", "level": "WARN", "target": "here", "message": "it \"failed\"",
             "tenant": "acme", "route": "/v1", "count": 2, "took": "\"3\\n4\"",
         });
-        assert_eq!(*captured.lock().unwrap(), [expected]);
+        assert_eq!(*captured.lock(), [expected]);
     }
 }

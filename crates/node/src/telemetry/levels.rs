@@ -1,10 +1,11 @@
 //! Log filter, changeable at run time: permanently or for a limited duration.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use orlog_model::{Clock, Timestamp};
 use orlog_program::did_you_mean;
+use parking_lot::Mutex;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::{EnvFilter, Registry};
@@ -105,7 +106,7 @@ impl LogLevels {
     /// Returns the current filter.
     #[must_use]
     pub fn current(&self) -> LogFilter {
-        self.snapshot(&self.lock())
+        self.snapshot(&self.now.lock())
     }
 
     /// Activates a filter, for `duration` if it is set: then the configured filter is restored.
@@ -119,7 +120,7 @@ impl LogLevels {
         lasting: Option<Duration>,
     ) -> Result<LogFilter, String> {
         let parsed = parse(filter)?;
-        let mut now = self.lock();
+        let mut now = self.now.lock();
 
         self.handle
             .reload(parsed)
@@ -149,7 +150,7 @@ impl LogLevels {
 
     /// Reverts a change; `None`: the last one.
     fn revert(&self, change: Option<u64>) {
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         if change.is_some_and(|change| change != now.change) {
             return;
         }
@@ -175,11 +176,6 @@ impl LogLevels {
             configured: self.configured.clone(),
             until: now.until,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CurrentFilter> {
-        // No panic can occur between dependent updates, so the state is consistent.
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

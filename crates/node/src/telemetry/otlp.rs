@@ -8,8 +8,8 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -22,6 +22,7 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::logs::{LogBatch, LogExporter};
 use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prost::Message as _;
 use reqwest::Url;
@@ -201,7 +202,7 @@ impl ExportState {
     }
 
     fn set_error(&self, error: String) {
-        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        *self.error.lock() = error;
     }
 
     fn finish(&self, batch: usize, result: &OTelSdkResult) {
@@ -221,11 +222,7 @@ impl ExportState {
         } else {
             self.counts.dropped.inc_by(count);
             if !self.is_failing.swap(true, Ordering::Relaxed) {
-                let error = self
-                    .error
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .clone();
+                let error = self.error.lock().clone();
                 tracing::warn!(error, "collector rejects {label}; dropping");
             }
         }

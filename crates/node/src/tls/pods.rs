@@ -5,8 +5,9 @@
 //! Requests contain the credentials of their callers; they are sent only after the verification.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
@@ -117,7 +118,7 @@ impl PodTrust {
     /// If the name of the pod is no DNS name, or the TLS library rejects the configuration.
     pub fn client(&self, pod: &str) -> Result<reqwest::Client, Error> {
         let name = self.name_of(pod);
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         if let Some(client) = clients.get(&name) {
             return Ok(client.clone());
         }

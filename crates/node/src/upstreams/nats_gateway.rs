@@ -100,7 +100,6 @@ fn headers(item: &WorkItem) -> Headers {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::time::Duration;
 
     use orlog_bus::requests::Response;
@@ -108,6 +107,7 @@ mod tests {
         Command, Confirmation, CorrelationId, EventId, InstanceKey, Name, SagaName, TenantId,
         Timestamp,
     };
+    use parking_lot::Mutex;
     use serde_json::json;
     use uuid::Uuid;
 
@@ -121,8 +121,8 @@ mod tests {
     #[async_trait]
     impl RequestClient for ScriptedClient {
         async fn request(&self, message: Message, _: Duration) -> Result<Response, RequestError> {
-            self.1.lock().unwrap().push(message);
-            self.0.lock().unwrap().remove(0)
+            self.1.lock().push(message);
+            self.0.lock().remove(0)
         }
     }
 
@@ -217,7 +217,7 @@ mod tests {
             "ResponseLost no_response",
         ];
         assert_eq!(outcomes, expected);
-        let requests = responses.1.lock().unwrap();
+        let requests = responses.1.lock();
         assert_eq!(requests[0].subject, "gateway.acme.inventory.shelf%2E1");
     }
 

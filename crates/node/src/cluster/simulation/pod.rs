@@ -1,7 +1,7 @@
 //! Simulated pod: the shard controller of the product on a host that applies events.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +9,7 @@ use orlog_actors::ReleasedShard;
 use orlog_bus::membership::Pod;
 use orlog_effect::LeaseEnd;
 use orlog_store::Error as StoreError;
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -46,10 +47,6 @@ struct Host {
 }
 
 impl Host {
-    fn running(&self) -> MutexGuard<'_, RunningShards> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Loads the snapshot, which may be slow.
     async fn load(&self) -> anyhow::Result<()> {
         let is_slow = {
@@ -153,12 +150,12 @@ impl ShardHost for Host {
             stopped,
             self.lost.clone(),
         ));
-        self.running().insert(shard, (sender, task));
+        self.running.lock().insert(shard, (sender, task));
         Ok(())
     }
 
     async fn stop_shard(&self, shard: u16, grace: Duration) -> Option<ReleasedShard> {
-        let (stop, mut task) = self.running().remove(&shard)?;
+        let (stop, mut task) = self.running.lock().remove(&shard)?;
         match self.defect {
             Defect::StoppedShardWorks => {
                 std::mem::forget(stop);
@@ -175,7 +172,7 @@ impl ShardHost for Host {
 
     async fn next_lost_shard(&self) -> Option<u16> {
         let shard = self.losses.lock().await.recv().await?;
-        drop(self.running().remove(&shard));
+        drop(self.running.lock().remove(&shard));
         Some(shard)
     }
 
@@ -246,7 +243,7 @@ impl SimPod {
         self.controller.abort();
         self.watcher.abort();
         drop(self.controller.await);
-        for (_, task) in std::mem::take(&mut *self.host.running()).into_values() {
+        for (_, task) in std::mem::take(&mut *self.host.running.lock()).into_values() {
             task.abort();
         }
     }

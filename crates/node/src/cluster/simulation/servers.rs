@@ -1,13 +1,14 @@
 //! Simulated servers: the bucket of the leases, the logs of the shards, and the links of the pods.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use fastrand::Rng;
 use orlog_bus::Error;
 use orlog_bus::membership::{ClusterView, Membership, Pod, ShardLease, ShardOwnership};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -96,7 +97,7 @@ impl Servers {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Waits until a random time up to `max` has passed.
@@ -267,12 +268,6 @@ impl Connection {
             });
         }
     }
-
-    fn announced(&self) -> MutexGuard<'_, Option<u64>> {
-        self.announced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[async_trait]
@@ -283,7 +278,7 @@ impl Membership for Connection {
 
     async fn announce(&self, pod: &Pod) -> Result<bool, Error> {
         let is_lost = self.servers.send(&self.pod).await?;
-        let seen = *self.announced();
+        let seen = *self.announced.lock();
         let stored = {
             let mut state = self.servers.lock();
             drop(state.view());
@@ -303,7 +298,7 @@ impl Membership for Connection {
             }
         };
         let stored = self.servers.receive(&self.pod, is_lost, stored).await?;
-        *self.announced() = stored.or(seen);
+        *self.announced.lock() = stored.or(seen);
         Ok(stored.is_some())
     }
 

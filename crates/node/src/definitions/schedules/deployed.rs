@@ -5,7 +5,7 @@
 //! that is equal is not changed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::Runtime;
@@ -14,6 +14,7 @@ use orlog_model::{
     Clock, ControlAction, ControlRequest, DeployedSchedule, EventId, EventType, InstanceKey,
 };
 use orlog_program::schedule::{self, PutSchedule, ScheduleState};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -79,7 +80,7 @@ impl DeployedSchedules {
             }
         }
 
-        let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut retries = self.retries.lock();
         match last_failure {
             Some((key, error)) => retries.failed(|failures| {
                 tracing::warn!(

@@ -1,11 +1,11 @@
 //! Shared state of the shop's handlers: record, fault settings, random generator and event queue.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Json;
 use axum::http::StatusCode;
 use fastrand::Rng;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -54,25 +54,19 @@ impl ShopState {
     }
 
     pub(super) fn record(&self) -> MutexGuard<'_, ShopRecord> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+        self.record.lock()
     }
 
     pub(super) fn fault_settings(&self) -> FaultSettings {
-        *self
-            .fault_settings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.fault_settings.lock()
     }
 
     pub(super) fn set_fault_settings(&self, fault_settings: FaultSettings) {
-        *self
-            .fault_settings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = fault_settings;
+        *self.fault_settings.lock() = fault_settings;
     }
 
     pub(super) fn draw<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
-        draw(&mut self.chance.lock().unwrap_or_else(PoisonError::into_inner))
+        draw(&mut self.chance.lock())
     }
 
     /// Sleeps for the processing time: between 0.5 and 1.5 times the configured one.

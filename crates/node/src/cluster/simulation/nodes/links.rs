@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +17,7 @@ use orlog_bus::{
 use orlog_model::{Clock, SteadyTime, Timestamp};
 use orlog_store::{CommitLog, CommitLogError, LogEntry, LogPosition, Snapshot};
 use orlog_testkit::memory_log::{AppendFault, MemoryLog};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -167,7 +168,7 @@ impl CommitLog for OwnerLog {
     fn append(&self, after: Option<u64>, entry: &Bytes) -> Result<u64, CommitLogError> {
         let client = self.reach()?;
         {
-            let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut rng = self.rng.lock();
             if rng.u8(..100) < self.faults {
                 let faults = [AppendFault::Lost, AppendFault::AckLost, AppendFault::Late];
                 client.inject_faults([faults[rng.usize(..faults.len())]]);

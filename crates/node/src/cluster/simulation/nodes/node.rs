@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant as RealInstant};
 
 use anyhow::Context as _;
@@ -24,6 +24,7 @@ use orlog_store::{
 };
 use orlog_testkit::faulty_bus::{Faults, FaultyBus};
 use orlog_testkit::memory_log::MemoryLog;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -76,10 +77,7 @@ impl Host {
         let seed = self.servers.lock().rng.u64(..);
         let faults = if self.servers.lock().is_healed { 0 } else { 5 };
         let client = self.logs[usize::from(shard)].client();
-        self.clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(client.clone());
+        self.clients.lock().push(client.clone());
         let is_stopped = Arc::new(AtomicBool::new(false));
         let log = OwnerLog {
             client,
@@ -143,10 +141,7 @@ impl ShardHost for Host {
         }
         let (writer, reader) = self.open(shard, epoch, until_stopped).await?;
         self.servers.lock().claim(shard, epoch);
-        self.epochs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(shard, epoch);
+        self.epochs.lock().insert(shard, epoch);
         let slots = component_config::ranges(SHARDS)
             .nth(usize::from(shard))
             .context("no such shard")?;
@@ -270,12 +265,7 @@ impl SimNode {
         let runtime = self.host.runtime();
         runtime.root().kill();
         runtime.ended().await;
-        for client in &*self
-            .host
-            .clients
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-        {
+        for client in &*self.host.clients.lock() {
             client.end_process();
         }
     }
@@ -414,7 +404,7 @@ fn pod_upstreams(world: &World, host: &Host) -> Vec<Upstream> {
     );
     let check = move |instance: &InstanceKey, key| {
         let shard = component_config::shard_of(slots().slot_of(instance), SHARDS);
-        let epochs = epochs.lock().unwrap_or_else(PoisonError::into_inner);
+        let epochs = epochs.lock();
         let epoch = epochs.get(&shard).copied().unwrap_or_default();
         servers
             .lock()
