@@ -238,7 +238,7 @@ async fn pods_forward_requests_over_tls_and_accept_them_from_pods_only() {
                 );
             }
         }
-        let url = pods.urls.lock().unwrap()["a"].clone();
+        let url = pods.urls.lock()["a"].clone();
         let forwarded = async |certificate: Option<&str>| {
             let request = pods::https_client(certificate).get(format!("{url}/info"));
             request

@@ -3,11 +3,12 @@
 //! Size: tables of invalid shadows and their messages.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use orlog_effect::{FunctionProvider, Policy};
 use orlog_model::{CorrelationId, InstanceKey, SagaName, SampleRate, TenantId};
 use orlog_testkit::wait::until;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::harness::http::{client, send};
@@ -40,7 +41,7 @@ fn builder() -> (NodeBuilder, Calls) {
     for effect in ["payments.charge", "payments.refund", "payments.check"] {
         let calls = Arc::clone(&calls);
         payments = payments.effect(effect, move |_| {
-            *calls.lock().unwrap().entry(effect).or_default() += 1;
+            *calls.lock().entry(effect).or_default() += 1;
             async { Ok(json!({ "id": 7 })) }
         });
     }
@@ -211,10 +212,7 @@ async fn differences_are_reported_and_the_candidate_performs_nothing() {
         (&json!(20), &json!(21), &json!("/v1/sagas/order/o-11"))
     );
     // Each live order is charged once, and nothing else happened.
-    assert_eq!(
-        *calls.lock().unwrap(),
-        BTreeMap::from([("payments.charge", 5)])
-    );
+    assert_eq!(*calls.lock(), BTreeMap::from([("payments.charge", 5)]));
     let orders = node.get("/v1/sagas?saga=order&limit=100").await.ok();
     assert!(
         orders["items"]
@@ -371,10 +369,7 @@ async fn candidate_that_fails_leaves_live_instances_alone() {
         node.get("/v1/sagas/order/o-0").await.ok()["status"],
         "completed"
     );
-    assert_eq!(
-        *calls.lock().unwrap(),
-        BTreeMap::from([("payments.charge", 1)])
-    );
+    assert_eq!(*calls.lock(), BTreeMap::from([("payments.charge", 1)]));
     node.stop().await;
 }
 

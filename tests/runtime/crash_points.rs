@@ -2,7 +2,7 @@
 //! state. The final state must equal that of a run without a crash.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use orlog_actors::{CommitObserver, ControlError};
@@ -17,6 +17,7 @@ use orlog_testkit::runtime::{
     TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, tenant,
 };
 use orlog_testkit::sagas::{EventRecorder, PlannedOrder, order, order_key, order_placed};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -74,11 +75,7 @@ impl CommitObserver for CrashAfterCommit {
                 self.at
             ),
             CrashKind::Process => {
-                let wait = self
-                    .thaw
-                    .lock()
-                    .expect("no thread panics with this lock")
-                    .take();
+                let wait = self.thaw.lock().take();
                 self.frozen.notify_one();
                 if let Some(wait) = wait {
                     wait.recv().expect_err("the test only drops the sender");

@@ -1,6 +1,6 @@
 //! Every message twice, and every step failing in turn, through the complete runtime.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::{CommitObserver, Redriven};
@@ -14,6 +14,7 @@ use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::faulty_bus::Faults;
 use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, drive_clock, seed, tenant};
 use orlog_testkit::sagas::{EventRecorder, PlannedOrder, STEPS, order, order_key, order_placed};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -141,10 +142,7 @@ impl CommitObserver for StoredResults {
         let id = id
             .parse()
             .expect("the id of an outcome holds the id of the work");
-        self.0
-            .lock()
-            .expect("no thread panics with this lock")
-            .push((commit.key.clone(), id, outbox.clone()));
+        self.0.lock().push((commit.key.clone(), id, outbox.clone()));
     }
 }
 
@@ -187,7 +185,7 @@ async fn duplicate_and_contradicting_results_are_ignored() {
     let observer = Arc::clone(&outcomes) as Arc<dyn CommitObserver>;
     let scene = scene(1, |setup| setup.observer = Some(observer)).await;
     play(&scene).await;
-    let stored = std::mem::take(&mut *outcomes.0.lock().expect("no thread panics with this lock"));
+    let stored = std::mem::take(&mut *outcomes.0.lock());
     assert!(
         stored.len() > 30,
         "only {} outcomes were stored",

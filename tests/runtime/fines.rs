@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,6 +27,7 @@ use orlog_program::{CompiledDefinition, Program, compile_yaml};
 use orlog_store::Reader;
 use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::{SimClock, definition_suite};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 const DEFINITIONS: [(&str, &str); 2] = [
@@ -159,7 +160,6 @@ impl Provider for CommandRecorder {
         if command.name.as_str() == "AddPenalty" {
             self.penalties
                 .lock()
-                .unwrap()
                 .push((item.instance.correlation.to_string(), item.created_at));
         }
         Ok(Reply::from(Value::Null))
@@ -311,7 +311,7 @@ impl FineRuntime {
                 .find(|line| line.case == case && line.label == NOTIFIED);
             notified.expect("only a notified fine gets a penalty").ahead
         };
-        let penalties = self.recorder.penalties.lock().unwrap();
+        let penalties = self.recorder.penalties.lock();
         let days: BTreeMap<_, _> = penalties
             .iter()
             .map(|(case, due)| {

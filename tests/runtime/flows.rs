@@ -1,7 +1,7 @@
 //! Flows survive a crash after any commit: each job ends once, a retry has one new key, and the results are those of the jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use orlog_actors::{CommitObserver, ControlError};
 use orlog_effect::{FunctionCall, FunctionProvider, Policy, ProviderError, Upstream};
@@ -16,6 +16,7 @@ use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::runtime::{
     TestRuntime, TestRuntimeConfig, control_request_id, drive_clock, tenant,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -51,7 +52,7 @@ fn jobs(executed: &Executed) -> Upstream {
             call.payload["job"].as_str().unwrap_or_default(),
             call.payload["args"]
         );
-        let mut all = executed.lock().expect("no job panics");
+        let mut all = executed.lock();
         let keys = all.entry(job.clone()).or_default();
         if !keys.contains(&call.idempotency_key) {
             keys.push(call.idempotency_key);
@@ -157,7 +158,7 @@ async fn run(at: usize, crash: CrashKind) -> bool {
         (0, 0),
         "nothing remains, crash at {at}"
     );
-    let keys = executed.lock().expect("no job panics").clone();
+    let keys = executed.lock().clone();
     let counts: BTreeMap<_, _> = keys
         .iter()
         .map(|(job, keys)| (job.as_str(), keys.len()))

@@ -1,11 +1,12 @@
 //! Program whose first instance a test can stop.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use orlog_model::{CorrelationId, DefinitionRef, Event};
 use orlog_program::{Context, Manifest, Program, ProgramError, ProgramInput, ProgramOutput};
 use orlog_testkit::sagas::EventRecorder;
+use parking_lot::{RwLock, RwLockWriteGuard};
 
 /// Gate before the inputs of the first ledger.
 #[derive(Default)]
@@ -17,7 +18,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// Closes the gate until the guard is dropped.
     pub(crate) fn close(&self) -> RwLockWriteGuard<'_, ()> {
-        self.lock.write().unwrap_or_else(PoisonError::into_inner)
+        self.lock.write()
     }
 
     /// Returns the number of inputs that have arrived at the gate.
@@ -68,10 +69,7 @@ impl Program for GatedProgram {
         };
         let _open = matches!(input, ProgramInput::Event(event) if is_first(event)).then(|| {
             self.gate.arrived.fetch_add(1, Ordering::SeqCst);
-            self.gate
-                .lock
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
+            self.gate.lock.read()
         });
         self.ledger.apply(state, input, context)
     }

@@ -1,7 +1,7 @@
 //! One instance with many events or a large state does not delay others, and keeps its order.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
 use fastrand::Rng;
 use orlog_actors::CommitObserver;
@@ -15,6 +15,7 @@ use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::faulty_bus::Faults;
 use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, seed, tenant};
 use orlog_testkit::sagas::EventRecorder;
+use parking_lot::{Condvar, Mutex};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -314,25 +315,15 @@ struct StoppedCommitter {
 
 impl StoppedCommitter {
     fn set(&self, stopped: bool) {
-        *self
-            .stopped
-            .lock()
-            .expect("no thread panics with this lock") = stopped;
+        *self.stopped.lock() = stopped;
         self.changed.notify_all();
     }
 }
 
 impl CommitObserver for StoppedCommitter {
     fn on_commit(&self, _: &Commit) {
-        let stopped = self
-            .stopped
-            .lock()
-            .expect("no thread panics with this lock");
-        drop(
-            self.changed
-                .wait_while(stopped, |stopped| *stopped)
-                .expect("no thread panics with this lock"),
-        );
+        let mut stopped = self.stopped.lock();
+        self.changed.wait_while(&mut stopped, |stopped| *stopped);
     }
 }
 

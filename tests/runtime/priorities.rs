@@ -1,7 +1,7 @@
 //! Priorities of work through the complete runtime: the order in which an upstream executes a backlog.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use orlog_effect::{FunctionProvider, Policy, Upstream};
 use orlog_model::{
@@ -12,6 +12,7 @@ use orlog_program::{Program, compile_yaml};
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::{FakeUpstreams, event};
 use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, tenant};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -56,7 +57,7 @@ impl Post {
             async move {
                 gate.acquire().await.expect("it is never closed").forget();
                 let priority = call.payload["priority"].as_str().expect("a text").parse();
-                calls.lock().unwrap().push(priority.expect("a priority"));
+                calls.lock().push(priority.expect("a priority"));
                 Ok(Value::Null)
             }
         });
@@ -71,7 +72,7 @@ impl Post {
 
     /// Returns the positions of the calls of a priority, in order.
     fn positions(&self, priority: Priority) -> Vec<usize> {
-        let calls = self.calls.lock().unwrap();
+        let calls = self.calls.lock();
         let of = calls.iter().enumerate().filter(|(_, of)| **of == priority);
         of.map(|(position, _)| position).collect()
     }

@@ -2,7 +2,7 @@
 //! it.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::ControlError;
@@ -19,6 +19,7 @@ use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, control_request_id, tenant};
 use orlog_testkit::sagas::EventRecorder;
+use parking_lot::Mutex;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
@@ -51,7 +52,7 @@ impl Program for CrashingProgram {
             ProgramInput::Event(event) => event.data["n"].as_u64(),
             _ => None,
         };
-        let breaks = self.breaks.lock().unwrap_or_else(PoisonError::into_inner);
+        let breaks = self.breaks.lock();
         if number.is_some_and(|number| breaks.contains(&number)) {
             return Err(ProgramError::Crashed("it ran out of fuel".to_owned()));
         }
@@ -146,10 +147,7 @@ async fn inputs_after_a_program_crash_are_buffered_until_the_program_is_fixed() 
     assert!(instance(&runtime, &key).is_some_and(|instance| instance.paused));
     assert_eq!(numbers(&runtime, &key), [0, 1, 3]);
 
-    breaks
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clear();
+    breaks.lock().clear();
     resume(&runtime, &key, 2).await;
     runtime
         .wait_until("the last one is applied", |runtime| {
@@ -210,10 +208,7 @@ async fn dead_letter_that_fails_again_can_be_redriven_again() {
         })
         .await;
 
-    breaks
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .remove(&1);
+    breaks.lock().remove(&1);
     clock.advance(Duration::from_secs(1));
     resume(&runtime, &key, 2).await;
     let of_two = |runtime: &TestRuntime| {
@@ -234,10 +229,7 @@ async fn dead_letter_that_fails_again_can_be_redriven_again() {
         "{redriven:?}"
     );
 
-    breaks
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clear();
+    breaks.lock().clear();
     clock.advance(Duration::from_secs(1));
     resume(&runtime, &key, 3).await;
     for dead_letter in dead_letters(&runtime) {

@@ -2,8 +2,8 @@
 //! them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orlog_actors::CommitObserver;
@@ -20,6 +20,7 @@ use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, tenant};
 use orlog_testkit::sagas::{order, order_key, order_placed};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -192,7 +193,6 @@ impl Provider for CountHandovers {
         *self
             .handovers
             .lock()
-            .unwrap()
             .entry(item.instance.tenant.clone())
             .or_default() += 1;
         true
@@ -218,7 +218,7 @@ async fn tenants_share_an_upstream_in_turn() {
         BTreeSet::from([tenant(), other_tenant()]),
     );
     let mut shared = charges(None, one, &gate, move |call| {
-        seen.lock().unwrap().push(call.instance.tenant.clone());
+        seen.lock().push(call.instance.tenant.clone());
         Ok(Value::Null)
     });
     let handovers = Arc::new(Mutex::new(BTreeMap::new()));
@@ -239,28 +239,26 @@ async fn tenants_share_an_upstream_in_turn() {
     let calls_of = |tenant: &TenantId| {
         calls
             .lock()
-            .unwrap()
             .iter()
             .filter(|called| *called == tenant)
             .count()
     };
     let is_full = |tenant: &TenantId, items: usize| {
-        handovers.lock().unwrap().get(tenant).copied()
-            == Some((calls_of(tenant) + WINDOW).min(items))
+        handovers.lock().get(tenant).copied() == Some((calls_of(tenant) + WINDOW).min(items))
     };
     let both_are_full = || is_full(&tenant(), 200) && is_full(&other_tenant(), 20);
     while calls_of(&other_tenant()) < 20 {
         runtime
             .wait_until("items of both wait for a permit", |_| both_are_full())
             .await;
-        let before = calls.lock().unwrap().len();
+        let before = calls.lock().len();
         gate.add_permits(1);
         runtime
-            .wait_until("a call was made", |_| calls.lock().unwrap().len() > before)
+            .wait_until("a call was made", |_| calls.lock().len() > before)
             .await;
     }
     // One call for each call of the other tenant, and the one that started before.
-    let last = calls.lock().unwrap().len();
+    let last = calls.lock().len();
     assert!(
         last <= 2 * 20 + 1,
         "the last of 20 calls is number {last} of 220"
@@ -351,7 +349,7 @@ async fn released_shard_starts_no_attempt() {
     };
     let (entered, opened) = (Arc::clone(&attempts), Arc::clone(&gate));
     let function = FunctionProvider::new().effect("payments.charge", move |call| {
-        entered.lock().unwrap().push(call.idempotency_key);
+        entered.lock().push(call.idempotency_key);
         let opened = Arc::clone(&opened);
         async move {
             opened.acquire().await.expect("it is never closed").forget();
@@ -367,7 +365,7 @@ async fn released_shard_starts_no_attempt() {
     config.more_upstreams = vec![upstream];
     let runtime = config.start(&upstreams).await;
     let numbers = numbers_of_the_first_shard(&runtime, 50);
-    let count = || attempts.lock().unwrap().len();
+    let count = || attempts.lock().len();
     for (nth, number) in numbers.iter().enumerate() {
         let plan = if nth < 20 {
             json!({ "charge": "down" })

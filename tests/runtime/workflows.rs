@@ -1,7 +1,7 @@
 //! Workflows of the Rust library: a crash after every commit does not change their results.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::CommitObserver;
@@ -12,6 +12,7 @@ use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::runtime::{TestRuntime, TestRuntimeConfig, drive_clock, tenant};
 use orlog_workflow::{Context, NodeParts, Retry, TaskError, Workflow};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::crash_points::{CrashAfterCommit, CrashKind};
@@ -24,7 +25,7 @@ type Ledger = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
 /// Returns a workflow with a fork, a list, a delay and compensations; the last task fails for odd numbers.
 fn workflow(ledger: &Ledger) -> Workflow<u32, u32> {
     let call = |ledger: &Ledger, step: &str, context: &Context| {
-        let mut ledger = ledger.lock().expect("no task panics");
+        let mut ledger = ledger.lock();
         let keys = ledger
             .entry(format!("{} {step}", context.instance()))
             .or_default();
@@ -162,7 +163,7 @@ async fn run(at: usize, crash: CrashKind) -> bool {
         Some((Status::Failed, true)),
     ];
     assert_eq!(statuses, expected, "after a crash at {at}, {crash:?}");
-    let ledger = ledger.lock().expect("no task panics").clone();
+    let ledger = ledger.lock().clone();
     let calls = ledger
         .iter()
         .map(|(call, keys)| (call.as_str(), keys.len()))

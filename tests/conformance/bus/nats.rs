@@ -1,6 +1,6 @@
 //! JetStream streams, on one server and on three.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_bus::Bus;
@@ -9,6 +9,7 @@ use orlog_model::Timestamp;
 use orlog_testkit::bus_suite::BusFixture;
 use orlog_testkit::nats_server::{NatsCluster, NatsServer};
 use orlog_testkit::{WAIT_TIMEOUT, bus_suite};
+use parking_lot::Mutex;
 
 /// All subjects that the suite publishes to.
 const SUBJECTS: [&str; 4] = ["*", "a.>", "b.>", "tenant.>"];
@@ -22,7 +23,7 @@ struct Servers {
 
 impl BusFixture for Servers {
     async fn open(&self) -> Arc<dyn Bus> {
-        let before = self.before.lock().expect("no holder panics").take();
+        let before = self.before.lock().take();
         if let Some(before) = before {
             // Servers drop a request while the consumer of the cursors changes its leader.
             let saved = async {
@@ -56,7 +57,7 @@ impl BusFixture for Servers {
         let bus = tokio::time::timeout(WAIT_TIMEOUT, ready)
             .await
             .expect("the servers agree");
-        *self.before.lock().expect("no holder panics") = Some(Arc::clone(&bus));
+        *self.before.lock() = Some(Arc::clone(&bus));
         bus
     }
 }

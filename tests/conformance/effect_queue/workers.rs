@@ -1,8 +1,8 @@
 //! Dispatchers and workers, with the queue between them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orlog_actors::{
@@ -17,6 +17,7 @@ use orlog_effect::{
     NoopObserver, Policy, ProbeResult, ProviderError, Reply, Upstream,
 };
 use orlog_model::{InDoubtPolicy, WorkItem, WorkOutcome};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -86,14 +87,14 @@ pub(super) struct CallCounter(Arc<Mutex<BTreeMap<Uuid, usize>>>);
 
 impl CallCounter {
     fn note(&self, key: Uuid) -> usize {
-        let mut calls = self.0.lock().unwrap();
+        let mut calls = self.0.lock();
         let count = calls.entry(key).or_default();
         *count += 1;
         *count
     }
 
     pub(super) fn all(&self) -> BTreeMap<Uuid, usize> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 }
 

@@ -2,10 +2,11 @@
 //! a wait.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::http::{Method, StatusCode};
 use orlog_effect::{FunctionCall, FunctionProvider, Policy};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::api::node::{Node, event};
@@ -27,9 +28,7 @@ impl OnboardingNode {
         for effect in ["devices.install", "devices.wipe", "mail.welcome"] {
             let done = Arc::clone(&done);
             native = native.effect(effect, move |call: FunctionCall| {
-                done.lock()
-                    .unwrap()
-                    .push((call.effect.to_string(), call.payload));
+                done.lock().push((call.effect.to_string(), call.payload));
                 std::future::ready(Ok(json!({})))
             });
         }
@@ -72,7 +71,6 @@ impl OnboardingNode {
     fn effects(&self) -> Vec<String> {
         self.done
             .lock()
-            .unwrap()
             .iter()
             .map(|(name, _)| name.clone())
             .collect()
@@ -113,7 +111,7 @@ async fn onboarding_completes_with_child_saga_and_task() {
     firm.status(CHILD, "completed").await;
     firm.status(PARENT, "completed").await;
     let welcome = json!({ "to": "ada", "mentor": "grace", "laptop": "L-7" });
-    let done = firm.done.lock().unwrap();
+    let done = firm.done.lock();
     assert_eq!(done.last(), Some(&("mail.welcome".to_owned(), welcome)));
     assert_eq!(done.len(), 2, "{done:?}");
 }

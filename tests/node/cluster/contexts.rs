@@ -64,7 +64,7 @@ impl Fixture {
             .into_iter()
             .chain(headers.iter().copied())
             .collect();
-        let url = format!("{}{path}", self.pods.urls.lock().unwrap()[pod]);
+        let url = format!("{}{path}", self.pods.urls.lock()[pod]);
         send(&self.pods.client, method, url, &headers, body).await
     }
 

@@ -164,7 +164,7 @@ async fn send(client: &reqwest::Client, urls: &Urls, order: usize, kind: &str, n
     });
     let mut look = tokio::time::interval(PAUSE);
     for attempt in 0.. {
-        let known: Vec<String> = urls.lock().unwrap().values().cloned().collect();
+        let known: Vec<String> = urls.lock().values().cloned().collect();
         if let Some(url) = known.get((order + attempt) % known.len().max(1)) {
             let post = client
                 .post(format!("{url}/v1/events"))
@@ -189,7 +189,7 @@ async fn ended(pods: &Pods, order: usize) -> Value {
     let found = async {
         let mut look = tokio::time::interval(PAUSE);
         for attempt in 0.. {
-            let known: Vec<String> = pods.urls.lock().unwrap().values().cloned().collect();
+            let known: Vec<String> = pods.urls.lock().values().cloned().collect();
             if let Some(url) = known.get((order + attempt) % known.len().max(1)) {
                 let request = pods
                     .client

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::child_process::ChildProcess;
 use orlog_testkit::host::free_port;
 use orlog_testkit::wait::{POLL_INTERVAL, until};
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -167,7 +168,7 @@ impl Pods {
             look.tick().await;
         }
         self.running.insert(name.to_owned(), process);
-        self.urls.lock().unwrap().insert(name.to_owned(), url);
+        self.urls.lock().insert(name.to_owned(), url);
     }
 
     fn run(&self, name: &str, port: u16) -> ChildProcess {
@@ -210,13 +211,13 @@ impl Pods {
     }
 
     pub(crate) fn kill(&mut self, name: &str) {
-        self.urls.lock().unwrap().remove(name);
+        self.urls.lock().remove(name);
         drop(self.running.remove(name));
     }
 
     /// Terminates a pod like Kubernetes.
     pub(crate) fn drain(&mut self, name: &str) {
-        self.urls.lock().unwrap().remove(name);
+        self.urls.lock().remove(name);
         self.running[name].signal(Signal::TERM);
     }
 
@@ -228,11 +229,11 @@ impl Pods {
 
     /// Sends no requests to this pod until all running pods are queried again.
     pub(crate) fn exclude(&mut self, name: &str) {
-        self.urls.lock().unwrap().remove(name);
+        self.urls.lock().remove(name);
     }
 
     pub(crate) fn pause(&mut self, name: &str) {
-        self.urls.lock().unwrap().remove(name);
+        self.urls.lock().remove(name);
         self.running[name].signal(Signal::STOP);
     }
 
@@ -243,7 +244,7 @@ impl Pods {
     /// Waits until every reachable pod owns a shard and every shard has an owner.
     pub(crate) async fn until_spread(&mut self) {
         self.find_resumed();
-        let all: BTreeSet<String> = self.urls.lock().unwrap().keys().cloned().collect();
+        let all: BTreeSet<String> = self.urls.lock().keys().cloned().collect();
         self.until(&format!("each of {all:?} has shards"), |holders| {
             *holders == all
         })
@@ -261,7 +262,7 @@ impl Pods {
 
     /// Restores the address of a resumed pod from its configuration.
     fn find_resumed(&self) {
-        let mut urls = self.urls.lock().unwrap();
+        let mut urls = self.urls.lock();
         for (name, process) in &self.running {
             if !urls.contains_key(name) && !process.has_ended() {
                 let text =
@@ -297,7 +298,7 @@ impl Pods {
 
     /// Returns the shard owners as reported by the reachable pods; `None` unless each shard has an owner.
     async fn owners(&self, last: &mut Value) -> Option<BTreeSet<String>> {
-        let urls = self.urls.lock().unwrap().clone();
+        let urls = self.urls.lock().clone();
         let (mut holders, mut shards) = (BTreeSet::new(), BTreeSet::new());
         for (name, url) in urls {
             let info: Value = self
@@ -336,7 +337,7 @@ impl Pods {
 
     /// Returns the position of the last commit of each shard that runs in a reachable pod.
     pub(crate) async fn positions(&self) -> BTreeMap<(String, u64), u64> {
-        let urls = self.urls.lock().unwrap().clone();
+        let urls = self.urls.lock().clone();
         let mut positions = BTreeMap::new();
         for (name, url) in urls {
             let Ok(response) = self.client.get(format!("{url}/metrics")).send().await else {
@@ -367,7 +368,7 @@ impl Pods {
 
     /// Creates a request to a pod.
     pub(crate) fn ask(&self, name: &str, method: &str, path: &str) -> reqwest::RequestBuilder {
-        let url = format!("{}{path}", self.urls.lock().unwrap()[name]);
+        let url = format!("{}{path}", self.urls.lock()[name]);
         self.client.request(method.parse().unwrap(), url)
     }
 

@@ -1,12 +1,13 @@
 //! Upstream of the orders: records the idempotency keys of each effect.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::routing::post;
 use axum::{Json, Router};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// Keys by effect and order.
@@ -33,7 +34,7 @@ impl Upstream {
     }
 
     pub(crate) fn keys(&self) -> Keys {
-        self.keys.lock().unwrap().clone()
+        self.keys.lock().clone()
     }
 }
 
@@ -48,7 +49,6 @@ async fn perform(
     upstream
         .keys
         .lock()
-        .unwrap()
         .entry((effect, order))
         .or_default()
         .insert(key);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use orlog::Config;
 use orlog::definitions::change::DeployError;
@@ -17,6 +17,7 @@ use orlog_model::{
 };
 use orlog_store::InstanceQuery;
 use orlog_testkit::wait::until;
+use parking_lot::Mutex;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -315,7 +316,7 @@ impl Node {
     }
 
     pub(crate) fn performed(&self) -> BTreeMap<String, BTreeSet<(String, u32)>> {
-        self.performed.lock().unwrap().clone()
+        self.performed.lock().clone()
     }
 
     /// Returns the stored definitions, as saga and version.
@@ -376,7 +377,6 @@ async fn start(
             let done = (text("step"), u32::try_from(version).unwrap_or_default());
             performed
                 .lock()
-                .unwrap()
                 .entry(text("order"))
                 .or_default()
                 .insert(done);

@@ -2,7 +2,7 @@
 //! amplified.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use orlog_testkit::WAIT_TIMEOUT;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -56,7 +57,7 @@ impl FlappingUpstream {
     }
 
     fn request(&self, key: &str, order: &str) -> StatusCode {
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = self.record.lock();
         record
             .orders_by_key
             .entry(key.to_owned())
@@ -156,10 +157,7 @@ async fn flapping_upstream_loses_nothing_and_respects_the_retry_budget() {
         "none is lost, none is declared failed"
     );
 
-    let record = upstream
-        .record
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let record = upstream.record.lock();
     let orders: BTreeSet<_> = record.orders_by_key.values().flatten().collect();
     assert_eq!(
         (record.orders_by_key.len(), orders.len()),

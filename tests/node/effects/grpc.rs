@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::providers::grpc::GrpcConfig;
@@ -11,6 +11,7 @@ use orlog_effect::{ProviderError, TransientCause, Upstream};
 use orlog_testkit::grpc_server::{
     GrpcServer, GrpcServerBuilder, Handler, ReceivedCall, Reflection, descriptors,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt as _;
@@ -32,7 +33,7 @@ fn answering(
     let recorded = Arc::clone(&calls);
     let handler: Handler = Arc::new(move |called| {
         let response = response(&called);
-        recorded.lock().unwrap().push(called);
+        recorded.lock().push(called);
         Box::pin(std::future::ready(response))
     });
     (handler, calls)
@@ -93,7 +94,7 @@ async fn messages_use_proto3_json() {
         (&empty["big"], &empty["tags"], empty.get("note")),
         (&json!("0"), &json!([]), None)
     );
-    assert_eq!(calls.lock().unwrap().len(), 2);
+    assert_eq!(calls.lock().len(), 2);
 }
 
 #[tokio::test]
@@ -120,7 +121,7 @@ async fn invalid_payload_fails_naming_the_field() {
         );
         assert!(matches!(response, Err(ProviderError::Permanent { .. })));
     }
-    assert!(calls.lock().unwrap().is_empty());
+    assert!(calls.lock().is_empty());
 }
 
 /// Requirements: R10.
@@ -306,7 +307,7 @@ async fn metadata_and_tokens_are_sent_and_scrubbed_from_responses() {
         panic!("it is final")
     };
     assert_eq!(payload["message"], "no: Bearer [secret] [secret]");
-    let calls = calls.lock().unwrap().clone();
+    let calls = calls.lock().clone();
     assert_eq!((calls.len(), issuer.received().len()), (3, 2));
     let key = charge(Value::Null).id.to_string();
     assert_eq!(calls[1].message["meta"]["requestId"], key.as_str());
@@ -349,7 +350,7 @@ async fn message_size_limits_are_enforced() {
         code == "invalid_payload" && message.contains("the limit is 100"),
         "{message}"
     );
-    assert_eq!(calls.lock().unwrap().len(), 1);
+    assert_eq!(calls.lock().len(), 1);
 }
 
 /// Returns the next version of the service: orders have notes.
@@ -389,10 +390,7 @@ async fn descriptors_are_refetched_when_a_payload_does_not_fit() {
         "invalid_payload"
     );
     at(15, &upstream, noted()).await.unwrap();
-    assert_eq!(
-        calls.lock().unwrap().pop().unwrap().message["order"]["note"],
-        "gift"
-    );
+    assert_eq!(calls.lock().pop().unwrap().message["order"]["note"], "gift");
     drop(server);
 }
 
@@ -539,7 +537,7 @@ async fn egress_rules_block_private_endpoints() {
         (failure(&rejected).0.as_str(), trouble(&rejected)),
         ("egress_denied", None)
     );
-    assert!(calls.lock().unwrap().is_empty());
+    assert!(calls.lock().is_empty());
     perform(&at("egress = { private = true }"), Value::Null)
         .await
         .unwrap();
@@ -685,7 +683,7 @@ async fn documented_example_works() {
         failed["status"] == "failed" && failed.to_string().contains("FUNDS"),
         "{failed}"
     );
-    let called = calls.lock().unwrap()[0].clone();
+    let called = calls.lock()[0].clone();
     assert_eq!(
         (&called.message["order"]["id"], &called.message["amount"]),
         (&json!("o-1"), &json!("125"))
@@ -723,8 +721,5 @@ async fn reload_refetches_descriptors() {
     node.pay("", "o-2", json!({ "order": { "id": "b", "note": "gift" } }))
         .await;
     assert_eq!(node.end("", "o-2").await["status"], "completed");
-    assert_eq!(
-        calls.lock().unwrap().pop().unwrap().message["order"]["note"],
-        "gift"
-    );
+    assert_eq!(calls.lock().pop().unwrap().message["order"]["note"], "gift");
 }

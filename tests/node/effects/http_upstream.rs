@@ -1,7 +1,7 @@
 //! Real HTTP upstream with scripted responses that records its requests.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -9,6 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use orlog_testkit::WAIT_TIMEOUT;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 /// Received request.
@@ -67,11 +68,11 @@ impl HttpUpstream {
             headers,
             body.to_owned(),
         );
-        self.script.lock().unwrap().push_back(reply);
+        self.script.lock().push_back(reply);
     }
 
     pub(crate) fn received(&self) -> Vec<ReceivedRequest> {
-        self.received.lock().unwrap().clone()
+        self.received.lock().clone()
     }
 
     /// Waits until it has received this many requests.
@@ -97,8 +98,8 @@ async fn reply(State(shop): State<Arc<HttpUpstream>>, request: Request) -> Respo
         headers: parts.headers,
         body,
     };
-    let reply = shop.script.lock().unwrap().pop_front();
-    shop.received.lock().unwrap().push(received);
+    let reply = shop.script.lock().pop_front();
+    shop.received.lock().push(received);
     shop.count.send_modify(|count| *count += 1);
     shop.permits.acquire().await.unwrap().forget();
     let (status, headers, body) = reply.unwrap_or((StatusCode::OK, Vec::new(), "{}".to_owned()));

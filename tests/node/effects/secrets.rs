@@ -2,9 +2,10 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::http::{Method, StatusCode};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::effects::http_upstream::HttpUpstream;
@@ -48,7 +49,7 @@ impl<F: Fn()> Drop for OnDrop<F> {
 
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(line);
+        self.0.lock().extend_from_slice(line);
         Ok(line.len())
     }
 
@@ -148,7 +149,7 @@ async fn secrets_appear_only_at_their_upstream() {
     files(&dirs.path("data"), &mut stored);
     assert!(!stored.is_empty());
     check_clean("the data directory", &stored);
-    let log = log.0.lock().unwrap().clone();
+    let log = log.0.lock().clone();
     assert!(!log.is_empty());
     check_clean("the log", &log);
 }

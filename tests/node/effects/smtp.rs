@@ -2,7 +2,7 @@
 //! credentials.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use mail_parser::{Message, MessageParser, MimeHeaders as _};
 use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
@@ -13,6 +13,7 @@ use orlog_testkit::provider_suite::START;
 use orlog_testkit::smtp_server::{
     Handler, ReceivedMail, SmtpCommand, SmtpResponse, SmtpServer, SmtpServerOptions,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -581,7 +582,7 @@ async fn connection_loss_after_data_is_in_doubt() {
 async fn dead_idle_connection_is_replaced() {
     let count = Mutex::new(0);
     let hang = hanging(move |received| {
-        let mut count = count.lock().unwrap();
+        let mut count = count.lock();
         let is_from = matches!(received, SmtpCommand::From(_));
         *count += usize::from(is_from);
         is_from && *count == 2
@@ -616,7 +617,7 @@ async fn credentials_require_tls() {
     let recorded = Arc::clone(&received);
     let listening = replying(move |message| {
         if let SmtpCommand::Auth { user, password } = message {
-            recorded.lock().unwrap().push(format!("{user}:{password}"));
+            recorded.lock().push(format!("{user}:{password}"));
         }
         None
     });
@@ -651,7 +652,7 @@ async fn credentials_require_tls() {
             "{stranger:?}"
         );
     }
-    assert_eq!(*received.lock().unwrap(), ["orlog:canary-77aa"; 3]);
+    assert_eq!(*received.lock(), ["orlog:canary-77aa"; 3]);
     let plaintext = open().await;
     let waiting = perform(
         &free(&plaintext, &format!("tls = \"required\"\n{ca}")),

@@ -3,8 +3,9 @@
 //! It stands for a client that cannot parse a message and closes its connection at it, each time, or for
 //! a network that loses a connection together with what is on its way.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -57,12 +58,12 @@ impl CuttingProxy {
 
     /// Replaces the texts.
     pub(crate) fn cut_at(&self, texts: &[&str]) {
-        self.cuts.lock().unwrap().texts = owned(texts);
+        self.cuts.lock().texts = owned(texts);
     }
 
     /// Returns the number of connections that were cut.
     pub(crate) fn count(&self) -> u32 {
-        self.cuts.lock().unwrap().count
+        self.cuts.lock().count
     }
 }
 
@@ -105,7 +106,7 @@ async fn carry(client: TcpStream, port: u16, cuts: Arc<Mutex<Cuts>>) {
             };
             let carried = recent.len();
             recent.extend_from_slice(&buffer[..count]);
-            let cut = cuts.lock().unwrap().first_position(&recent);
+            let cut = cuts.lock().first_position(&recent);
 
             // The client receives everything before the text, as it parses everything before the message.
             let end = cut.unwrap_or(recent.len()).max(carried);

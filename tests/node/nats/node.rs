@@ -1,7 +1,7 @@
 //! A node on JetStream, from the event to the fact.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use orlog::App;
 use orlog::config::{BusKind, NatsConfig};
@@ -11,6 +11,7 @@ use orlog_model::{CorrelationId, InstanceKey, SagaName, Status, TenantId, Timest
 use orlog_testkit::nats_server::NatsServer;
 use orlog_testkit::raw_nats::RawNatsClient;
 use orlog_testkit::wait::{until, within};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -70,7 +71,7 @@ impl NatsNode {
                 .as_str()
                 .unwrap_or_default()
                 .to_owned();
-            *charges.lock().unwrap().entry(order).or_default() += 1;
+            *charges.lock().entry(order).or_default() += 1;
             async { Ok(json!({})) }
         };
         let bank = FunctionProvider::new()
@@ -192,7 +193,7 @@ async fn event_runs_a_saga_and_restart_resumes_from_the_checkpoint() {
     completes(&app, &key("", "o-2")).await;
     stop(&app).await;
     assert_eq!(
-        *shop.charges.lock().unwrap(),
+        *shop.charges.lock(),
         BTreeMap::from([("o-1".to_owned(), 1), ("o-2".to_owned(), 1)])
     );
 }
@@ -262,7 +263,7 @@ async fn key_sharded_tenant_events_reach_the_instance_shard() {
         completes(&app, &key("big", id)).await;
     }
     completes(&app, &key("small", "s-1")).await;
-    let charges = shop.charges.lock().unwrap().clone();
+    let charges = shop.charges.lock().clone();
     assert!(
         charges.len() == 41 && charges.values().all(|count| *count == 1),
         "{charges:?}"
@@ -317,11 +318,7 @@ async fn recreated_stream_is_not_read_until_the_loss_is_accepted() {
     let app = shop.start().await.unwrap();
     let counted = || async {
         let mut text = String::new();
-        app.metrics_registry
-            .lock()
-            .unwrap()
-            .encode(&mut text)
-            .unwrap();
+        app.metrics_registry.lock().encode(&mut text).unwrap();
         let line = "orlog_stream_anomalies_detected_total{stream=\"AGGREGATE_EVENTS\",kind=\"stream_recreated\"} 1";
         text.contains(line).then_some(())
     };
@@ -404,7 +401,7 @@ async fn restored_stream_is_read_again_without_a_restart() {
     completes(&app, &key("acme", "o-2")).await;
     stop(&app).await;
     assert_eq!(
-        *shop.charges.lock().unwrap(),
+        *shop.charges.lock(),
         BTreeMap::from([("o-1".to_owned(), 1), ("o-2".to_owned(), 1)])
     );
 }

@@ -558,11 +558,7 @@ async fn forged_events_do_not_fill_the_store_and_do_not_delay_valid_ones() {
     instance(&app, "order", "valid").await;
     assert_eq!(dead_letters(&app).len(), 100, "at most 100 in a minute");
     let mut metrics = String::new();
-    app.metrics_registry
-        .lock()
-        .unwrap()
-        .encode(&mut metrics)
-        .unwrap();
+    app.metrics_registry.lock().encode(&mut metrics).unwrap();
     assert!(
         metrics.contains("orlog_events_rejected_total 150"),
         "{metrics}"

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,6 +12,7 @@ use axum::http::HeaderMap;
 use axum::routing::post;
 use orlog::backup;
 use orlog_testkit::WAIT_TIMEOUT;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -76,7 +77,6 @@ async fn shop() -> (String, ExecutionLog) {
         let received = (key, body["paid"].as_u64());
         written
             .lock()
-            .unwrap()
             .entry((label, order))
             .or_default()
             .insert(received);
@@ -176,7 +176,7 @@ async fn load(url: String, accepted: Arc<Mutex<Vec<String>>>, stop: Arc<AtomicBo
             .send()
             .await;
         if response.is_ok_and(|response| response.status() == 202) {
-            accepted.lock().unwrap().extend(ids);
+            accepted.lock().extend(ids);
         }
     }
 }
@@ -243,10 +243,10 @@ async fn backup_under_load_restores_consistently() {
     ));
     let mut moments = Vec::new();
     for number in 0..3_usize {
-        let before = accepted.lock().unwrap().len();
-        wait_for("the load", || accepted.lock().unwrap().len() > before + 100).await;
-        let promised = accepted.lock().unwrap().iter().cloned().collect();
-        let received = log.lock().unwrap().clone();
+        let before = accepted.lock().len();
+        wait_for("the load", || accepted.lock().len() > before + 100).await;
+        let promised = accepted.lock().iter().cloned().collect();
+        let received = log.lock().clone();
         let dir = fixture.path(&format!("backup-{number}"));
         let args = ["backup", "--url", &node.url, "--to", dir.to_str().unwrap()];
         let (code, _, errors) = run(orlog(&args)).await;
@@ -299,7 +299,7 @@ async fn backup_under_load_restores_consistently() {
                 .is_superset(&completed)
         );
         node.kill();
-        let log = log.lock().unwrap();
+        let log = log.lock();
         assert!(!log.is_empty(), "backup {number}: work was in flight");
         agree(&moment.received, &log, &completed);
     }

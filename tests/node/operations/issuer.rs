@@ -1,13 +1,14 @@
 //! Token issuer: has keys, publishes them at a URL, and signs tokens.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
@@ -142,7 +143,7 @@ impl Jwks {
         );
         let handler = move || {
             requests.fetch_add(1, Ordering::SeqCst);
-            let keys = json!({ "keys": *keys.lock().unwrap() }).to_string();
+            let keys = json!({ "keys": *keys.lock() }).to_string();
             let status = if away.load(Ordering::SeqCst) {
                 StatusCode::BAD_GATEWAY
             } else {
@@ -156,7 +157,7 @@ impl Jwks {
     }
 
     pub(crate) fn publish(&self, keys: &[&Key]) {
-        *self.keys.lock().unwrap() = keys.iter().map(|key| key.public()).collect();
+        *self.keys.lock() = keys.iter().map(|key| key.public()).collect();
     }
 
     pub(crate) fn requests(&self) -> u64 {

@@ -3,7 +3,7 @@
 //! Size: a log-in is one dialog with the provider.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -14,6 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::child_process::ChildProcess;
 use orlog_testkit::host::{free_port, missing};
+use parking_lot::Mutex;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
@@ -128,7 +129,7 @@ impl Provider {
                     .map(|(_, value)| value.into_owned())
                     .unwrap_or_default()
             };
-            let (challenge, claims) = known.lock().unwrap().clone();
+            let (challenge, claims) = known.lock().clone();
             let basic = headers
                 .get("authorization")
                 .map(|value| value.to_str().unwrap().to_owned());
@@ -176,7 +177,7 @@ impl Provider {
         (claims["iss"], claims["aud"]) = (json!(self.issuer), json!(CLIENT));
         claims["nonce"] = json!(query(&url, "nonce"));
         change(&mut claims);
-        *self.next.lock().unwrap() = (query(&url, "code_challenge"), claims);
+        *self.next.lock() = (query(&url, "code_challenge"), claims);
         call_back(
             node,
             &format!("code=code-1&state={}", query(&url, "state")),

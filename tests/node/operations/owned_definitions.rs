@@ -4,7 +4,7 @@ mod restarts;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -13,6 +13,7 @@ use orlog_effect::{FunctionProvider, Policy, Upstream};
 use orlog_model::TenantId;
 use orlog_store::Reader;
 use orlog_testkit::wait::{until, until_ok};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -81,7 +82,6 @@ async fn start(
             let version = call.payload["version"].as_u64().unwrap_or_default();
             executed
                 .lock()
-                .unwrap()
                 .insert(order, (call.instance.tenant.to_string(), version));
             async { Ok(json!({})) }
         });
@@ -256,7 +256,7 @@ impl Fixture {
     }
 
     fn executed(&self, id: &str) -> (String, u64) {
-        self.executed.lock().unwrap()[id].clone()
+        self.executed.lock()[id].clone()
     }
 
     fn reader(&self) -> Reader {

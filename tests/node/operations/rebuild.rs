@@ -47,7 +47,6 @@ async fn publish(
     assert_eq!(response.await.unwrap().status(), 202);
     let reserved = |id: &String| {
         log.lock()
-            .unwrap()
             .contains_key(&("stock.reserve".to_owned(), id.clone()))
     };
     wait_for("the first effect of each order", || {
@@ -105,7 +104,7 @@ async fn rebuilt_tables_contain_all_work() {
     );
     // The orders wait for their timers.
     node.kill();
-    let before = log.lock().unwrap().clone();
+    let before = log.lock().clone();
     overwrite_pages(&tables(&fixture, 0));
     std::fs::remove_file(tables(&fixture, 1)).unwrap();
 
@@ -146,7 +145,7 @@ async fn rebuilt_tables_contain_all_work() {
     let completed = wait_until_idle(&node.url, &orders).await;
     assert_eq!(completed, orders);
     node.stop();
-    let after = log.lock().unwrap();
+    let after = log.lock();
     assert!(
         after
             .keys()
@@ -177,7 +176,7 @@ async fn truncated_journal_is_rebuilt_with_a_backup() {
     assert_eq!(code, 0, "{errors}");
     orders.extend(publish(&node.url, &log, 100..130).await);
     node.kill();
-    let before = log.lock().unwrap().clone();
+    let before = log.lock().clone();
     overwrite_pages(&tables(&fixture, 0));
 
     let (code, _, errors) = run(rebuild(&fixture, "0", &[])).await;
@@ -220,7 +219,7 @@ async fn truncated_journal_is_rebuilt_with_a_backup() {
     let completed = wait_until_idle(&node.url, &orders).await;
     assert_eq!(completed, orders);
     node.stop();
-    agree(&before, &log.lock().unwrap(), &orders);
+    agree(&before, &log.lock(), &orders);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,13 +3,14 @@
 #[path = "../../../examples/typed/booking.rs"]
 mod example;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use orlog::AppOverrides;
 use orlog::workflow::{Identifier as _, NodeParts, Trigger as _, Workflow, start_event};
 use orlog_actors::CommitObserver;
 use orlog_effect::{FunctionProvider, Policy, Reply};
 use orlog_model::{Commit, EventId, EventType, Timestamp, Work};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use self::example::{BookingId, Charge, SeatMap, SeatRequested};
@@ -25,7 +26,6 @@ impl CommitObserver for Facts {
             if let Work::Fact(fact) = &item.work {
                 self.0
                     .lock()
-                    .unwrap()
                     .push((fact.kind.to_string(), fact.data.clone()));
             }
         }
@@ -91,7 +91,7 @@ async fn events_of_steps_and_of_the_workflow_are_published() {
         json!({ "event": "Booked", "data": { "seat": 7 } })
     );
     assert_eq!(
-        facts.0.lock().unwrap().clone(),
+        facts.0.lock().clone(),
         [
             (
                 "SeatReserved".to_owned(),
@@ -106,10 +106,7 @@ async fn events_of_steps_and_of_the_workflow_are_published() {
             ("Booked".to_owned(), json!({ "seat": 7 })),
         ]
     );
-    assert_eq!(
-        seats.lock().unwrap().iter().copied().collect::<Vec<_>>(),
-        [(7, 1)]
-    );
+    assert_eq!(seats.lock().iter().copied().collect::<Vec<_>>(), [(7, 1)]);
 }
 
 /// Requirements: T2, T3, T5.
@@ -126,7 +123,7 @@ async fn failure_event_is_published_and_the_failed_event_names_the_step() {
     let failed =
         json!({ "step": "charge", "code": "CardRejected", "message": "the card is expired" });
     assert_eq!(
-        facts.0.lock().unwrap()[1..],
+        facts.0.lock()[1..],
         [
             (
                 "CardRejected".to_owned(),
@@ -135,7 +132,7 @@ async fn failure_event_is_published_and_the_failed_event_names_the_step() {
             ("BookingFailed".to_owned(), failed),
         ]
     );
-    assert!(seats.lock().unwrap().is_empty());
+    assert!(seats.lock().is_empty());
 }
 
 /// Requirements: T4.

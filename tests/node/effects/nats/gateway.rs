@@ -1,9 +1,10 @@
 //! Gateway over NATS. The responder implements the protocol itself.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use orlog::config::Role;
 use orlog_testkit::nats_server::NatsServer;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -53,7 +54,7 @@ async fn gateway(server: &NatsServer, received: ReceivedCommands) {
                     reader.read_exact(&mut bytes).await.unwrap();
                     let command: Value = serde_json::from_slice(&bytes[headers..all]).unwrap();
                     let status = command["payload_json"]["status"].as_u64().unwrap_or(202);
-                    received.lock().unwrap().push((subject, command));
+                    received.lock().push((subject, command));
                     let header = format!("NATS/1.0\r\nstatus: {status}\r\n\r\n");
                     let response = format!(
                         "HPUB {reply} {} {}\r\n{header}{{}}\r\n",
@@ -100,13 +101,13 @@ async fn nats_gateway_accepts_rejects_and_retries_without_responders() {
     node.until("acme", "/v1/sagas/order/o-1", is_there).await;
     let received = ReceivedCommands::default();
     gateway(&server, Arc::clone(&received)).await;
-    super::until(async || (!received.lock().unwrap().is_empty()).then_some(())).await;
+    super::until(async || (!received.lock().is_empty()).then_some(())).await;
     place("o-2", 422).await;
     assert_eq!(
         node.end_of("acme", "order", "o-2").await["status"],
         "failed"
     );
-    let received = received.lock().unwrap().clone();
+    let received = received.lock().clone();
     assert_eq!(received.len(), 2);
     assert_eq!(received[0].0, "gateway.acme.inventory");
     assert_eq!(

@@ -27,7 +27,7 @@ async fn place(pods: &Pods, pod: &str, id: &str) -> u16 {
 }
 
 fn url(pods: &Pods, pod: &str) -> String {
-    pods.urls.lock().unwrap()[pod].clone()
+    pods.urls.lock()[pod].clone()
 }
 
 #[tokio::test(flavor = "multi_thread")]

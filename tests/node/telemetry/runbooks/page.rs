@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Commands that no exercise executes, each with its page.
 ///
@@ -69,7 +71,7 @@ impl RunbookPage {
 
     /// Records that a command was executed.
     pub(super) fn record(&self, command: &str) {
-        self.0.executed.lock().unwrap().insert(command.to_owned());
+        self.0.executed.lock().insert(command.to_owned());
     }
 
     /// Records a command of the page that the test has executed without its program: another tool or another server
@@ -94,7 +96,7 @@ impl Drop for PageState {
         if std::thread::panicking() {
             return;
         }
-        let executed = self.executed.lock().unwrap();
+        let executed = self.executed.lock();
         let missing: Vec<&String> = self
             .commands()
             .filter(|command| !executed.contains(*command))
