@@ -21,7 +21,7 @@ pub mod store;
 pub use actor::{Actor, Invitation, InvitationToken};
 pub use change::Change;
 pub use context::Context;
-pub use directory::{Directory, KeyOwner, Stored};
+pub use directory::{Directory, KeyOwner, RecordKind, Stored};
 pub use key_ring::{Key, KeyError, KeyRing};
 pub use keyed::Keyed;
 pub use member::{Member, MemberError};

@@ -93,6 +93,10 @@ impl From<WriteError> for Problem {
                 Code::RevisionMismatch,
                 "another request changed it at the same time; read it again",
             ),
+            WriteError::Contended => Problem::new(
+                Code::RevisionMismatch,
+                "other requests change it constantly; try again",
+            ),
         }
     }
 }

@@ -8,6 +8,7 @@ mod view;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -27,14 +28,11 @@ use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::parts::access::Access;
 use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem};
-use orlog_node::access::{KEY_OVERLAP, Key, KeyError, Keyed as _, Peer, Stored, WriteError};
+use orlog_node::access::{KEY_OVERLAP, Key, Keyed as _, Peer, Stored, WriteError};
 use orlog_node::auth::Caller;
 use orlog_node::config::{NATS_REQUIRED, NodeAddress};
-use problems::{in_configuration, key_problem, missing, not_found, unreadable};
+use problems::{in_configuration, key_problem, missing, not_found, unreadable, unsigned_document};
 use view::{AddressBody, PeerBody, PeerPage, PeerView};
-
-/// Maximum number of attempts to change a record that other requests change at the same time.
-const MAX_ATTEMPTS: usize = 5;
 
 /// Path of a peer.
 #[derive(Deserialize, IntoParams)]
@@ -156,7 +154,7 @@ pub(crate) async fn create(
         added.push(key);
     }
 
-    let stored = match access.registry().put_peer(&name, Some(peer), 0).await {
+    let stored = match access.registry().put(&name, Some(peer), 0).await {
         Err(WriteError::Conflict) => {
             let detail = format!("the peer {name} exists; add keys to it, or remove it first");
             return Err(Problem::new(Code::PeerConflict, detail));
@@ -249,7 +247,7 @@ pub(crate) async fn delete(
         .get(&name)
         .map(|stored| stored.revision);
     let found = found.ok_or_else(|| missing(&peers, &name))?;
-    access.registry().put_peer(&name, None, found).await?;
+    access.registry().put::<Peer>(&name, None, found).await?;
 
     Ok(StatusCode::NO_CONTENT)
 }
@@ -282,10 +280,12 @@ pub(crate) async fn add_key(
     let apply = |peer: &mut Peer, now: Timestamp| {
         if let Some(replaced) = &body.replaces {
             peer.keys
-                .retire(&owner, replaced, now.saturating_add(overlap))?;
+                .retire(&owner, replaced, now.saturating_add(overlap))
+                .map_err(|error| key_problem(&error))?;
         }
         peer.add_key(key.clone(), now, caller.name.clone())
-            .map(|()| true)
+            .map_err(|error| key_problem(&error))?;
+        Ok(true)
     };
     let added = change(&access, &peers, &name, apply).await?;
     confirm(&access, &peers, &name, std::slice::from_ref(&key)).await?;
@@ -313,6 +313,7 @@ pub(crate) async fn revoke_key(
     let name = peer_name(&path.peer)?;
     change(&access, &peers, &name, |peer: &mut Peer, now| {
         peer.revoke_key(&name, &path.key, now, caller.name.clone())
+            .map_err(|error| key_problem(&error))
     })
     .await
 }
@@ -362,22 +363,15 @@ pub(crate) async fn refresh(
     let apply = |peer: &mut Peer, now| {
         let is_known = |key: &&Key| key.is_valid(now) && keys.contains(&key.public_key);
         if !peer.keys.iter().any(|key| is_known(&key)) {
-            return Ok(None);
+            return Err(unsigned_document(&name, &known.address));
         }
+
         let by = caller.name.clone();
         let is_moved = peer.replace_address(document.address_from(&peer.address), now, by.clone());
-        Ok(Some(peer.replace_keys(&keys, now, by)? || is_moved))
+        let is_changed = peer.replace_keys(&keys, now, by);
+        Ok(is_changed.map_err(|error| key_problem(&error))? || is_moved)
     };
-
     let stored = write(&access, &peers, &name, apply).await?;
-    let stored = stored.ok_or_else(|| {
-        let detail = format!(
-            "{}: no valid key of the peer {name} signed the document; compare its fingerprint with \
-             the administrator of the peer, then add the key with `orlog peer key add`",
-            known.address
-        );
-        Problem::new(Code::InvalidNodeDocument, detail)
-    })?;
     confirm(&access, &peers, &name, &stated).await?;
 
     view(&name, &stored, access.now())
@@ -394,7 +388,7 @@ async fn confirm(
     for key in added {
         let remove = async || {
             write(access, peers, name, |peer: &mut Peer, now| {
-                Ok(Some(peer.remove_key(&key.id, now)))
+                Ok(peer.remove_key(&key.id, now))
             })
             .await
             .map(drop)
@@ -409,51 +403,29 @@ async fn change(
     access: &Access,
     peers: &PeerNetwork,
     name: &NodeName,
-    mut apply: impl FnMut(&mut Peer, Timestamp) -> Result<bool, KeyError>,
+    apply: impl FnMut(&mut Peer, Timestamp) -> Result<bool, Problem>,
 ) -> Result<Json<PeerView>, Problem> {
-    let stored = write(access, peers, name, |peer, now| apply(peer, now).map(Some)).await?;
-    view(name, &stored.ok_or_else(|| not_found(name))?, access.now())
+    let stored = write(access, peers, name, apply).await?;
+    view(name, &stored, access.now())
 }
 
 /// Applies a change to the current record, again if another request changes it at the same time.
-/// `apply` returns whether it changed the peer; `None` rejects the change.
+/// `apply` returns whether it changed the peer.
 async fn write(
     access: &Access,
     peers: &PeerNetwork,
     name: &NodeName,
-    mut apply: impl FnMut(&mut Peer, Timestamp) -> Result<Option<bool>, KeyError>,
-) -> Result<Option<Stored<Peer>>, Problem> {
-    for _ in 0..MAX_ATTEMPTS {
-        let directory = access.registry().directory();
-        let now = access.now();
-        let stored = directory
-            .peers
-            .get(name)
-            .ok_or_else(|| missing(peers, name))?;
+    mut apply: impl FnMut(&mut Peer, Timestamp) -> Result<bool, Problem>,
+) -> Result<Arc<Stored<Peer>>, Problem> {
+    let next = |stored: Option<&Stored<Peer>>| {
+        let stored = stored.ok_or_else(|| missing(peers, name))?;
         let mut peer = stored.value.clone().ok_or_else(|| unreadable(name))?;
-        match apply(&mut peer, now).map_err(|error| key_problem(&error))? {
-            None => return Ok(None),
-            Some(false) => {
-                return Ok(Some(Stored {
-                    revision: stored.revision,
-                    value: Some(peer),
-                }));
-            }
-            Some(true) => {}
-        }
+        let is_changed = apply(&mut peer, access.now())?;
+        Ok::<_, Problem>(is_changed.then_some(peer))
+    };
 
-        match access
-            .registry()
-            .put_peer(name, Some(peer), stored.revision)
-            .await
-        {
-            Err(WriteError::Conflict) => {}
-            result => return Ok(Some(result?)),
-        }
-    }
-
-    let detail = format!("other requests change the peer {name} constantly; try again");
-    Err(Problem::new(Code::RevisionMismatch, detail))
+    let stored = access.registry().update(name, next).await?;
+    stored.ok_or_else(|| missing(peers, name))
 }
 
 fn peer_name(text: &str) -> Result<NodeName, Problem> {

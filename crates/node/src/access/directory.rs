@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use orlog_bus::registry::{Record, RegistryView};
 use orlog_model::{ActorId, NodeName, TenantId};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::actor::Actor;
@@ -59,22 +60,55 @@ struct KeyClaim {
     is_revoked: bool,
 }
 
-impl Directory {
-    /// Returns the key of a context in the registry.
-    pub(super) fn context_key(tenant: &TenantId) -> String {
+/// Kind of the records of the registry.
+pub trait RecordKind: Clone + Serialize {
+    /// Identifier of a record among those of its kind.
+    type Id: Sync;
+
+    /// Returns the key of a record in the registry.
+    fn key(id: &Self::Id) -> String;
+
+    /// Returns a known record.
+    fn find<'a>(directory: &'a Directory, id: &Self::Id) -> Option<&'a Arc<Stored<Self>>>;
+}
+
+impl RecordKind for Context {
+    type Id = TenantId;
+
+    fn key(tenant: &TenantId) -> String {
         format!("{CONTEXT}{tenant}")
     }
 
-    /// Returns the key of an actor in the registry.
-    pub(super) fn actor_key(actor: &ActorId) -> String {
+    fn find<'a>(directory: &'a Directory, tenant: &TenantId) -> Option<&'a Arc<Stored<Self>>> {
+        directory.contexts.get(tenant)
+    }
+}
+
+impl RecordKind for Actor {
+    type Id = ActorId;
+
+    fn key(actor: &ActorId) -> String {
         format!("{ACTOR}{actor}")
     }
 
-    /// Returns the key of a peer in the registry.
-    pub(super) fn peer_key(peer: &NodeName) -> String {
+    fn find<'a>(directory: &'a Directory, actor: &ActorId) -> Option<&'a Arc<Stored<Self>>> {
+        directory.actors.get(actor)
+    }
+}
+
+impl RecordKind for Peer {
+    type Id = NodeName;
+
+    fn key(peer: &NodeName) -> String {
         format!("{PEER}{peer}")
     }
 
+    fn find<'a>(directory: &'a Directory, peer: &NodeName) -> Option<&'a Arc<Stored<Self>>> {
+        directory.peers.get(peer)
+    }
+}
+
+impl Directory {
     /// Parses the records that differ from those of `last`.
     #[must_use]
     pub fn of(view: &RegistryView, last: &Self) -> Self {
@@ -226,8 +260,8 @@ mod tests {
             assert_eq!(directory.is_contested(&key.id), owner.is_none());
             owner
         };
-        let held = |id: &ActorId, actor: &Actor| (Directory::actor_key(id), record(actor));
-        let of_peer = (Directory::peer_key(&name), record(&peer));
+        let held = |id: &ActorId, actor: &Actor| (Actor::key(id), record(actor));
+        let of_peer = (Peer::key(&name), record(&peer));
         assert_eq!(
             owner_of(&[held(&first, &actor)]),
             Some(KeyOwner::Actor(first.clone()))

@@ -344,8 +344,8 @@ mod tests {
             context.replace([admins, BTreeSet::new(), BTreeSet::new()], seconds(1), None);
             context.set_require_signed_events(true, seconds(START), None);
             change(&mut context, &mut actor);
-            access.put_actor(&robo, actor, 0).await.unwrap();
-            access.put_context(&acme(), Some(context), 0).await.unwrap();
+            access.put(&robo, Some(actor), 0).await.unwrap();
+            access.put(&acme(), Some(context), 0).await.unwrap();
             let config = Config::default();
             let configured = Arc::new(ConfiguredKeys::new(&config).unwrap());
             Self {

@@ -6,23 +6,24 @@ use std::time::Duration;
 
 use orlog_bus::embedded::JournalRegistry;
 use orlog_bus::registry::{Registry, RegistryView};
-use orlog_model::{ActorId, ContextAddress, NodeName, TenantId, Timestamp};
+use orlog_model::{ContextAddress, TenantId, Timestamp};
 use orlog_store::DurablePosition;
 use parking_lot::RwLock;
-use serde::Serialize;
 use tokio::sync::watch;
 
 use super::actor::Actor;
 use super::context::Context;
-use super::directory::{Directory, KeyOwner, Stored};
+use super::directory::{Directory, KeyOwner, RecordKind, Stored};
 use super::member::Member;
-use super::peer::Peer;
 use crate::auth::{ActorRights, Caller, Right, Roles, Signer, SignerKey, SignerKeys, TenantScope};
 
 /// Time for which a node that cannot follow the registry decides by its last state.
 const MAX_OUTDATED: Duration = Duration::from_secs(10);
 /// Time to read the last changes of the registry before a message is rejected.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Maximum number of attempts to change a record that other requests change at the same time.
+const MAX_ATTEMPTS: usize = 8;
 
 /// Contexts and actors of a node.
 pub struct AccessRegistry {
@@ -48,6 +49,9 @@ pub enum WriteError {
     /// The record has another revision.
     #[error("the record has another revision")]
     Conflict,
+    /// Other requests changed the record at each attempt.
+    #[error("other requests change the record constantly")]
+    Contended,
     /// The registry is not available.
     #[error(transparent)]
     Registry(#[from] orlog_bus::Error),
@@ -168,7 +172,7 @@ impl AccessRegistry {
         };
         match &stored.value {
             Some(context) => context.created_at <= at && context.at(at).require_signed_events,
-            None => self.is_required_by(&Directory::context_key(tenant)),
+            None => self.is_required_by(&Context::key(tenant)),
         }
     }
 
@@ -330,77 +334,57 @@ impl AccessRegistry {
         }
     }
 
-    /// Writes the record of a context, or removes it, if it has the revision `seen` (0: there is no
-    /// record).
+    /// Writes a record, or removes it, if it has the revision `seen` (0: there is no record).
     ///
     /// # Errors
-    /// See [`WriteError`].
-    pub async fn put_context(
+    /// [`WriteError::Conflict`] if it has another one; [`WriteError::Registry`].
+    pub async fn put<T: RecordKind>(
         &self,
-        tenant: &TenantId,
-        context: Option<Context>,
+        id: &T::Id,
+        record: Option<T>,
         seen: u64,
-    ) -> Result<Stored<Context>, WriteError> {
-        let revision = self
-            .put(Directory::context_key(tenant), context.as_ref(), seen)
-            .await?;
-        Ok(Stored {
-            revision,
-            value: context,
-        })
-    }
-
-    /// Writes the record of an actor, if it has the revision `seen` (0: there is no record).
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn put_actor(
-        &self,
-        id: &ActorId,
-        actor: Actor,
-        seen: u64,
-    ) -> Result<Stored<Actor>, WriteError> {
-        let revision = self
-            .put(Directory::actor_key(id), Some(&actor), seen)
-            .await?;
-        Ok(Stored {
-            revision,
-            value: Some(actor),
-        })
-    }
-
-    /// Writes the record of a peer, or removes it, if it has the revision `seen` (0: there is no
-    /// record).
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub async fn put_peer(
-        &self,
-        name: &NodeName,
-        peer: Option<Peer>,
-        seen: u64,
-    ) -> Result<Stored<Peer>, WriteError> {
-        let revision = self
-            .put(Directory::peer_key(name), peer.as_ref(), seen)
-            .await?;
-        Ok(Stored {
-            revision,
-            value: peer,
-        })
-    }
-
-    async fn put(
-        &self,
-        key: String,
-        record: Option<&impl Serialize>,
-        seen: u64,
-    ) -> Result<u64, WriteError> {
-        let text =
-            record.map(|record| serde_json::to_string(record).expect("a record is plain data"));
+    ) -> Result<Arc<Stored<T>>, WriteError> {
+        let text = record
+            .as_ref()
+            .map(|record| serde_json::to_string(record).expect("a record is plain data"));
 
         // Compare-and-set: two administrators must not overwrite the changes of each other.
-        let written = self.registry.put(&key, text, seen).await?;
-        written.ok_or(WriteError::Conflict)
+        let written = self.registry.put(&T::key(id), text, seen).await?;
+        let stored = Stored {
+            revision: written.ok_or(WriteError::Conflict)?,
+            value: record,
+        };
+        Ok(Arc::new(stored))
+    }
+
+    /// Replaces a record by what `change` returns for the current one, again if another request
+    /// changes it at the same time. With `None`, the record stays. Returns the record.
+    ///
+    /// # Errors
+    /// The error of `change`; [`WriteError::Contended`], [`WriteError::Registry`].
+    pub async fn update<T, E>(
+        &self,
+        id: &T::Id,
+        mut change: impl FnMut(Option<&Stored<T>>) -> Result<Option<T>, E>,
+    ) -> Result<Option<Arc<Stored<T>>>, E>
+    where
+        T: RecordKind,
+        E: From<WriteError>,
+    {
+        for _ in 0..MAX_ATTEMPTS {
+            let current = T::find(&self.directory(), id).cloned();
+            let Some(next) = change(current.as_deref())? else {
+                return Ok(current);
+            };
+
+            let seen = current.map_or(0, |stored| stored.revision);
+            match self.put(id, Some(next), seen).await {
+                // This node may not know the change of the other request yet.
+                Err(WriteError::Conflict) => self.refresh().await.map_err(WriteError::from)?,
+                written => return Ok(Some(written?)),
+            }
+        }
+        Err(WriteError::Contended.into())
     }
 }
 
@@ -411,6 +395,7 @@ mod tests {
     use async_trait::async_trait;
     use orlog_bus::Error;
     use orlog_bus::registry::Record;
+    use orlog_model::ActorId;
 
     use super::*;
 
@@ -449,9 +434,49 @@ mod tests {
             }
         }
 
-        async fn put(&self, _: &str, _: Option<String>, _: u64) -> Result<Option<u64>, Error> {
-            Ok(None)
+        async fn put(&self, key: &str, _: Option<String>, seen: u64) -> Result<Option<u64>, Error> {
+            let Refresh::Reads(last) = &self.refresh else {
+                return Ok(None);
+            };
+            Ok((seen == last.revision_of(key)).then_some(last.revision + 1))
         }
+    }
+
+    /// Updates an actor that another node has created meanwhile; returns the number of attempts.
+    async fn update_attempts(refresh: Refresh) -> (usize, Result<u64, WriteError>) {
+        let view = watch::Sender::default();
+        let registry = AccessRegistry::new(Arc::new(Behind { view, refresh }), None);
+        let mut attempts = 0;
+        let updated = registry
+            .update(&ActorId::new("robo").unwrap(), |_| {
+                attempts += 1;
+                Ok::<_, WriteError>(Some(Actor::new(Timestamp::from_millis(1))))
+            })
+            .await;
+        let revision = updated.map(|stored| stored.expect("it was written").revision);
+        (attempts, revision)
+    }
+
+    #[tokio::test]
+    async fn update_reads_the_change_of_another_node_before_it_tries_again() {
+        let actor = serde_json::to_string(&Actor::new(Timestamp::from_millis(0))).unwrap();
+        let mut created = RegistryView::default();
+        created.records.insert(
+            "actor.robo".to_owned(),
+            Record {
+                revision: 7,
+                value: actor.into(),
+            },
+        );
+        created.revision = 7;
+
+        let (attempts, updated) = update_attempts(Refresh::Reads(Arc::new(created))).await;
+        assert_eq!(updated.expect("the second attempt has the revision"), 8);
+        assert_eq!(attempts, 2);
+
+        let (attempts, updated) = update_attempts(Refresh::Fails).await;
+        assert!(matches!(updated, Err(WriteError::Registry(_))));
+        assert_eq!(attempts, 1);
     }
 
     /// Asks a node that is behind whether a tenant accepts a job of the context `a@one`.
@@ -463,7 +488,7 @@ mod tests {
         let mut context = Context::new(Timestamp::from_millis(1));
         context.executors.insert(executor.parse().unwrap());
         let value = serde_json::to_string(&context).unwrap().into();
-        let key = Directory::context_key(&TenantId::new("acme").unwrap());
+        let key = Context::key(&TenantId::new("acme").unwrap());
         let records = BTreeMap::from([(key, Record { revision: 1, value })]);
         let stored = RegistryView {
             records,

@@ -3,6 +3,7 @@
 mod view;
 
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -38,9 +39,6 @@ use view::{
 const INVITATION_TTL: Duration = Duration::from_hours(24);
 /// Maximum validity of an invitation.
 const MAX_INVITATION_TTL: Duration = Duration::from_hours(720);
-/// Maximum number of attempts to change a record that other requests change at the same time.
-const MAX_ATTEMPTS: usize = 5;
-
 /// Path of an actor.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
@@ -131,7 +129,7 @@ pub(crate) async fn create(
     }
 
     actor.replace_addresses(body.addresses, now, caller.name);
-    let stored = match access.registry().put_actor(&id, actor, 0).await {
+    let stored = match access.registry().put(&id, Some(actor), 0).await {
         Err(WriteError::Conflict) => {
             return Err(Problem::new(
                 Code::ActorExists,
@@ -410,34 +408,21 @@ async fn write(
     id: &ActorId,
     create: Option<fn(Timestamp) -> Actor>,
     mut apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
-) -> Result<Stored<Actor>, Problem> {
-    for _ in 0..MAX_ATTEMPTS {
-        let directory = access.registry().directory();
+) -> Result<Arc<Stored<Actor>>, Problem> {
+    let next = |stored: Option<&Stored<Actor>>| {
         let now = access.now();
-        let stored = directory.actors.get(id);
         let known = stored
             .map(|stored| stored.value.clone().ok_or_else(|| unreadable(id)))
             .transpose()?;
         let mut actor = known
             .or_else(|| create.map(|create| create(now)))
             .ok_or_else(|| not_found(id))?;
+        let is_changed = apply(&mut actor, now)?;
+        Ok::<_, Problem>(is_changed.then_some(actor))
+    };
 
-        let seen = stored.map_or(0, |stored| stored.revision);
-        if !apply(&mut actor, now)? {
-            return Ok(Stored {
-                revision: seen,
-                value: Some(actor),
-            });
-        }
-
-        match access.registry().put_actor(id, actor, seen).await {
-            Err(WriteError::Conflict) => {}
-            result => return Ok(result?),
-        }
-    }
-
-    let detail = format!("other requests change the actor {id:?} constantly; try again");
-    Err(Problem::new(Code::RevisionMismatch, detail))
+    let stored = access.registry().update(id, next).await?;
+    stored.ok_or_else(|| not_found(id))
 }
 
 fn actor_id(text: &str) -> Result<ActorId, Problem> {

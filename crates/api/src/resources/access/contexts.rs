@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header::ETAG;
@@ -206,15 +207,12 @@ pub(crate) async fn put(
         caller.name,
     ) || is_required;
     let stored = if !is_change && known.is_some() {
-        Stored {
+        Arc::new(Stored {
             revision: found,
             value: Some(context),
-        }
+        })
     } else if expected.unwrap_or(0) == found {
-        access
-            .registry()
-            .put_context(&tenant, Some(context), found)
-            .await?
+        access.registry().put(&tenant, Some(context), found).await?
     } else {
         return Err(mismatch(&tenant, expected, found));
     };
@@ -282,7 +280,10 @@ pub(crate) async fn delete(
         return Err(Problem::new(Code::ContextNotEmpty, detail));
     }
 
-    access.registry().put_context(&tenant, None, found).await?;
+    access
+        .registry()
+        .put::<Context>(&tenant, None, found)
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -5,6 +5,7 @@ use orlog_model::NodeName;
 use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem};
 use orlog_node::access::KeyError;
+use orlog_node::config::NodeAddress;
 use orlog_node::peers::client::PeerError;
 
 pub(super) fn key_problem(error: &KeyError) -> Problem {
@@ -58,4 +59,13 @@ impl From<PeerError> for Problem {
         };
         Problem::new(code, error.to_string())
     }
+}
+
+/// Returns the problem of a document that no known key of the peer signed.
+pub(super) fn unsigned_document(name: &NodeName, address: &NodeAddress) -> Problem {
+    let detail = format!(
+        "{address}: no valid key of the peer {name} signed the document; compare its fingerprint \
+         with the administrator of the peer, then add the key with `orlog peer key add`"
+    );
+    Problem::new(Code::InvalidNodeDocument, detail)
 }
