@@ -105,6 +105,8 @@ async fn filter_matches_instance_fields_and_state() {
         (names(&counted).len(), &counted["count"]["value"]),
         (2, &json!(6))
     );
+    let page = node.get("/v1/sagas?limit=2").await.ok();
+    assert_eq!(page["scanned"], 2, "no row beyond the page is read");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -113,8 +113,11 @@ fn run(
             }
         }
 
-        result.filter_errors += found.filter_errors.0;
-        result.first_filter_error = result.first_filter_error.take().or(found.filter_errors.1);
+        result.filter_errors += found.filter_errors;
+        result.first_filter_error = result
+            .first_filter_error
+            .take()
+            .or(found.first_filter_error);
         (cursor, scanned) = (found.next, scanned + found.scanned);
         let is_end = cursor.is_none();
         if is_end || scanned >= scope.http().scan_limit || Instant::now() > until {

@@ -137,9 +137,9 @@ async fn search(
     let found = found.await.map_err(|problem| failed(&problem))?;
     Ok(PageOutcome {
         cursor: found.next,
-        matched: found.count.0,
-        filter_errors: found.filter_errors.0,
-        first_filter_error: found.filter_errors.1,
+        matched: found.matches,
+        filter_errors: found.filter_errors,
+        first_filter_error: found.first_filter_error,
         instances: found
             .items
             .into_iter()

@@ -53,15 +53,17 @@ impl InstancePage {
         }
 
         let page = page.finish(result.next);
-        let (value, exact) = result.count;
-        let (failed, failure) = result.filter_errors;
+        let count = counted.then_some(InstanceCount {
+            value: result.matches,
+            exact: result.is_complete,
+        });
         Self {
             items: page.entries,
             next_cursor: page.next,
             scanned: result.scanned,
-            count: counted.then_some(InstanceCount { value, exact }),
-            filter_errors: failed,
-            first_filter_error: failure,
+            count,
+            filter_errors: result.filter_errors,
+            first_filter_error: result.first_filter_error,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Search of instances with a condition: scanned in chunks, within limits of rows, time and
-//! evaluation cost.
+//! Search of instances, with or without a condition: scanned in chunks, within limits of rows, time
+//! and evaluation cost.
 
 use std::time::{Duration, Instant};
 
@@ -56,10 +56,13 @@ pub(crate) struct SearchResult {
     /// Cursor after the page; `None` while it is not full.
     pub(crate) next: Option<String>,
     pub(crate) scanned: usize,
-    /// Number of matches from the cursor on, and whether all instances were scanned.
-    pub(crate) count: (u64, bool),
-    /// Number of instances for which the condition failed, and the reason of the first failure.
-    pub(crate) filter_errors: (u64, Option<String>),
+    /// Number of matches from the cursor on.
+    pub(crate) matches: u64,
+    /// Whether all instances were scanned.
+    pub(crate) is_complete: bool,
+    /// Number of instances for which the condition failed.
+    pub(crate) filter_errors: u64,
+    pub(crate) first_filter_error: Option<String>,
 }
 
 /// Compiles the condition of a request.
@@ -108,76 +111,84 @@ fn example() -> Map<String, Value> {
 pub(crate) fn search(scope: &ReadScope, search: InstanceSearch) -> Result<SearchResult, Problem> {
     let InstanceSearch {
         mut query,
-        start_shard: first,
+        start_shard,
         only,
         filter,
         count,
-        timeout: timeout_after,
+        timeout,
     } = search;
-    let statuses = match (&filter, only) {
-        (Some(filter), None) => {
-            narrow(&mut query, filter, scope);
-            Vec::new()
-        }
-        // The index orders the instances of one status by key. An instance can move between the
-        // ranges of several statuses.
-        (_, Some(_)) if query.statuses.len() > 1 => std::mem::take(&mut query.statuses),
-        (_, _) => Vec::new(),
-    };
 
-    let sieve = FilterEvaluator {
+    // The index orders the instances of one status by key, but an instance can move between the
+    // ranges of several statuses. An ordered search compares them here.
+    let mut statuses = Vec::new();
+    if only.is_some() && query.statuses.len() > 1 {
+        statuses = std::mem::take(&mut query.statuses);
+    }
+    if let (Some(filter), None) = (&filter, only) {
+        narrow(&mut query, filter, scope);
+    }
+
+    let evaluator = FilterEvaluator {
         scope,
         filter: filter.as_ref(),
         now: scope.now(),
     };
-    let limit = query.limit;
+    let page_limit = query.limit;
     let scan_limit = query.scan_limit;
-    let until = Instant::now() + timeout_after;
-    let mut sifted = SearchResult::default();
+    let takes_each_row = filter.is_none() && statuses.is_empty() && !count;
+    let deadline = Instant::now() + timeout;
+    let starts_at_the_first = start_shard == 0 && query.cursor.is_none();
+    let mut result = SearchResult::default();
+    let mut cost = 0;
+    let is_over =
+        |cost| cost > MAX_FILTER_COST || Instant::now() > deadline || scope.is_cancelled();
 
-    let mut units = 0;
-    let is_over = |units| units > MAX_FILTER_COST || Instant::now() > until || scope.is_cancelled();
-    let from_the_beginning = first == 0 && query.cursor.is_none();
-    let shards = scope
-        .numbered_readers()
-        .skip_while(|(index, _)| usize::from(*index) < first);
-
-    for (index, reader) in shards.filter(|(index, _)| only.is_none_or(|only| only == *index)) {
-        if usize::from(index) != first {
+    for (shard, reader) in scope.numbered_readers() {
+        if usize::from(shard) < start_shard || only.is_some_and(|only| only != shard) {
+            continue;
+        }
+        if usize::from(shard) != start_shard {
             query.cursor = None;
         }
+
         loop {
-            if sifted.scanned >= scan_limit || is_over(units) {
-                let here = format!("{index}.{}", query.cursor.as_deref().unwrap_or_default());
-                sifted.next.get_or_insert(here);
-                return Ok(sifted);
+            if result.scanned >= scan_limit || is_over(cost) {
+                let position = query.cursor.as_deref().unwrap_or_default();
+                result.next.get_or_insert(format!("{shard}.{position}"));
+                return Ok(result);
             }
 
-            query.limit = CHUNK;
-            query.scan_limit = CHUNK.min(scan_limit - sifted.scanned);
-            let chunk = reader.instances(&query)?;
-            sifted.scanned += chunk.scanned;
-            let is_named = |found: &FoundInstance| {
-                statuses.is_empty() || statuses.contains(&found.instance.status)
+            // A row beyond the page would be decoded for nothing.
+            query.limit = if takes_each_row {
+                CHUNK.min(page_limit - result.items.len())
+            } else {
+                CHUNK
             };
+            query.scan_limit = CHUNK.min(scan_limit - result.scanned);
+            let chunk = reader.instances(&query)?;
+            result.scanned += chunk.scanned;
 
-            for found in chunk.items.into_iter().filter(is_named) {
-                let (holds, cost) = sieve.holds(&found.key, &found.instance)?;
-                units += u64::from(cost);
-                let here = is_over(units).then(|| format!("{index}.{}", found.cursor()));
-                match holds {
-                    Ok(true) => take(&mut sifted, index, limit, found),
+            for found in chunk.items {
+                if !statuses.is_empty() && !statuses.contains(&found.instance.status) {
+                    continue;
+                }
+
+                let evaluated = evaluator.evaluate(&found.key, &found.instance)?;
+                cost += u64::from(evaluated.cost);
+                let stopped_at = is_over(cost).then(|| format!("{shard}.{}", found.cursor()));
+                match evaluated.holds {
+                    Ok(true) => result.add(shard, page_limit, found),
                     Ok(false) => {}
                     Err(reason) => {
-                        sifted.filter_errors.0 += 1;
-                        sifted.filter_errors.1.get_or_insert(reason);
+                        result.filter_errors += 1;
+                        result.first_filter_error.get_or_insert(reason);
                     }
                 }
 
-                let stopped = here.is_some();
-                sifted.next = sifted.next.or(here);
-                if stopped || (sifted.next.is_some() && !count) {
-                    return Ok(sifted);
+                let is_stopped = stopped_at.is_some();
+                result.next = result.next.or(stopped_at);
+                if is_stopped || (result.next.is_some() && !count) {
+                    return Ok(result);
                 }
             }
 
@@ -188,8 +199,8 @@ pub(crate) fn search(scope: &ReadScope, search: InstanceSearch) -> Result<Search
         }
     }
 
-    sifted.count.1 = from_the_beginning;
-    Ok(sifted)
+    result.is_complete = starts_at_the_first;
+    Ok(result)
 }
 
 /// Adds the comparisons of a condition that an index or a range of keys answers. The condition is
@@ -270,19 +281,28 @@ fn reads_hidden(template: &Value, redact: &Redaction) -> bool {
     redact.is_active() && (text.contains("results") || text.split("vars").skip(1).any(is_hidden))
 }
 
-/// Counts a match, and adds it to the page unless the page is full.
-fn take(result: &mut SearchResult, shard: u16, limit: usize, found: FoundInstance) {
-    result.count.0 += 1;
-    if result.next.is_some() || result.items.len() >= limit {
-        return;
-    }
+impl SearchResult {
+    /// Counts a match, and adds it to the page unless the page is full.
+    fn add(&mut self, shard: u16, page_limit: usize, found: FoundInstance) {
+        self.matches += 1;
+        if self.next.is_some() || self.items.len() >= page_limit {
+            return;
+        }
 
-    result.bytes += found.instance.state.len();
-    let located = LocatedInstance { shard, found };
-    if result.items.len() + 1 == limit || result.bytes >= MAX_STATE_BYTES {
-        result.next = Some(located.cursor());
+        self.bytes += found.instance.state.len();
+        let located = LocatedInstance { shard, found };
+        if self.items.len() + 1 == page_limit || self.bytes >= MAX_STATE_BYTES {
+            self.next = Some(located.cursor());
+        }
+        self.items.push(located);
     }
-    result.items.push(located);
+}
+
+/// Result of the condition for one instance.
+struct Evaluated {
+    /// Whether the instance matches; an error is why the condition has no value for it.
+    holds: Result<bool, String>,
+    cost: u32,
 }
 
 /// Evaluator of the condition for each instance.
@@ -293,23 +313,23 @@ struct FilterEvaluator<'a> {
 }
 
 impl FilterEvaluator<'_> {
-    fn holds(
-        &self,
-        key: &InstanceKey,
-        instance: &Instance,
-    ) -> Result<(Result<bool, String>, u32), Problem> {
+    fn evaluate(&self, key: &InstanceKey, instance: &Instance) -> Result<Evaluated, Problem> {
         let Some(filter) = self.filter else {
-            return Ok((Ok(true), 0));
+            return Ok(Evaluated {
+                holds: Ok(true),
+                cost: 0,
+            });
         };
-        match filter.holds(&self.values(filter, key, instance)) {
-            (Ok(holds), units) => Ok((Ok(holds), units)),
-            (Err(FilterEvalError::NoValue(reason)), units) => {
-                Ok((Err(format!("{key}: {reason}")), units))
+
+        let (holds, cost) = filter.holds(&self.values(filter, key, instance));
+        let holds = match holds {
+            Ok(holds) => Ok(holds),
+            Err(FilterEvalError::NoValue(reason)) => Err(format!("{key}: {reason}")),
+            Err(FilterEvalError::NotBoolean(reason)) => {
+                return Err(invalid_parameter("filter", reason));
             }
-            (Err(FilterEvalError::NotBoolean(reason)), _) => {
-                Err(invalid_parameter("filter", reason))
-            }
-        }
+        };
+        Ok(Evaluated { holds, cost })
     }
 
     /// Returns only the variables that the condition uses; an unused state is not read.
