@@ -338,8 +338,7 @@ async fn execute(
     let WorkDispatch { work, place, .. } = &mut dispatch;
     let result = {
         let execution = pin!(
-            AssertUnwindSafe(executor.continue_from(&mut work.item, progress, place))
-                .catch_unwind()
+            AssertUnwindSafe(executor.execute_for(&mut work.item, progress, place)).catch_unwind()
         );
         tokio::select! {
             biased;

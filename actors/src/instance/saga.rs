@@ -14,7 +14,7 @@ pub(crate) mod offload;
 pub(crate) mod state;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orlog_engine::{Decision, Rejection};
 use orlog_model::{Change, ControlAction, ControlRequest, Input, Instance};
@@ -128,7 +128,7 @@ impl State {
         }
 
         if self.instance.is_some() {
-            if !self.can_spill {
+            if !self.knows_spilled {
                 self.find_spilled()?;
             }
             self.spill_arrivals();
@@ -163,21 +163,42 @@ impl State {
             self.replace(&input, to).await;
             return Ok(true);
         }
-        let mut waited = self.has_buffered();
-        // Before the commit of this input: the mailbox must not close until the buffered inputs are
-        // applied.
-        if waited {
+
+        // Until the buffered inputs are applied, the mailbox must not close. They wait for the first
+        // transition of the instance, or for the end of its pause.
+        let mut has_buffered = self.has_buffered();
+        if has_buffered {
             self.keep_open(true);
         }
 
         // The decision is a value: nothing has changed until its commit is submitted.
-        match self.decide(&input, attempts).await {
+        let decision = self.decide(&input, attempts).await;
+        if let Decision::Commit(commit) = &decision
+            && commit.buffer.is_some()
+        {
+            has_buffered = true;
+            self.keep_open(true);
+        }
+        self.carry_out(decision, &input, attempts, started);
+
+        if has_buffered {
+            self.unbuffers |= self.instance.is_some() && !self.has_buffered();
+            self.keep_open(self.unbuffers);
+        }
+        Ok(true)
+    }
+
+    /// Submits the commit of a decision, or completes the input without one.
+    fn carry_out(
+        &mut self,
+        decision: Decision,
+        input: &Input,
+        attempts: u32,
+        started: Option<Instant>,
+    ) {
+        match decision {
             Decision::Commit(mut commit) => {
-                waited |= commit.buffer.is_some();
-                if waited {
-                    self.keep_open(true);
-                }
-                let decided = self.follow(&mut commit, &input, started);
+                let decided = self.follow(&mut commit, input, started);
                 self.finish_with(commit, decided, None);
             }
             Decision::Ignore {
@@ -189,34 +210,28 @@ impl State {
                     DEBUG, self.mailbox.key, input.trace(), input = input.label(), %reason,
                     "ignored"
                 );
-                self.trace_ignored(&input, started, &reason);
+                self.trace_ignored(input, started, &reason);
                 self.finish_with(commit, None, Some(reason));
             }
             Decision::Ignore {
                 reason,
                 cleanup: None,
             } => {
-                self.count_ignored_start(&input);
-                self.trace_ignored(&input, started, &reason);
+                self.count_ignored_start(input);
+                self.trace_ignored(input, started, &reason);
                 self.finish_without_commit(reason, None);
             }
             // No caller receives the rejection of a signal of the bus.
-            Decision::Reject(rejection) if self.is_signal_of_the_bus(&input) => {
-                let commit = self.subject().rejected_commit(&input, &rejection, attempts);
+            Decision::Reject(rejection) if self.is_signal_of_the_bus(input) => {
+                let commit = self.subject().rejected_commit(input, &rejection, attempts);
                 self.finish_with(Box::new(commit), None, None);
             }
             Decision::Reject(rejection) => {
                 self.finish_without_commit("rejected".into(), Some(rejection.into()));
             }
         }
-
-        // The first transition of an instance ends the wait of its buffered inputs.
-        self.unbuffers |= waited && self.instance.is_some() && !self.has_buffered();
-        if waited {
-            self.keep_open(self.unbuffers);
-        }
-        Ok(true)
     }
+
     /// Returns whether the first input is a signal that the bus transported with conditions.
     fn is_signal_of_the_bus(&self, input: &Input) -> bool {
         matches!(input, Input::Control(_)) && self.mailbox.is_from_stream()
@@ -286,7 +301,7 @@ impl State {
 
         self.quarantine = Some(reason);
         self.loaded = false;
-        self.can_spill = false;
+        self.knows_spilled = false;
         // Buffered inputs stay stored.
         self.unbuffers = false;
         self.keep_open(false);

@@ -210,7 +210,7 @@ async fn execute(shared: &WorkerPoolState, item: &mut WorkItem, in_doubt: bool) 
             progress.in_doubt |= dispatcher.record_start(item).await;
             return shared.catalog.unroutable_result(item, progress);
         };
-        match executor.continue_from(item, progress, &dispatcher).await {
+        match executor.execute_for(item, progress, &dispatcher).await {
             Ok(done) => {
                 let outcomes = shared.metrics.effects.outcomes(&executor.upstream().name);
                 outcomes.count(&done.outcome, started.elapsed());

@@ -1,4 +1,4 @@
-//! Time limits of one attempt.
+//! One attempt: its start, its time limits and its end.
 
 use std::pin::Pin;
 use std::time::Duration;

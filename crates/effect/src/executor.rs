@@ -136,13 +136,13 @@ impl EffectExecutor {
         .await
     }
 
-    /// Continues after another executor. If this one is retired meanwhile, it returns the progress
-    /// as soon as no attempt is in flight. During an attempt the trace of the item is the span of
-    /// the attempt.
+    /// Executes an item for a dispatcher, from the beginning or from where another executor stopped.
+    /// If this one is retired meanwhile, it returns the progress as soon as no attempt is in flight.
+    /// During an attempt the trace of the item is the span of the attempt.
     ///
     /// # Errors
     /// The progress, if another executor must continue.
-    pub fn continue_from<'a>(
+    pub fn execute_for<'a>(
         &'a self,
         item: &'a mut WorkItem,
         progress: ExecutionProgress,

@@ -576,7 +576,7 @@ async fn retired_executor_returns_queued_work_and_finishes_running_work() {
     let item = item(&name(), 1);
     let mut first = item.clone();
     let mut waiting =
-        std::pin::pin!(executor.continue_from(&mut first, ExecutionProgress::default(), &()));
+        std::pin::pin!(executor.execute_for(&mut first, ExecutionProgress::default(), &()));
     assert!(futures::poll!(&mut waiting).is_pending());
     executor.retire();
     let progress = waiting.await.expect_err("it was retired");
@@ -588,9 +588,7 @@ async fn retired_executor_returns_queued_work_and_finishes_running_work() {
         attempts: 4,
         ..ExecutionProgress::default()
     };
-    let late = executor
-        .continue_from(&mut item.clone(), progress, &())
-        .await;
+    let late = executor.execute_for(&mut item.clone(), progress, &()).await;
     assert_eq!(
         late.map_err(|progress| (progress.attempts, progress.in_doubt)),
         Err((4, false))
@@ -627,11 +625,8 @@ async fn no_attempt_starts_after_the_end_of_the_lease() {
     );
     lease.begin(Instant::now() + ttl);
     let mut item = item(&name(), 1);
-    let mut running = std::pin::pin!(executor.continue_from(
-        &mut item,
-        ExecutionProgress::default(),
-        &dispatcher
-    ));
+    let mut running =
+        std::pin::pin!(executor.execute_for(&mut item, ExecutionProgress::default(), &dispatcher));
     assert!(futures::poll!(&mut running).is_pending());
     assert_eq!(calls(), 1);
     tokio::time::advance(ttl / 2).await;

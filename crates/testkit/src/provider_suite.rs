@@ -121,7 +121,7 @@ impl ProviderScenario {
         let within = async {
             tokio::select! {
                 biased;
-                done = self.executor.continue_from(&mut item, progress, &()) => done.expect("the upstream is not retired"),
+                done = self.executor.execute_for(&mut item, progress, &()) => done.expect("the upstream is not retired"),
                 () = self.advance_time(observed) => unreachable!("time advances without end"),
             }
         };

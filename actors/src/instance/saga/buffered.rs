@@ -62,7 +62,7 @@ impl State {
     pub(super) fn find_spilled(&mut self) -> Result<(), StoreError> {
         let spilled = self.own.reader.spilled_inputs(&self.mailbox.key, 1)?;
         self.mailbox.set_spilled(!spilled.is_empty());
-        self.can_spill = true;
+        self.knows_spilled = true;
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl State {
         }
 
         let decided = self.follow(&mut commit, &input, started);
-        self.update_buffered(&mut commit);
+        self.install(&mut commit);
         self.mailbox.expect_commit(self.has_ended());
         self.submit(commit, decided, None, Completion::None);
     }

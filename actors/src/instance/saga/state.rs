@@ -111,8 +111,8 @@ pub(crate) struct State {
     pub(super) loaded: bool,
     /// Buffered inputs must be applied before the next input.
     pub(super) unbuffers: bool,
-    /// It is known whether the instance has spilled inputs.
-    pub(super) can_spill: bool,
+    /// The spilled inputs were looked up. Before, an input must not overtake them.
+    pub(super) knows_spilled: bool,
     /// Reason why the stored data of the instance cannot be read.
     pub(super) quarantine: Option<String>,
     pub(super) instance: Option<Arc<Instance>>,
@@ -136,7 +136,7 @@ impl State {
             own,
             loaded: false,
             unbuffers: false,
-            can_spill: false,
+            knows_spilled: false,
             quarantine: None,
             instance: None,
             early: Vec::new(),
@@ -245,7 +245,7 @@ impl State {
         ignored: Option<Cow<'static, str>>,
     ) {
         // First: the reply contains the version after this commit.
-        self.update_buffered(&mut commit);
+        self.install(&mut commit);
         let Some(envelope) = self.mailbox.finish(1, self.has_ended()) else {
             return;
         };
@@ -310,7 +310,8 @@ impl State {
         }
     }
 
-    pub(super) fn update_buffered(&mut self, commit: &mut Commit) {
+    /// Makes the state after a decision the current one, before it is committed.
+    pub(super) fn install(&mut self, commit: &mut Commit) {
         // The store computes the difference of its indexes and counts from the snapshot before.
         commit.before.clone_from(&self.instance);
         match commit.buffer.as_deref() {
@@ -330,7 +331,7 @@ impl State {
 
         if let Some(instance) = &commit.instance {
             // A new instance has no spilled inputs.
-            self.can_spill |= self.instance.is_none();
+            self.knows_spilled |= self.instance.is_none();
             self.instance = Some(Arc::clone(instance));
         }
 
@@ -463,7 +464,7 @@ impl State {
         trace_context::is_traced(input, self.instance.as_deref()).then(Instant::now)
     }
 
-    /// Creates a transition span if the input is traced.
+    /// Records the transition for shadows, and creates its span if the input is traced.
     pub(super) fn follow(
         &self,
         commit: &mut Commit,

@@ -42,7 +42,7 @@ fn restarted(stage: &Stage, since: Duration) -> (tokio::task::JoinHandle<Executi
             ..ExecutionProgress::default()
         };
         executor
-            .continue_from(&mut item(&name(), 1), progress, &Store(claim))
+            .execute_for(&mut item(&name(), 1), progress, &Store(claim))
             .await
             .expect("the executor is not retired")
     });

@@ -43,7 +43,7 @@ impl Saga {
     }
 
     fn execute(&self, stage: &Stage, progress: ExecutionProgress) -> JoinHandle<ExecutionResult> {
-        let done = self.continue_from(stage, progress);
+        let done = self.execute_for(stage, progress);
         tokio::spawn(async move {
             done.await
                 .expect("no panic")
@@ -51,7 +51,7 @@ impl Saga {
         })
     }
 
-    fn continue_from(
+    fn execute_for(
         &self,
         stage: &Stage,
         progress: ExecutionProgress,
@@ -59,7 +59,7 @@ impl Saga {
         let (saga, executor) = (self.clone(), Arc::clone(&stage.executor));
         tokio::spawn(async move {
             executor
-                .continue_from(&mut item(&name(), 1), progress, &saga)
+                .execute_for(&mut item(&name(), 1), progress, &saga)
                 .await
         })
     }
@@ -175,7 +175,7 @@ async fn end_of_the_shard_recalls_a_job_without_a_worker() {
             in_doubt,
             ..ExecutionProgress::default()
         };
-        let job = saga.continue_from(&stage, progress);
+        let job = saga.execute_for(&stage, progress);
         within("the job on the board", until_posted(&stage)).await;
         saga.ended.stop();
         let done = within("the end of the execution", job)
@@ -190,7 +190,7 @@ async fn end_of_the_shard_recalls_a_job_without_a_worker() {
 #[tokio::test]
 async fn end_of_the_shard_leaves_a_job_to_its_worker() {
     let (stage, saga) = (Stage::new(Policy::worker()), Saga::default());
-    let job = saga.continue_from(&stage, ExecutionProgress::default());
+    let job = saga.execute_for(&stage, ExecutionProgress::default());
     let claimed = stage.claim(false).await;
     saga.ended.stop();
     tokio::task::yield_now().await;
@@ -216,7 +216,7 @@ async fn job_is_not_offered_after_the_end_of_the_lease() {
             ..Saga::default()
         },
     );
-    let job = saga.continue_from(&stage, ExecutionProgress::default());
+    let job = saga.execute_for(&stage, ExecutionProgress::default());
     within("the job on the board", until_posted(&stage)).await;
     lease.begin(Instant::now());
     assert!(stage.claim_within(Duration::ZERO, false).await.is_empty());

@@ -406,7 +406,7 @@ async fn job_that_waits_while_its_upstream_is_removed_uses_up_no_attempt() {
     };
     let waiting = tokio::spawn(async move {
         executor
-            .continue_from(&mut item(&name(), 1), ExecutionProgress::default(), &())
+            .execute_for(&mut item(&name(), 1), ExecutionProgress::default(), &())
             .await
     });
     let posted = async {
