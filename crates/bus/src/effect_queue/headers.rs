@@ -54,7 +54,6 @@ pub(super) fn event_headers(
     if let Some(trace) = trace {
         put("traceparent", trace.as_str().into());
     }
-
     put("content-type", CompactString::const_new("application/json"));
     headers
 }

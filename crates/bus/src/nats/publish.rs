@@ -79,6 +79,8 @@ fn check(message: &Message, limit: usize) -> Result<(), Error> {
     }
 }
 
+/// Publishes messages that fit in the window of the connection. Those without a leader are sent
+/// again; the last attempt stores all, or fails.
 async fn publish_run(
     connection: &Connection,
     run: &[Arc<Message>],
@@ -88,13 +90,13 @@ async fn publish_run(
         let waiting: Vec<usize> = (0..run.len())
             .filter(|&index| receipts[index].is_none())
             .collect();
-
-        let share = u32::try_from(waiting.len()).expect("a run is small");
-        let share = connection
+        let count = u32::try_from(waiting.len()).expect("a run is small");
+        let permit = connection
             .window
-            .acquire_many(share)
+            .acquire_many(count)
             .await
             .map_err(|_| Error::Unavailable("the connection is closed".to_owned()))?;
+
         let acks = send(connection, run, &waiting).await?;
         for (index, ack) in waiting.into_iter().zip(acks) {
             match ack.await {
@@ -110,7 +112,7 @@ async fn publish_run(
             }
         }
 
-        drop(share);
+        drop(permit);
         if receipts.iter().all(Option::is_some) {
             break;
         }

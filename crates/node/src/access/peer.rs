@@ -87,19 +87,14 @@ impl Peer {
 
         for public_key in stated {
             let key = Key::new(*public_key, at);
-            if !self
-                .keys
-                .iter()
-                .any(|known| known.id == key.id && known.is_valid(at))
-            {
+            let mut valid = self.keys.iter().filter(|known| known.is_valid(at));
+            if !valid.any(|known| known.id == key.id) {
                 added.push(format!("key {}", key.id));
                 self.keys.add(key, at)?;
             }
         }
 
-        // Requests that the peer has signed before it replaced the key are still on their way.
         let end = at.saturating_add(KEY_OVERLAP);
-
         let missing = self
             .keys
             .iter()

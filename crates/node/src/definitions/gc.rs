@@ -11,6 +11,7 @@ use std::time::Duration;
 use orlog_actors::{ProgramRegistry, Runtime};
 use orlog_effect::Catalog;
 use orlog_model::{Change, DefinitionRef, Deployment, TenantId};
+use orlog_store::PinCounts;
 use prometheus_client::metrics::counter::Counter;
 
 use super::change::{DefinitionLocks, DeployError, pins};
@@ -31,6 +32,16 @@ pub struct CollectResult {
     pub dropped: Vec<DefinitionRef>,
     /// Number of retired definitions that stay because instances are pinned to them.
     pub retained: usize,
+}
+
+impl CollectResult {
+    /// Returns the result of a collection that drops nothing.
+    fn all_retained(retired: &[DefinitionRef]) -> Self {
+        Self {
+            dropped: Vec::new(),
+            retained: retired.len(),
+        }
+    }
 }
 
 /// Collector of unused definitions.
@@ -87,76 +98,38 @@ impl Collector {
         context: Option<&TenantId>,
     ) -> Result<CollectResult, DeployError> {
         // Prevents a deployment or a migration in between.
-        let _guard = self.locks.deploying.lock().await;
+        let _deploying = self.locks.deploying.lock().await;
 
         // A takeover after this moment may activate a definition that is retired now.
-        let takeovers = *self.locks.activating.lock().await;
-        let mut retired = self.retired()?;
-        if context.is_some() {
-            let own = self.definitions.of(context).deployment;
-            retired.retain(|program| {
-                own.iter()
-                    .any(|deployment| deployment.find(&program.hash).is_some())
-            });
-        }
-
+        let takeovers_before = *self.locks.activating.lock().await;
+        let retired = self.retired_in(context)?;
         if retired.is_empty() || !self.wait_until_quiescent().await {
             return Ok(CollectResult::default());
         }
 
-        // The counts are read from the store; an instance whose start is applied and not yet
-        // committed would be missed.
-        self.runtime.commit_barrier().await?;
-        let runtime = Arc::clone(&self.runtime);
-        let counted = tokio::task::spawn_blocking(move || pins(runtime.readers(), None)).await;
-        let pins = counted.map_err(|_| DeployError::ShuttingDown)??;
-        let adopting = self.locks.activating.lock().await;
-        if *adopting != takeovers {
+        let pins = self.count_pins().await?;
+
+        // Held until the definitions are dropped: no shard that may use one is taken over meanwhile.
+        let takeovers = self.locks.activating.lock().await;
+        if *takeovers != takeovers_before {
             // The instances of the new shard are not counted.
             self.collect_later(STARTUP_DELAY);
-            return Ok(CollectResult {
-                retained: retired.len(),
-                ..CollectResult::default()
-            });
+            return Ok(CollectResult::all_retained(&retired));
         }
-
         if !pins.complete {
             tracing::warn!(
                 "an unreadable instance was deleted, so the counts of instances are not exact \
                  until the next start; unused definitions stay"
             );
-            return Ok(CollectResult {
-                retained: retired.len(),
-                ..CollectResult::default()
-            });
+            return Ok(CollectResult::all_retained(&retired));
         }
 
-        let loaded = self.programs.all();
-        let usage = UsageContext {
-            context,
-            catalog: &self.catalog,
-            loaded: &loaded,
-            pins: &pins,
-        };
-        for warning in self.definitions.unmet_needs(&usage) {
-            tracing::warn!("{warning}");
-        }
-
+        self.warn_of_unmet_needs(context, &pins);
         let (used, unused): (Vec<_>, Vec<_>) = retired
             .into_iter()
             .partition(|program| pins.by_hash.contains_key(&program.hash));
-        self.programs
-            .remove(&unused.iter().map(|program| program.hash).collect());
+        self.drop_all(&unused).await?;
 
-        for program in &unused {
-            self.runtime
-                .apply_to_all_shards(&Change::DropDefinition { hash: program.hash })
-                .await?;
-            self.collected.inc();
-        }
-
-        // Otherwise the metrics would grow with each version that was ever deployed.
-        self.remove_counters(&unused);
         let names: Vec<_> = unused
             .iter()
             .map(|one| format!("{} version {}", one.saga, one.version))
@@ -167,6 +140,59 @@ impl Collector {
             dropped: unused,
             retained: used.len(),
         })
+    }
+
+    /// Returns the retired definitions; with a context, only its own.
+    fn retired_in(&self, context: Option<&TenantId>) -> Result<Vec<DefinitionRef>, DeployError> {
+        let mut retired = self.retired()?;
+        if context.is_some() {
+            let own = self.definitions.of(context).deployment;
+            retired.retain(|program| {
+                own.iter()
+                    .any(|deployment| deployment.find(&program.hash).is_some())
+            });
+        }
+        Ok(retired)
+    }
+
+    /// Counts the instances of each definition.
+    async fn count_pins(&self) -> Result<PinCounts, DeployError> {
+        // The counts are read from the store; an instance whose start is applied and not yet
+        // committed would be missed.
+        self.runtime.commit_barrier().await?;
+
+        let runtime = Arc::clone(&self.runtime);
+        let counted = tokio::task::spawn_blocking(move || pins(runtime.readers(), None)).await;
+        Ok(counted.map_err(|_| DeployError::ShuttingDown)??)
+    }
+
+    fn warn_of_unmet_needs(&self, context: Option<&TenantId>, pins: &PinCounts) {
+        let loaded = self.programs.all();
+        let usage = UsageContext {
+            context,
+            catalog: &self.catalog,
+            loaded: &loaded,
+            pins,
+        };
+        for warning in self.definitions.unmet_needs(&usage) {
+            tracing::warn!("{warning}");
+        }
+    }
+
+    /// Drops definitions that no instance uses.
+    async fn drop_all(&self, unused: &[DefinitionRef]) -> Result<(), DeployError> {
+        self.programs
+            .remove(&unused.iter().map(|program| program.hash).collect());
+        for program in unused {
+            self.runtime
+                .apply_to_all_shards(&Change::DropDefinition { hash: program.hash })
+                .await?;
+            self.collected.inc();
+        }
+
+        // Otherwise the metrics would grow with each version that was ever deployed.
+        self.remove_counters(unused);
+        Ok(())
     }
 
     /// Removes the counters of dropped definitions, unless another context has the same version.

@@ -15,7 +15,7 @@ use crate::upstreams::{RemoteDependencies, UpstreamSources};
 const UPSTREAMS: &str = "upstreams";
 const DEFINITIONS: &str = "definitions";
 
-/// Checks upstreams and definitions. `outside` contains the effects reachable over NATS, if NATS
+/// Checks upstreams and definitions. `remote` contains the effects reachable over NATS, if NATS
 /// responds.
 pub(super) fn check_definitions(
     config: &Config,
@@ -31,33 +31,28 @@ pub(super) fn check_definitions(
         UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), Vec::new())
             .in_role(config.role, remote.cloned())
             .read();
-    let mut findings = Vec::new();
     let found = match upstreams {
         Ok(found) => found,
         Err(problems) => {
-            findings.extend(
-                problems
-                    .iter()
-                    .map(|problem| failed_check(UPSTREAMS, problem)),
-            );
-            return findings;
+            let failed = problems
+                .iter()
+                .map(|problem| failed_check(UPSTREAMS, problem));
+            return failed.collect();
         }
     };
+    let mut findings = Vec::new();
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let attempts: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
+    let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
     let names: Vec<_> = found.iter().map(|upstream| upstream.name.clone()).collect();
-    match Catalog::new(found, &clock, &attempts) {
+    match Catalog::new(found, &clock, &observer) {
         Ok(catalog) => {
-            findings.push(CheckResult::ok(
-                UPSTREAMS,
-                if names.is_empty() {
-                    "none".to_owned()
-                } else {
-                    names.join(", ")
-                },
-            ));
-
+            let names = if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            };
+            findings.push(CheckResult::ok(UPSTREAMS, names));
             findings.extend(definitions(config, &catalog));
         }
         Err(error) => {

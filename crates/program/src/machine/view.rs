@@ -166,42 +166,46 @@ fn attempts(entry: StepEntry, fields: &mut Map<String, Value>) {
     }
 }
 
-/// Returns the state of a step; for a step with elements or past rounds, that of these if they are
-/// compensating or require a decision.
+/// Returns the state of a step as it is displayed. A step with elements, or with past rounds of a
+/// loop, has several: the first that compensates or requires a decision counts, because an operator
+/// must see it. It is compensated if one of them is and none must still be.
 fn effective_state(state: &State, step: &CompiledStep, index: usize) -> StepState {
-    let step_state = state.step_state(index);
-    let units: Vec<_> = match (&step.foreach, step.in_loop) {
-        (Some(_), _) => state
-            .elements(index)
-            .map_or_else(Vec::new, |elements| elements.entries.clone()),
-        (None, Some(end)) => {
-            let past = state.run.past_rounds_of(end, index).into_iter();
-            past.filter_map(|round| state.run.past_entry(index, round))
-                .chain([state.steps[index]])
-                .collect()
-        }
-        (None, None) => Vec::new(),
-    };
-    if units.is_empty() {
-        return step_state;
-    }
-    let element_states = || units.iter().map(|entry| entry.state);
-    let decisive = element_states().find(|step_state| {
-        step_state.is_compensation()
-            || step_state.is_in_doubt()
-            || *step_state == StepState::Blocked
-    });
-    if let Some(decisive) = decisive {
-        return decisive;
+    let own = state.step_state(index);
+    let parts = part_states(state, step, index);
+    if let Some(decisive) = parts.iter().find(|part| needs_attention(**part)) {
+        return *decisive;
     }
 
-    let compensated = element_states().any(|step_state| step_state == StepState::Compensated)
-        && element_states().all(|step_state| step_state != StepState::Completed);
-    if compensated {
+    let is_compensated =
+        parts.contains(&StepState::Compensated) && !parts.contains(&StepState::Completed);
+    if is_compensated {
         StepState::Compensated
     } else {
-        step_state
+        own
     }
+}
+
+/// Returns the states of the elements of a step, or of its rounds with the current one as the last.
+fn part_states(state: &State, step: &CompiledStep, index: usize) -> Vec<StepState> {
+    if step.foreach.is_some() {
+        let elements = state.elements(index);
+        let entries = elements.map_or(&[][..], |elements| &elements.entries);
+        return entries.iter().map(|entry| entry.state).collect();
+    }
+
+    let Some(end) = step.in_loop else {
+        return Vec::new();
+    };
+    let mut states = Vec::new();
+    for round in state.run.past_rounds_of(end, index) {
+        states.extend(state.run.past_entry(index, round).map(|entry| entry.state));
+    }
+    states.push(state.steps[index].state);
+    states
+}
+
+fn needs_attention(state: StepState) -> bool {
+    state.is_compensation() || state.is_in_doubt() || state == StepState::Blocked
 }
 
 /// Returns the stuck step or element, and whether its action or its compensation is stuck.

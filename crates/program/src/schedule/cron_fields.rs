@@ -82,51 +82,22 @@ pub(super) fn check(expression: &str) -> Result<(), String> {
         .try_for_each(|(text, field)| check_field(text, field))
 }
 
+/// Checks one field: parts separated by commas, each a value or a range, with a step or without.
 fn check_field(text: &str, field: &CronField) -> Result<(), String> {
-    let CronField {
-        name,
-        min,
-        max,
-        value_names,
-    } = *field;
-
+    let name = field.name;
     for part in text.split(',') {
-        let (range, step) = part
-            .split_once('/')
-            .map_or((part, None), |(range, step)| (range, Some(step)));
-        if let Some(step) = step
-            && step.parse::<u32>().is_ok_and(|step| step == 0)
-        {
+        let (range, step) = match part.split_once('/') {
+            Some((range, step)) => (range, Some(step)),
+            None => (part, None),
+        };
+        if step.and_then(|step| step.parse().ok()) == Some(0_u32) {
             return Err(format!("{name}: the step of \"{part}\" must not be 0"));
         }
 
         let mut ends = Vec::new();
         for value in range.split('-').filter(|value| !value.is_empty()) {
-            // The modifiers of croner: last (`L`), nearest weekday (`15W`), and the n-th weekday
-            // (`MON#2`).
-            let value = value.split('#').next().unwrap_or_default();
-            if is_named(value, value_names) {
-                continue;
-            }
-
-            let value = value.trim_end_matches(['L', 'W', 'l', 'w']);
-            if let Ok(number) = value.parse::<u32>() {
-                if !(min..=max).contains(&number) {
-                    return Err(format!("{name} {number} is out of range ({min}-{max})"));
-                }
-                ends.push(number);
-            } else if !value.chars().all(|c| matches!(c, '*' | '?' | '+')) {
-                let known = if value_names.is_empty() {
-                    String::new()
-                } else {
-                    format!(", or {}", value_names.join(" "))
-                };
-                return Err(format!(
-                    "{name} \"{value}\" is not a number ({min}-{max}{known})"
-                ));
-            }
+            ends.extend(check_value(value, field)?);
         }
-
         if let [first, last] = ends[..]
             && first > last
         {
@@ -134,6 +105,39 @@ fn check_field(text: &str, field: &CronField) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Checks one value; returns it if it is a number.
+fn check_value(value: &str, field: &CronField) -> Result<Option<u32>, String> {
+    let CronField {
+        name,
+        min,
+        max,
+        value_names,
+    } = *field;
+
+    // The modifiers of croner: last (`L`), nearest weekday (`15W`), and the n-th weekday (`MON#2`).
+    let value = value.split('#').next().unwrap_or_default();
+    if is_named(value, value_names) {
+        return Ok(None);
+    }
+
+    let value = value.trim_end_matches(['L', 'W', 'l', 'w']);
+    if let Ok(number) = value.parse::<u32>() {
+        if (min..=max).contains(&number) {
+            return Ok(Some(number));
+        }
+        return Err(format!("{name} {number} is out of range ({min}-{max})"));
+    }
+    if value.chars().all(|c| matches!(c, '*' | '?' | '+')) {
+        return Ok(None);
+    }
+
+    let mut expected = format!("{min}-{max}");
+    if !value_names.is_empty() {
+        expected = format!("{expected}, or {}", value_names.join(" "));
+    }
+    Err(format!("{name} \"{value}\" is not a number ({expected})"))
 }
 
 fn is_named(value: &str, names: &[&str]) -> bool {
