@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use axum::http::HeaderMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::HeaderMap;
 use orlog_effect::secret::{Secret, SecretUnavailable};
 use orlog_effect::webhook_signature::{
     InvalidKey, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, hmac_sha256,

@@ -1,6 +1,6 @@
 //! Signatures of the published test vectors, and rejected ones.
 
-use axum::http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use orlog_effect::secret::SecretRef;
 
 use super::*;
