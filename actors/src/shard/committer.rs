@@ -264,7 +264,8 @@ impl CommitterThread {
     }
 
     /// Makes the group durable. Returns `false` if a stop is requested while the store cannot
-    /// commit; then no change of the group is committed.
+    /// commit; then none of these changes is acknowledged. A group that was divided can be committed
+    /// in part: its inputs are delivered again, and recognized as duplicates.
     fn commit(&mut self, changes: &[Change]) -> Result<bool, StoreError> {
         // An accepted input is kept: the group is retried until the store can commit it.
         let started = Instant::now();
@@ -386,8 +387,8 @@ impl CommitterThread {
             self.arguments.dead_letters_added.notify_one();
         }
 
-        // No message is acknowledged and no work handed over before this: the changes are
-        // committed, and as durable as the store is configured.
+        // No input is completed and no work handed over before this: the changes are committed, and
+        // as durable as the store is configured.
         for (done, mailbox) in completions.drain(..) {
             done.complete();
             if let Some(mailbox) = mailbox {

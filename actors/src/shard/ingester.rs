@@ -235,8 +235,8 @@ impl IngestLoop<'_> {
         } = self.arguments;
         subscription.metrics.ingested.inc();
 
-        // A shard of several processes reads the whole stream. Most of its messages belong to other
-        // shards, and their subject tells so without decoding them.
+        // If no other process shares the stream, each shard of this one reads all of it. Most
+        // messages belong to other shards, and their subject tells so without decoding them.
         if !subscription.may_concern(&delivery.message.subject) {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());

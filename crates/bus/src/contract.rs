@@ -248,7 +248,7 @@ pub trait Acker: Send + Sync + 'static {
     fn nak(&self, sequence: u64);
 
     /// Returns the ack floor: the highest sequence with no unacknowledged message at or below it.
-    /// It is the cursor.
+    /// It is the cursor of a subscription without a checkpoint.
     fn ack_floor(&self) -> u64;
 
     /// Returns a message at or before the ack floor, with its time if the bus has it. Checkpoints

@@ -1,6 +1,6 @@
 //! NATS JetStream: the distributed bus of a cluster.
 //!
-//! The only module that uses the NATS client. Every component uses one [`Connection`].
+//! The only module of a node that uses the NATS client. Every component uses one [`Connection`].
 
 mod bucket;
 mod connection;

@@ -12,7 +12,7 @@
 //! | stale timer | ignore, delete | ignore, delete | ignore, delete | ignore, delete |
 //! | timer `early` | delete expired inputs | ignore, delete | ignore, delete | ignore, delete |
 //! | cancel | reject | reject | reject when final | apply |
-//! | retry | reject | reject | apply when stuck | rejected by the program |
+//! | retry | reject | reject | apply when stuck | reject |
 //! | skip, force-complete | reject | reject | apply when stuck | reject |
 //! | pause | reject | reject | reject when final | set the flag |
 //! | resume | reject | clear the flag | reject | reject |

@@ -273,8 +273,8 @@ impl RequestContext {
     }
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests
-    /// read at the same time; another one waits up to `http.request_timeout`. Scans end when the
-    /// request ends.
+    /// are admitted and take turns; another one waits up to `http.request_timeout`. Scans end when
+    /// the request ends.
     pub(crate) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
     where
         T: Send + 'static,

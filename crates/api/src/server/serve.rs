@@ -34,7 +34,7 @@ use orlog_node::tls::{Certificates, NodeTls};
 
 /// Routes that a reserved place serves.
 const RESERVED_ROUTES: [&str; 3] = ["/health", "/ready", "/metrics"];
-/// Timeout to read the header of a request, and of idle connections. Default: 1 min.
+/// Timeout to read the header of a request, and of idle connections.
 const HEADER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Timeout to read the header of a request on a reserved place.
 const RESERVED_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
