@@ -11,25 +11,19 @@ use crate::cli::exit::CommandError;
 
 /// Prints the last changes of a context, an actor or a peer.
 pub(crate) fn print_changes(record: &Value, console: &Console) -> Result<(), CommandError> {
-    let texts = |change: &Value, field: &str| -> String {
-        items(change, field)
-            .iter()
-            .filter_map(Value::as_str)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let row = |change: &Value| {
-        vec![
-            text(change, "at"),
-            text(change, "by"),
-            texts(change, "added"),
-            texts(change, "removed"),
-        ]
-    };
-    let rows: Vec<_> = items(record, "changes").iter().map(row).collect();
+    let rows: Vec<_> = items(record, "changes").iter().map(change_row).collect();
     console.line("")?;
 
     console.table(&["CHANGED", "BY", "ADDED", "REMOVED"], &rows, "no changes")
+}
+
+fn change_row(change: &Value) -> Vec<String> {
+    vec![
+        text(change, "at"),
+        text(change, "by"),
+        joined(change, "added"),
+        joined(change, "removed"),
+    ]
 }
 
 /// Returns the texts of a list, separated by commas.

@@ -85,24 +85,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         return list_denials(&records, console);
     }
 
-    let row = |record: &Value| {
-        let outcome = match text(record, "code") {
-            code if code.is_empty() => text(record, "outcome"),
-            code => format!("{} {code}", text(record, "outcome")),
-        };
-        let method = text(record, "route")
-            .split(' ')
-            .next()
-            .unwrap_or_default()
-            .to_owned();
-
-        let action = format!("{method} {}", text(record, "target"));
-        let [at, user, role, tenant, source] =
-            ["at", "user", "role", "tenant", "source"].map(|field| text(record, field));
-        vec![at, user, role, tenant, action, outcome, source]
-    };
-
-    let rows: Vec<_> = records.iter().map(row).collect();
+    let rows: Vec<_> = records.iter().map(record_row).collect();
     console.table(
         &[
             "TIME", "USER", "ROLE", "TENANT", "ROUTE", "OUTCOME", "SOURCE",
@@ -117,27 +100,44 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     Ok(())
 }
 
-fn list_denials(records: &[Value], console: &Console) -> Result<(), CommandError> {
-    let row = |record: &Value| {
-        let [since, at, user, source, route, code] =
-            ["since", "at", "user", "source", "route", "code"].map(|field| text(record, field));
-        vec![
-            since,
-            at,
-            record["count"].to_string(),
-            user,
-            source,
-            route,
-            code,
-        ]
+fn record_row(record: &Value) -> Vec<String> {
+    let outcome = match text(record, "code") {
+        code if code.is_empty() => text(record, "outcome"),
+        code => format!("{} {code}", text(record, "outcome")),
     };
+    let method = text(record, "route")
+        .split(' ')
+        .next()
+        .unwrap_or_default()
+        .to_owned();
 
-    let rows: Vec<_> = records.iter().map(row).collect();
+    let action = format!("{method} {}", text(record, "target"));
+    let [at, user, role, tenant, source] =
+        ["at", "user", "role", "tenant", "source"].map(|field| text(record, field));
+    vec![at, user, role, tenant, action, outcome, source]
+}
+
+fn list_denials(records: &[Value], console: &Console) -> Result<(), CommandError> {
+    let rows: Vec<_> = records.iter().map(summary_row).collect();
     console.table(
         &["SINCE", "UNTIL", "COUNT", "USER", "SOURCE", "ROUTE", "CODE"],
         &rows,
         "no denied requests",
     )
+}
+
+fn summary_row(record: &Value) -> Vec<String> {
+    let [since, at, user, source, route, code] =
+        ["since", "at", "user", "source", "route", "code"].map(|field| text(record, field));
+    vec![
+        since,
+        at,
+        record["count"].to_string(),
+        user,
+        source,
+        route,
+        code,
+    ]
 }
 
 fn verify(args: &VerifyArgs, console: &Console) -> Result<(), CommandError> {

@@ -306,27 +306,27 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         .page
         .fetch("/v1/batches", &[("prefix", args.prefix)])
         .await?;
-    let row = |item: &Value| {
-        let processed = ["done", "skipped", "failed"]
-            .iter()
-            .filter_map(|count| item[*count].as_u64())
-            .sum::<u64>();
-        vec![
-            text(item, "id"),
-            text(item, "status"),
-            text(&item["action"], "type"),
-            text(&item["selection"], "saga"),
-            format!("{processed}/{}", text(item, "matched")),
-            text(item, "failed"),
-            text(item, "user"),
-            text(item, "created_at"),
-        ]
-    };
-
     let head = [
         "BATCH", "STATUS", "ACTION", "SAGA", "PROGRESS", "FAILED", "USER", "CREATED",
     ];
-    found.print(&head, row, "no batches", console)
+    found.print(&head, batch_row, "no batches", console)
+}
+
+fn batch_row(item: &Value) -> Vec<String> {
+    let processed = ["done", "skipped", "failed"]
+        .iter()
+        .filter_map(|count| item[*count].as_u64())
+        .sum::<u64>();
+    vec![
+        text(item, "id"),
+        text(item, "status"),
+        text(&item["action"], "type"),
+        text(&item["selection"], "saga"),
+        format!("{processed}/{}", text(item, "matched")),
+        text(item, "failed"),
+        text(item, "user"),
+        text(item, "created_at"),
+    ]
 }
 
 async fn control(verb: &str, args: ControlArgs, console: &Console) -> Result<(), CommandError> {
@@ -346,12 +346,7 @@ fn print_dry_run(action: &str, result: &Value, console: &Console) -> Result<(), 
         return console.json(result);
     }
 
-    let row = |item: &Value| {
-        ["correlation", "status", "not_applicable"]
-            .map(|field| text(item, field))
-            .to_vec()
-    };
-    let rows: Vec<_> = items(result, "items").iter().map(row).collect();
+    let rows: Vec<_> = items(result, "items").iter().map(instance_row).collect();
     console.table(
         &["INSTANCE", "STATUS", "NOT APPLICABLE"],
         &rows,
@@ -371,6 +366,12 @@ fn print_dry_run(action: &str, result: &Value, console: &Console) -> Result<(), 
         "{action}: {at_least}{matched} instances match, {skipped} would be skipped; dry run: no \
          changes made"
     ))
+}
+
+fn instance_row(item: &Value) -> Vec<String> {
+    ["correlation", "status", "not_applicable"]
+        .map(|field| text(item, field))
+        .to_vec()
 }
 
 fn filter_note(result: &Value) {

@@ -66,33 +66,33 @@ fn report(checks: &[CheckResult], console: &Console) -> Result<(), CommandError>
         return console.json(&json!({ "severity": severity, "checks": checks }));
     }
 
-    let row = |finding: &CheckResult| {
-        let CheckResult {
-            name: check,
-            status: level,
-            message: found,
-            remedy,
-        } = finding;
-        let remedy = if remedy.is_empty() {
-            String::new()
-        } else {
-            format!("-> {remedy}")
-        };
-
-        vec![
-            level.as_str().to_owned(),
-            check.clone(),
-            found.replace('\n', "; "),
-            remedy,
-        ]
-    };
-
-    let rows: Vec<_> = checks.iter().map(row).collect();
+    let rows: Vec<_> = checks.iter().map(finding_row).collect();
     console.table(
         &["STATUS", "CHECK", "MESSAGE", "REMEDY"],
         &rows,
         "no checks were run",
     )
+}
+
+fn finding_row(finding: &CheckResult) -> Vec<String> {
+    let CheckResult {
+        name: check,
+        status: level,
+        message: found,
+        remedy,
+    } = finding;
+    let remedy = if remedy.is_empty() {
+        String::new()
+    } else {
+        format!("-> {remedy}")
+    };
+
+    vec![
+        level.as_str().to_owned(),
+        check.clone(),
+        found.replace('\n', "; "),
+        remedy,
+    ]
 }
 
 /// Checks this machine with this configuration.

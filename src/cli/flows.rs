@@ -233,25 +233,26 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         .page
         .fetch("/v1/flows", &[("prefix", args.prefix)])
         .await?;
-    let row = |item: &Value| {
-        let jobs = item["jobs_by_status"].as_object().into_iter().flatten();
-        let total: u64 = jobs.filter_map(|(_, count)| count.as_u64()).sum();
-        let finished = item["jobs_by_status"]["finished"]
-            .as_u64()
-            .unwrap_or_default();
-
-        vec![
-            text(item, "id"),
-            text(item, "name"),
-            text(item, "status"),
-            format!("{finished}/{total}"),
-            text(item, "user"),
-            text(item, "created_at"),
-        ]
-    };
     let head = ["FLOW", "NAME", "STATUS", "FINISHED", "USER", "CREATED"];
 
-    found.print(&head, row, "no flows", console)
+    found.print(&head, flow_row, "no flows", console)
+}
+
+fn flow_row(item: &Value) -> Vec<String> {
+    let jobs = item["jobs_by_status"].as_object().into_iter().flatten();
+    let total: u64 = jobs.filter_map(|(_, count)| count.as_u64()).sum();
+    let finished = item["jobs_by_status"]["finished"]
+        .as_u64()
+        .unwrap_or_default();
+
+    vec![
+        text(item, "id"),
+        text(item, "name"),
+        text(item, "status"),
+        format!("{finished}/{total}"),
+        text(item, "user"),
+        text(item, "created_at"),
+    ]
 }
 
 async fn change(

@@ -129,27 +129,28 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
     let found = args.page.fetch("/v1/runners", &[]).await?;
-    let row = |runner: &Value| {
-        let types: Vec<_> = items(runner, "types")
-            .iter()
-            .filter_map(Value::as_str)
-            .collect();
-        let labels = runner["labels"].as_object().into_iter().flatten();
-        let labels =
-            labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
-
-        vec![
-            text(runner, "name"),
-            types.join(" "),
-            format!("{}/{}", text(runner, "jobs"), text(runner, "capacity")),
-            labels.collect::<Vec<_>>().join(" "),
-            text(runner, "address"),
-            text(runner, "expires_at"),
-        ]
-    };
     let head = ["RUNNER", "TYPES", "JOBS", "LABELS", "ADDRESS", "EXPIRES"];
 
-    found.print(&head, row, "no runners", console)
+    found.print(&head, runner_row, "no runners", console)
+}
+
+fn runner_row(runner: &Value) -> Vec<String> {
+    let types: Vec<_> = items(runner, "types")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let labels = runner["labels"].as_object().into_iter().flatten();
+    let labels =
+        labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+
+    vec![
+        text(runner, "name"),
+        types.join(" "),
+        format!("{}/{}", text(runner, "jobs"), text(runner, "capacity")),
+        labels.collect::<Vec<_>>().join(" "),
+        text(runner, "address"),
+        text(runner, "expires_at"),
+    ]
 }
 
 async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {

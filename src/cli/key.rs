@@ -116,22 +116,22 @@ fn show(store: &KeyStore, name: Option<String>, console: &Console) -> Result<(),
         return console.json(&Value::from(views));
     }
 
-    let row = |view: &Value| {
-        let used = if view["used"] == true { "yes" } else { "" };
-        vec![
-            text(view, "name"),
-            used.to_owned(),
-            text(view, "id"),
-            text(view, "public_key"),
-        ]
-    };
-
-    let rows: Vec<_> = views.iter().map(row).collect();
+    let rows: Vec<_> = views.iter().map(key_row).collect();
     console.table(
         &["NAME", "USED", "ID", "PUBLIC KEY"],
         &rows,
         "no keys; `orlog key new` creates one",
     )
+}
+
+fn key_row(view: &Value) -> Vec<String> {
+    let used = if view["used"] == true { "yes" } else { "" };
+    vec![
+        text(view, "name"),
+        used.to_owned(),
+        text(view, "id"),
+        text(view, "public_key"),
+    ]
 }
 
 fn prove(args: &Prove, console: &Console) -> Result<(), CommandError> {

@@ -199,6 +199,9 @@ fn check_name(name: &str) -> Result<(), CommandError> {
 }
 
 fn is_name(text: &str) -> bool {
-    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (1..=64).contains(&text.len()) && text.bytes().all(is_valid)
+}
+
+fn is_valid(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }

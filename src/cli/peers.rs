@@ -179,31 +179,31 @@ impl PeerArgs {
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
     let found = args.page.fetch("/v1/peers", &[]).await?;
-    let row = |item: &Value| {
-        let valid = items(item, "keys")
-            .iter()
-            .filter(|key| key["valid"] == true)
-            .count();
-        let source = if item["configured"] == true {
-            "configuration"
-        } else {
-            "registry"
-        };
-
-        vec![
-            text(item, "name"),
-            text(item, "address"),
-            valid.to_string(),
-            source.to_owned(),
-        ]
-    };
-
     found.print(
         &["NAME", "ADDRESS", "VALID KEYS", "SOURCE"],
-        row,
+        peer_row,
         "no peers",
         console,
     )
+}
+
+fn peer_row(item: &Value) -> Vec<String> {
+    let valid = items(item, "keys")
+        .iter()
+        .filter(|key| key["valid"] == true)
+        .count();
+    let source = if item["configured"] == true {
+        "configuration"
+    } else {
+        "registry"
+    };
+
+    vec![
+        text(item, "name"),
+        text(item, "address"),
+        valid.to_string(),
+        source.to_owned(),
+    ]
 }
 
 async fn show(args: ShowArgs, console: &Console) -> Result<(), CommandError> {
@@ -336,21 +336,7 @@ fn print(peer: &Value, console: &Console) -> Result<(), CommandError> {
 
     console.line(&format!("peer {}", text(peer, "name")))?;
     console.field("  address", 10, &text(peer, "address"))?;
-    let row = |key: &Value| {
-        let valid = if key["valid"] == true { "yes" } else { "no" };
-        let revoked = if key["revoked"] == true { "yes" } else { "no" };
-        let [from, until] = ["valid_from", "valid_until"].map(|field| text(key, field));
-        vec![
-            text(key, "id"),
-            valid.to_owned(),
-            from,
-            until,
-            revoked.to_owned(),
-            text(key, "public_key"),
-        ]
-    };
-
-    let rows: Vec<Vec<String>> = items(peer, "keys").iter().map(row).collect();
+    let rows: Vec<Vec<String>> = items(peer, "keys").iter().map(key_row).collect();
     console.line("")?;
     console.table(
         &["KEY", "VALID", "FROM", "UNTIL", "REVOKED", "PUBLIC KEY"],
@@ -358,4 +344,18 @@ fn print(peer: &Value, console: &Console) -> Result<(), CommandError> {
         "no keys",
     )?;
     print_changes(peer, console)
+}
+
+fn key_row(key: &Value) -> Vec<String> {
+    let valid = if key["valid"] == true { "yes" } else { "no" };
+    let revoked = if key["revoked"] == true { "yes" } else { "no" };
+    let [from, until] = ["valid_from", "valid_until"].map(|field| text(key, field));
+    vec![
+        text(key, "id"),
+        valid.to_owned(),
+        from,
+        until,
+        revoked.to_owned(),
+        text(key, "public_key"),
+    ]
 }

@@ -185,27 +185,27 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         .page
         .fetch("/v1/schedules", &[("prefix", args.prefix)])
         .await?;
-    let row = |item: &Value| {
-        vec![
-            text(item, "name"),
-            text(item, "status"),
-            times(&item["spec"]),
-            text(&item["spec"], "saga"),
-            items(item, "next")
-                .first()
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned(),
-            items(item, "running").len().to_string(),
-            text(item, "failed"),
-            text(item, "missed"),
-        ]
-    };
-
     let head = [
         "NAME", "STATUS", "TIMES", "SAGA", "NEXT", "RUNNING", "FAILED", "MISSED",
     ];
-    found.print(&head, row, "no schedules", console)
+    found.print(&head, schedule_row, "no schedules", console)
+}
+
+fn schedule_row(item: &Value) -> Vec<String> {
+    vec![
+        text(item, "name"),
+        text(item, "status"),
+        times(&item["spec"]),
+        text(&item["spec"], "saga"),
+        items(item, "next")
+            .first()
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
+        items(item, "running").len().to_string(),
+        text(item, "failed"),
+        text(item, "missed"),
+    ]
 }
 
 async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError> {

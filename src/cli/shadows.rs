@@ -218,20 +218,6 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         .page
         .fetch("/v1/shadows", &[("prefix", args.prefix)])
         .await?;
-    let row = |item: &Value| {
-        let version = |side: &str| text(&item[side], "version");
-        vec![
-            text(item, "saga"),
-            text(item, "status"),
-            format!("{} -> {}", version("live"), version("candidate")),
-            text(item, "sample"),
-            text(item, "compared"),
-            text(item, "different"),
-            report::skipped(item).to_string(),
-            text(item, "until"),
-        ]
-    };
-
     let head = [
         "SAGA",
         "STATUS",
@@ -243,7 +229,21 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
         "UNTIL",
     ];
 
-    found.print(&head, row, "no shadows", console)
+    found.print(&head, shadow_row, "no shadows", console)
+}
+
+fn shadow_row(item: &Value) -> Vec<String> {
+    let version = |side: &str| text(&item[side], "version");
+    vec![
+        text(item, "saga"),
+        text(item, "status"),
+        format!("{} -> {}", version("live"), version("candidate")),
+        text(item, "sample"),
+        text(item, "compared"),
+        text(item, "different"),
+        report::skipped(item).to_string(),
+        text(item, "until"),
+    ]
 }
 
 async fn report(args: ReportArgs, console: &Console) -> Result<(), CommandError> {

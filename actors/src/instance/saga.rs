@@ -164,8 +164,8 @@ impl State {
             return Ok(true);
         }
 
-        // Until the buffered inputs are applied, the mailbox must not close. They wait for the first
-        // transition of the instance, or for the end of its pause.
+        // Until the buffered inputs are applied, the mailbox must not close. They wait for the
+        // first transition of the instance, or for the end of its pause.
         let mut has_buffered = self.has_buffered();
         if has_buffered {
             self.keep_open(true);

@@ -264,8 +264,8 @@ impl CommitterThread {
     }
 
     /// Makes the group durable. Returns `false` if a stop is requested while the store cannot
-    /// commit; then none of these changes is acknowledged. A group that was divided can be committed
-    /// in part: its inputs are delivered again, and recognized as duplicates.
+    /// commit; then none of these changes is acknowledged. A group that was divided can be
+    /// committed in part: its inputs are delivered again, and recognized as duplicates.
     fn commit(&mut self, changes: &[Change]) -> Result<bool, StoreError> {
         // An accepted input is kept: the group is retried until the store can commit it.
         let started = Instant::now();

@@ -118,8 +118,8 @@ impl StreamProgress {
         }
     }
 
-    /// Moves the cursor to the oldest checkpoint that was not synced yet, if commits up to `durable`
-    /// are. Those after it follow with the next groups.
+    /// Moves the cursor to the oldest checkpoint that was not synced yet, if commits up to
+    /// `durable` are. Those after it follow with the next groups.
     pub(crate) fn synced(&self, durable: u64) {
         let synced = self
             .state()

@@ -136,9 +136,9 @@ impl EffectExecutor {
         .await
     }
 
-    /// Executes an item for a dispatcher, from the beginning or from where another executor stopped.
-    /// If this one is retired meanwhile, it returns the progress as soon as no attempt is in flight.
-    /// During an attempt the trace of the item is the span of the attempt.
+    /// Executes an item for a dispatcher, from the beginning or from where another executor
+    /// stopped. If this one is retired meanwhile, it returns the progress as soon as no attempt is
+    /// in flight. During an attempt the trace of the item is the span of the attempt.
     ///
     /// # Errors
     /// The progress, if another executor must continue.

@@ -61,7 +61,11 @@ pub(crate) fn key(tenant: &str, correlation: &str) -> InstanceKey {
 
 pub(crate) fn instance(version: u64, status: Status) -> Instance {
     Instance {
-        definition: DefinitionRef { saga: SagaName::new("order").unwrap(), version: 1, hash: [7; 16] },
+        definition: DefinitionRef {
+            saga: SagaName::new("order").unwrap(),
+            version: 1,
+            hash: [7; 16],
+        },
         version,
         status,
         paused: false,

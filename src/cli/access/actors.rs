@@ -270,25 +270,25 @@ fn invitation(file: Option<&Path>) -> Result<String, CommandError> {
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
     let found = args.page.fetch("/v1/actors", &[]).await?;
-    let row = |item: &Value| {
-        let valid = items(item, "keys")
-            .iter()
-            .filter(|key| key["valid"] == true)
-            .count();
-        vec![
-            text(item, "id"),
-            valid.to_string(),
-            joined(item, "addresses"),
-            text(item, "invited_until"),
-        ]
-    };
-
     found.print(
         &["ID", "VALID KEYS", "ADDRESSES", "INVITED UNTIL"],
-        row,
+        actor_row,
         "no actors",
         console,
     )
+}
+
+fn actor_row(item: &Value) -> Vec<String> {
+    let valid = items(item, "keys")
+        .iter()
+        .filter(|key| key["valid"] == true)
+        .count();
+    vec![
+        text(item, "id"),
+        valid.to_string(),
+        joined(item, "addresses"),
+        text(item, "invited_until"),
+    ]
 }
 
 fn print(actor: &Value, console: &Console) -> Result<(), CommandError> {
@@ -306,17 +306,7 @@ fn print(actor: &Value, console: &Console) -> Result<(), CommandError> {
         }
     }
 
-    let row = |key: &Value| {
-        let valid = if key["valid"] == true { "yes" } else { "no" };
-        let times =
-            ["valid_from", "valid_until", "revoked_at", "public_key"].map(|field| text(key, field));
-        [text(key, "id"), valid.to_owned()]
-            .into_iter()
-            .chain(times)
-            .collect()
-    };
-
-    let rows: Vec<Vec<String>> = items(actor, "keys").iter().map(row).collect();
+    let rows: Vec<Vec<String>> = items(actor, "keys").iter().map(key_row).collect();
     console.line("")?;
     console.table(
         &["KEY", "VALID", "FROM", "UNTIL", "REVOKED", "PUBLIC KEY"],
@@ -324,4 +314,14 @@ fn print(actor: &Value, console: &Console) -> Result<(), CommandError> {
         "no keys",
     )?;
     print_changes(actor, console)
+}
+
+fn key_row(key: &Value) -> Vec<String> {
+    let valid = if key["valid"] == true { "yes" } else { "no" };
+    let times =
+        ["valid_from", "valid_until", "revoked_at", "public_key"].map(|field| text(key, field));
+    [text(key, "id"), valid.to_owned()]
+        .into_iter()
+        .chain(times)
+        .collect()
 }

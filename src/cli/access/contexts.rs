@@ -132,17 +132,17 @@ impl ContextArgs {
 
 async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
     let found = args.page.fetch("/v1/contexts", &[]).await?;
-    let row = |item: &Value| {
-        let lists = LISTS.map(|list| joined(item, list));
-        [text(item, "tenant")].into_iter().chain(lists).collect()
-    };
-
     found.print(
         &["TENANT", "ADMINS", "READERS", "EXECUTORS"],
-        row,
+        context_row,
         "no contexts",
         console,
     )
+}
+
+fn context_row(item: &Value) -> Vec<String> {
+    let lists = LISTS.map(|list| joined(item, list));
+    [text(item, "tenant")].into_iter().chain(lists).collect()
 }
 
 /// Reads the context, changes its lists, and replaces it unless another user has changed it; then

@@ -377,15 +377,16 @@ fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
                 .collect()
         })
         .unwrap_or_default();
-    let is_searched = |dir: &PathBuf| {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy();
-        dir.is_dir() && !dir.is_symlink() && !name.starts_with('.') && name != "target"
-    };
-    dirs.retain(is_searched);
+    dirs.retain(|dir| is_searched(dir));
     dirs.sort();
     found.extend(dirs.iter().flat_map(|dir| files(dir)));
 
     found
+}
+
+fn is_searched(dir: &Path) -> bool {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    dir.is_dir() && !dir.is_symlink() && !name.starts_with('.') && name != "target"
 }
 
 impl CheckedDefinition {

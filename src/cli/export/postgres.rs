@@ -282,20 +282,21 @@ async fn bounded<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Resul
 
 /// Converts lines to JSON that PostgreSQL accepts: without NUL and without the year 0.
 fn text(lines: Vec<&Value>) -> String {
-    let clean = |line: &Value| {
-        let mut line = line.clone();
-        without_nul(&mut line);
-        for field in TIMES {
-            if let Some(Value::String(time)) = line["value"].get(field)
-                && !is_time(time)
-            {
-                line["value"][field] = Value::Null;
-            }
-        }
-
-        line
-    };
     Value::Array(lines.into_iter().map(clean).collect()).to_string()
+}
+
+fn clean(line: &Value) -> Value {
+    let mut line = line.clone();
+    without_nul(&mut line);
+    for field in TIMES {
+        if let Some(Value::String(time)) = line["value"].get(field)
+            && !is_time(time)
+        {
+            line["value"][field] = Value::Null;
+        }
+    }
+
+    line
 }
 
 fn is_time(text: &str) -> bool {

@@ -252,11 +252,14 @@ fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
 
 /// Returns whether the state belongs to a definition with steps.
 fn has_steps(state: &Value) -> bool {
-    let is_step = |step: &Value| step["id"].is_string() && step["state"].is_string();
     let steps = state["steps"]
         .as_array()
         .is_some_and(|steps| steps.iter().all(is_step));
     steps && state["phase"].is_string() && state["vars"].is_object()
+}
+
+fn is_step(step: &Value) -> bool {
+    step["id"].is_string() && step["state"].is_string()
 }
 
 /// Returns the fields of the state except its steps.
@@ -289,7 +292,10 @@ fn steps(state: &Value, console: &Console) -> Result<(), CommandError> {
         return Ok(());
     }
     console.line("")?;
-    let row = |step: &Value| vec![text(step, "id"), step_state(step), text(step, "until")];
-    let rows: Vec<_> = items(state, "steps").iter().map(row).collect();
+    let rows: Vec<_> = items(state, "steps").iter().map(step_row).collect();
     console.table(&["STEP", "STATE", "DEADLINE"], &rows, "no steps")
+}
+
+fn step_row(step: &Value) -> Vec<String> {
+    vec![text(step, "id"), step_state(step), text(step, "until")]
 }

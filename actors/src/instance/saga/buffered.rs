@@ -95,8 +95,8 @@ impl State {
         self.mailbox.set_spilled(!page.is_empty());
         for (number, input) in page {
             self.limit_pending_state().await;
-            // Checked now, not when it was spilled: a message that the bus delivered again is stored
-            // twice.
+            // Checked now, not when it was spilled: a message that the bus delivered again is
+            // stored twice.
             if self.is_repeated(&input).await? {
                 self.own.metrics.ignored.inc();
                 let mut commit = Box::new(Commit::empty(

@@ -32,13 +32,18 @@ pub(crate) struct ChangeView {
 
 /// Returns the changes, newest first.
 pub(crate) fn change_views(changes: &[Change]) -> Vec<ChangeView> {
-    let view = |change: &Change| ChangeView {
-        at: change.at.to_string(),
-        by: change.by.clone(),
-        added: change.added.clone(),
-        removed: change.removed.clone(),
-    };
-    changes.iter().rev().map(view).collect()
+    changes.iter().rev().map(ChangeView::of).collect()
+}
+
+impl ChangeView {
+    fn of(change: &Change) -> Self {
+        Self {
+            at: change.at.to_string(),
+            by: change.by.clone(),
+            added: change.added.clone(),
+            removed: change.removed.clone(),
+        }
+    }
 }
 
 /// Rejects an unsigned request that starts instances, sends signals or emits facts, if the context

@@ -12,6 +12,7 @@ use axum::extract::{FromRef, FromRequestParts};
 use axum::http::Extensions;
 use axum::http::request::Parts;
 use orlog_actors::RuntimeHealth;
+use orlog_effect::ProviderError;
 use orlog_model::{Clock, SteadyTime, Timestamp, TraceParent};
 use orlog_signature::KeyId;
 use serde::Serialize;
@@ -92,9 +93,16 @@ pub(crate) struct SharedState {
 pub(crate) struct WeakApiState(Weak<SharedState>);
 
 impl WeakApiState {
-    /// Returns the state; `None` if the API has ended.
-    pub(crate) fn upgrade(&self) -> Option<ApiState> {
-        self.0.upgrade().map(|shared| ApiState { shared })
+    /// Returns the state.
+    ///
+    /// # Errors
+    /// If the node is stopping.
+    pub(crate) fn upgrade(&self) -> Result<ApiState, ProviderError> {
+        let shared = self
+            .0
+            .upgrade()
+            .ok_or_else(|| ProviderError::unavailable("stopping", "the node is stopping"))?;
+        Ok(ApiState { shared })
     }
 }
 

@@ -99,8 +99,8 @@ impl ReadPool {
     /// the future is dropped: the request has ended, timed out, or lost its client.
     ///
     /// # Errors
-    /// The error of `read`; [`Code::Unavailable`] if it does not begin in time, or if the process is
-    /// shutting down.
+    /// The error of `read`; [`Code::Unavailable`] if it does not begin in time, or if the process
+    /// is shutting down.
     pub(crate) async fn read<T, F>(
         &self,
         caller: Option<&CallerBudgets>,

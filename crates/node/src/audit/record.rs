@@ -68,7 +68,8 @@ pub struct AuditRecord {
     /// Tenant for which the request acts; `None` if it affects the node, or if its tenant is
     /// invalid.
     pub tenant: Option<String>,
-    /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`; `SIGHUP` for a reload by a signal;
+    /// Route, for example `POST /v1/sagas/{saga}/{correlation}/cancel`; `SIGHUP` for a reload by a
+    /// signal;
     /// `redrive of an admitted tenant` for redrives of the node.
     pub route: String,
     /// Path and query.
@@ -94,7 +95,8 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// Creates the record of a change that no request caused, but a signal of the operating system or the node.
+    /// Creates the record of a change that no request caused, but a signal of the operating system
+    /// or the node.
     #[must_use]
     pub fn of_process(route: &str, node: String) -> Self {
         let id = uuid::Uuid::now_v7();

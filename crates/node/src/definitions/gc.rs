@@ -109,7 +109,8 @@ impl Collector {
 
         let pins = self.count_pins().await?;
 
-        // Held until the definitions are dropped: no shard that may use one is taken over meanwhile.
+        // Held until the definitions are dropped: no shard that may use one is taken over
+        // meanwhile.
         let takeovers = self.locks.activating.lock().await;
         if *takeovers != takeovers_before {
             // The instances of the new shard are not counted.

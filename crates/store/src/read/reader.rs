@@ -465,8 +465,8 @@ impl Reader {
         self.scan_groups(Layers::All, table, range, MAX_GROUP_ROWS, visit)
     }
 
-    /// Scans these layers as [`Reader::scan`]. The first group has at most `first_group` rows, for a
-    /// scan that probably ends after them.
+    /// Scans these layers as [`Reader::scan`]. The first group has at most `first_group` rows, for
+    /// a scan that probably ends after them.
     pub(crate) fn scan_groups(
         &self,
         layers: Layers,

@@ -29,10 +29,7 @@ pub(crate) fn connect(app: &App, api: &ApiState) {
     let api_of_node = api.downgrade();
     app.pages.batches.connect(move |call| {
         let api = api_of_node.upgrade();
-        Box::pin(async move {
-            let stopping = || ProviderError::unavailable("stopping", "the node is stopping");
-            execute(&api.ok_or_else(stopping)?, call).await
-        })
+        Box::pin(async move { execute(&api?, call).await })
     });
 }
 

@@ -33,8 +33,7 @@ pub(crate) fn connect(app: &App, api: &ApiState) {
         let api = api_of_node.upgrade();
         let nodes = Arc::clone(&nodes);
         Box::pin(async move {
-            let stopping = || ProviderError::unavailable("stopping", "the node is stopping");
-            let parts = MessageParts::detached(&api.ok_or_else(stopping)?);
+            let parts = MessageParts::detached(&api?);
             execute(&parts, &nodes, call).await
         })
     });

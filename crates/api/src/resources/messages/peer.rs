@@ -200,13 +200,11 @@ async fn deliver(
     })?;
 
     let stored = self::stored(&parts.instances.request, &key, ReceivedMessage::decode).await?;
-    let moved = || {
-        Problem::new(
-            Code::Unavailable,
-            "the shard of the receiver is moving; try again",
-        )
-    };
-    Ok(stored.ok_or_else(moved)?.report())
+    let stored = stored.ok_or_else(|| {
+        let detail = "the shard of the receiver is moving; try again";
+        Problem::new(Code::Unavailable, detail)
+    })?;
+    Ok(stored.report())
 }
 
 /// Returns the target of a message that this node also sends by SMTP: the actors of the context of

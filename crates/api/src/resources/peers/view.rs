@@ -96,18 +96,11 @@ pub(crate) struct DocumentKeyView {
 
 impl PeerView {
     pub(super) fn of(name: &NodeName, peer: &Peer, now: Timestamp) -> Self {
-        let key = |key: &Key| PeerKeyView {
-            id: key.id.clone(),
-            public_key: key.public_key.to_string(),
-            valid_from: Some(key.valid_from.to_string()),
-            valid_until: key.valid_until.map(|until| until.to_string()),
-            revoked: key.revoked_at.is_some(),
-            valid: key.is_valid(now),
-        };
+        let keys = peer.keys.iter().map(|key| PeerKeyView::of(key, now));
         Self {
             name: name.to_string(),
             address: peer.address.to_string(),
-            keys: peer.keys.iter().map(key).collect(),
+            keys: keys.collect(),
             configured: false,
             created_at: Some(peer.created_at.to_string()),
             changes: change_views(&peer.changes),
@@ -115,18 +108,14 @@ impl PeerView {
     }
 
     pub(super) fn configured(name: &NodeName, peer: &PeerConfig, now: Timestamp) -> Self {
-        let key = |key: &ActorKeyConfig| PeerKeyView {
-            id: key.public.key_id().to_string(),
-            public_key: key.public.to_string(),
-            valid_from: key.not_before.map(|from| from.to_string()),
-            valid_until: key.not_after.map(|to| to.to_string()),
-            revoked: key.revoked,
-            valid: key.is_valid(now),
-        };
+        let keys = peer
+            .keys
+            .iter()
+            .map(|key| PeerKeyView::configured(key, now));
         Self {
             name: name.to_string(),
             address: peer.address.to_string(),
-            keys: peer.keys.iter().map(key).collect(),
+            keys: keys.collect(),
             configured: true,
             created_at: None,
             changes: Vec::new(),
@@ -134,16 +123,45 @@ impl PeerView {
     }
 }
 
+impl PeerKeyView {
+    fn of(key: &Key, now: Timestamp) -> Self {
+        Self {
+            id: key.id.clone(),
+            public_key: key.public_key.to_string(),
+            valid_from: Some(key.valid_from.to_string()),
+            valid_until: key.valid_until.map(|until| until.to_string()),
+            revoked: key.revoked_at.is_some(),
+            valid: key.is_valid(now),
+        }
+    }
+
+    fn configured(key: &ActorKeyConfig, now: Timestamp) -> Self {
+        Self {
+            id: key.public.key_id().to_string(),
+            public_key: key.public.to_string(),
+            valid_from: key.not_before.map(|from| from.to_string()),
+            valid_until: key.not_after.map(|to| to.to_string()),
+            revoked: key.revoked,
+            valid: key.is_valid(now),
+        }
+    }
+}
+
 impl DocumentView {
     pub(super) fn of(document: &NodeDocument, keys: &[PublicKey], from: &NodeAddress) -> Self {
-        let key = |key: &PublicKey| DocumentKeyView {
-            id: key.key_id().to_string(),
-            public_key: key.to_string(),
-        };
         Self {
             name: document.name.to_string(),
             address: document.address_from(from).to_string(),
-            keys: keys.iter().map(key).collect(),
+            keys: keys.iter().map(DocumentKeyView::of).collect(),
+        }
+    }
+}
+
+impl DocumentKeyView {
+    fn of(key: &PublicKey) -> Self {
+        Self {
+            id: key.key_id().to_string(),
+            public_key: key.to_string(),
         }
     }
 }

@@ -269,16 +269,11 @@ fn active(
     tenant: &TenantId,
     saga: &SagaName,
 ) -> Result<Arc<dyn Program>, Problem> {
-    let missing = || {
-        Problem::new(
-            Code::DefinitionNotFound,
-            format!("no definition of saga {saga:?} is active"),
-        )
-    };
-    definitions
-        .programs()
-        .active(tenant, saga)
-        .ok_or_else(missing)
+    let program = definitions.programs().active(tenant, saga);
+    program.ok_or_else(|| {
+        let detail = format!("no definition of saga {saga:?} is active");
+        Problem::new(Code::DefinitionNotFound, detail)
+    })
 }
 
 /// Returns the named start event, or the first one.
@@ -418,17 +413,18 @@ fn schema_version(stated: Option<u32>) -> Result<u32, Problem> {
 
 /// Checks the subject of a start event by the rule of all events.
 fn subject(stated: Option<String>) -> Result<Option<String>, Problem> {
-    let is_valid = |text: &String| {
-        (1..=MAX_SUBJECT_BYTES).contains(&text.len())
-            && !text
-                .chars()
-                .any(|it| it.is_control() || is_direction_control(it))
-    };
-    if stated.as_ref().is_none_or(is_valid) {
+    if stated.as_deref().is_none_or(is_valid_subject) {
         return Ok(stated);
     }
 
     let detail =
         format!("subject must have 1 to {MAX_SUBJECT_BYTES} bytes and no control characters");
     Err(invalid_parameter("subject", detail))
+}
+
+fn is_valid_subject(text: &str) -> bool {
+    (1..=MAX_SUBJECT_BYTES).contains(&text.len())
+        && !text
+            .chars()
+            .any(|it| it.is_control() || is_direction_control(it))
 }

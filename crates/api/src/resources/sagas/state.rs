@@ -50,14 +50,14 @@ pub(super) fn task_data(instance: &Instance) -> impl Iterator<Item = &Value> {
 /// Decodes a state that no program renders. If the decoder stops before the end, the result is
 /// invalid.
 fn state(bytes: &[u8]) -> Value {
-    let packed = || {
-        let mut rest = bytes;
-        rmp_serde::from_read::<_, Value>(&mut rest)
-            .ok()
-            .filter(|_| rest.is_empty())
-    };
-    let readable = serde_json::from_slice(bytes).ok().or_else(packed);
-    readable.unwrap_or_else(|| json!({ "base64": STANDARD.encode(bytes) }))
+    if let Ok(value) = serde_json::from_slice(bytes) {
+        return value;
+    }
+    let mut rest = bytes;
+    match rmp_serde::from_read(&mut rest) {
+        Ok(value) if rest.is_empty() => value,
+        _ => json!({ "base64": STANDARD.encode(bytes) }),
+    }
 }
 
 #[cfg(test)]

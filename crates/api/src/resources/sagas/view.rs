@@ -300,12 +300,16 @@ impl ParentView {
 impl WaitView {
     /// Creates the views of the waits of an instance.
     pub(crate) fn all(instance: &Instance) -> Vec<Self> {
-        let view = |wait: &Wait| Self {
+        let waits = instance.waits.iter();
+        waits.map(|wait| Self::of(instance, wait)).collect()
+    }
+
+    fn of(instance: &Instance, wait: &Wait) -> Self {
+        Self {
             kind: wait.kind.as_str(),
             name: wait.name.to_string(),
             until: wait.until.map(|at| at.to_string()),
             token: instance.wait_token(wait).to_string(),
-        };
-        instance.waits.iter().map(view).collect()
+        }
     }
 }

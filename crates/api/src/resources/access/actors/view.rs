@@ -117,13 +117,7 @@ pub(super) fn check_addresses(addresses: &BTreeSet<String>) -> Result<(), Proble
         ));
     }
 
-    let is_valid = |address: &String| {
-        !address.is_empty()
-            && address.len() <= MAX_TEXT_BYTES
-            && !address.chars().any(char::is_control)
-    };
-
-    if addresses.iter().all(is_valid) {
+    if addresses.iter().all(|address| is_valid_address(address)) {
         Ok(())
     } else {
         Err(invalid_body(
@@ -131,6 +125,10 @@ pub(super) fn check_addresses(addresses: &BTreeSet<String>) -> Result<(), Proble
             "an address has 1 to 255 bytes without control characters",
         ))
     }
+}
+
+fn is_valid_address(address: &str) -> bool {
+    !address.is_empty() && address.len() <= MAX_TEXT_BYTES && !address.chars().any(char::is_control)
 }
 
 impl ActorView {
