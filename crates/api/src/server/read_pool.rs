@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::blocking::finish;
 use super::problem::{Code, Problem};
@@ -79,7 +80,7 @@ fn lower_priority() {}
 
 /// Place of an admitted read; free again when dropped.
 #[derive(Debug)]
-struct Admission {
+struct ReadPlace {
     _of_caller: Option<OwnedSemaphorePermit>,
     _of_all: OwnedSemaphorePermit,
 }
@@ -110,22 +111,23 @@ impl ReadPool {
         T: Send + 'static,
         F: FnOnce(&Arc<ReadControl>) -> Result<T, Problem> + Send + 'static,
     {
-        let beginning = async {
-            let admission = self.admit(caller).await?;
-            Some((admission, self.turns.begin(caller).await?))
-        };
-        let begun = tokio::time::timeout(self.timeout, beginning).await;
-        let (admission, turn) = begun.ok().flatten().ok_or_else(|| {
-            Problem::new(
-                Code::Unavailable,
-                "too many requests read the stores; retry, or raise http.max_concurrent_reads",
-            )
+        let deadline = Instant::now() + self.timeout;
+        let place = tokio::time::timeout_at(deadline, self.admit(caller)).await;
+        let place = place.ok().flatten().ok_or_else(|| {
+            let detail = "too many requests read the stores; retry, or raise \
+                          http.max_concurrent_reads";
+            Problem::new(Code::Unavailable, detail)
+        })?;
+        let turn = tokio::time::timeout_at(deadline, self.turns.begin(caller)).await;
+        let turn = turn.ok().flatten().ok_or_else(|| {
+            let detail = "the reads of other requests take all turns; retry";
+            Problem::new(Code::Unavailable, detail)
         })?;
 
         let control = ReadControl::new(self.turns.clone(), caller.cloned(), turn);
         let _request = control.cancel_on_drop();
         let reading = self.threads.runtime().spawn_blocking(move || {
-            let _admission = admission;
+            let _place = place;
             let _turn = control.end_turn_on_drop();
             read(&control)
         });
@@ -133,12 +135,12 @@ impl ReadPool {
     }
 
     /// Waits for a place. A caller uses at most its share of the pool.
-    async fn admit(&self, caller: Option<&CallerBudgets>) -> Option<Admission> {
+    async fn admit(&self, caller: Option<&CallerBudgets>) -> Option<ReadPlace> {
         let of_caller = match caller {
             Some(caller) => Some(Arc::clone(&caller.reads).acquire_owned().await.ok()?),
             None => None,
         };
-        Some(Admission {
+        Some(ReadPlace {
             _of_caller: of_caller,
             _of_all: Arc::clone(&self.admissions).acquire_owned().await.ok()?,
         })
@@ -161,9 +163,8 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(30);
     const READS: usize = 16;
 
-    #[tokio::test]
-    async fn request_waits_for_a_reader_and_then_fails() {
-        let pool = ReadPool::new(1, 1, Duration::from_millis(10));
+    /// Returns why a read fails beside one that does not end.
+    async fn rejection_beside_a_read(pool: &ReadPool) -> String {
         let (began, wait_until_began) = tokio::sync::oneshot::channel();
         let (end, wait_for_end) = std::sync::mpsc::channel::<()>();
         let first = pool.read(None, move |_| {
@@ -175,16 +176,24 @@ mod tests {
             wait_until_began.await.expect("the first read begins");
             let second = pool.read(None, |_| Ok(())).await;
             end.send(()).expect("the first read waits for it");
-            second.expect_err("the pool is exhausted")
+            second.expect_err("the first read does not end")
         };
 
         let (first, problem) = tokio::join!(first, second);
         first.expect("the first read ends");
-        assert!(
-            format!("{problem:?}").contains("http.max_concurrent_reads"),
-            "{problem:?}"
-        );
         assert!(pool.read(None, |_| Ok(())).await.is_ok());
+        format!("{problem:?}")
+    }
+
+    #[tokio::test]
+    async fn request_waits_for_a_place_and_a_turn_and_then_fails() {
+        let without_place = ReadPool::new(1, 1, Duration::from_millis(10));
+        let text = rejection_beside_a_read(&without_place).await;
+        assert!(text.contains("http.max_concurrent_reads"), "{text}");
+
+        let without_turn = ReadPool::new(2, 1, Duration::from_millis(10));
+        let text = rejection_beside_a_read(&without_turn).await;
+        assert!(text.contains("take all turns"), "{text}");
     }
 
     #[cfg(target_os = "linux")]
