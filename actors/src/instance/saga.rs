@@ -40,7 +40,7 @@ pub(crate) struct SagaActor;
 
 /// A saga actor, and the state of the instance that it serves.
 pub(crate) struct Serving {
-    own: Arc<SagaDependencies>,
+    shared: Arc<SagaDependencies>,
     state: Option<State>,
 }
 
@@ -52,9 +52,12 @@ impl Actor for SagaActor {
     async fn pre_start(
         &self,
         _: ActorRef<SagaMessage>,
-        own: Self::Arguments,
+        shared: Self::Arguments,
     ) -> Result<Serving, ActorProcessingErr> {
-        Ok(Serving { own, state: None })
+        Ok(Serving {
+            shared,
+            state: None,
+        })
     }
 
     async fn handle(
@@ -65,12 +68,12 @@ impl Actor for SagaActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             SagaMessage::Serve(mailbox) => {
-                serving.state = Some(State::new(mailbox, Arc::clone(&serving.own)));
+                serving.state = Some(State::new(mailbox, Arc::clone(&serving.shared)));
             }
             SagaMessage::Wake => {}
             SagaMessage::Release => {
                 serving.state = None;
-                if let Some(excess) = serving.own.idle_actors.put(myself) {
+                if let Some(excess) = serving.shared.idle_actors.put(myself) {
                     excess.stop(Some(EXCESS.to_owned()));
                 }
             }
@@ -79,7 +82,7 @@ impl Actor for SagaActor {
         // Also after a wake-up that came too late: an actor without a mailbox has nothing to do.
         if let Some(state) = &mut serving.state {
             state.process_all().await?;
-            state.own.live.check_idle(&state.mailbox);
+            state.shared.live.check_idle(&state.mailbox);
         }
         Ok(())
     }
@@ -147,7 +150,7 @@ impl State {
         };
 
         // Held until the commit is submitted to the committer: see `ProgramRegistry`.
-        let _guard = self.own.programs.guard();
+        let _guard = self.shared.programs.guard();
 
         let started = self.trace_start(&input);
 
@@ -205,7 +208,7 @@ impl State {
                 reason,
                 cleanup: Some(commit),
             } => {
-                self.own.metrics.ignored.inc();
+                self.shared.metrics.ignored.inc();
                 log_instance!(
                     DEBUG, self.mailbox.key, input.trace(), input = input.label(), %reason,
                     "ignored"
@@ -286,9 +289,9 @@ impl State {
 
     fn enter_quarantine(&mut self, reason: String) {
         if self
-            .own
+            .shared
             .quarantined
-            .start(&self.mailbox.key, &self.own.metrics)
+            .start(&self.mailbox.key, &self.shared.metrics)
         {
             log_instance!(
                 WARN,

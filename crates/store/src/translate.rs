@@ -174,7 +174,7 @@ impl<'a> ChangeTranslator<'a> {
         match change {
             Change::Apply(commit) => self.apply(commit),
             Change::Replace(replacement) => self.replace(replacement),
-            Change::Settle(key) => self.complete(key),
+            Change::Settle(key) => self.settle(key),
             Change::Checkpoint(source, position) => self.checkpoint(source, *position),
             Change::PutDefinition { program, source } => self.define(program, source),
             Change::DropDefinition { hash } => self.record.delete(Table::Definition, hash),
@@ -263,7 +263,7 @@ impl<'a> ChangeTranslator<'a> {
         self.timers(commit, &row)?;
         self.inputs(commit, &row)?;
         if let Some(outbox_key) = &commit.settles {
-            self.complete(outbox_key)?;
+            self.settle(outbox_key)?;
         }
 
         let Some(dead_letter) = &commit.dead_letter else {
@@ -351,7 +351,7 @@ impl<'a> ChangeTranslator<'a> {
             self.put_dedupe_key(&row, *id)?;
         }
         for outbox_key in &replacement.removed_work {
-            self.complete(outbox_key)?;
+            self.settle(outbox_key)?;
         }
         for entry in &replacement.tasks {
             self.task(entry)?;
@@ -437,7 +437,7 @@ impl<'a> ChangeTranslator<'a> {
     }
 
     /// Deletes an outbox row. A missing row is ignored, so that the depth stays correct.
-    fn complete(&mut self, outbox_key: &OutboxKey) -> Result<(), Error> {
+    fn settle(&mut self, outbox_key: &OutboxKey) -> Result<(), Error> {
         let row = keys::outbox(outbox_key);
         if self.completed.contains(&outbox_key.sequence)
             || !self.tables.contains(Table::Outbox, &row)?

@@ -25,7 +25,7 @@ impl State {
             // The store numbers the buffered inputs in the order of their commits.
             self.mailbox.wait_durable().await;
             let page = self
-                .own
+                .shared
                 .reader
                 .buffered_inputs(&self.mailbox.key, BUFFER_PAGE)?;
 
@@ -60,7 +60,7 @@ impl State {
     /// Reads once whether an earlier actor left spilled inputs. Only an instance that exists has
     /// some.
     pub(super) fn find_spilled(&mut self) -> Result<(), StoreError> {
-        let spilled = self.own.reader.spilled_inputs(&self.mailbox.key, 1)?;
+        let spilled = self.shared.reader.spilled_inputs(&self.mailbox.key, 1)?;
         self.mailbox.set_spilled(!spilled.is_empty());
         self.knows_spilled = true;
         Ok(())
@@ -69,11 +69,11 @@ impl State {
     /// Moves the inputs of streams to the store if more are queued than allowed or earlier ones are
     /// there. Each is acknowledged when it is durable.
     pub(super) fn spill_arrivals(&self) {
-        for envelope in self.mailbox.take_to_spill(self.own.max_queued_inputs) {
-            self.own.metrics.inputs_spilled.inc();
+        for envelope in self.mailbox.take_to_spill(self.shared.max_queued_inputs) {
+            self.shared.metrics.inputs_spilled.inc();
             let mut commit = Box::new(Commit::empty(
                 self.mailbox.key.clone(),
-                self.own.clock.now(),
+                self.shared.clock.now(),
             ));
             commit.spill = Some(envelope.input);
             self.submit(commit, None, None, envelope.completion);
@@ -88,7 +88,7 @@ impl State {
         }
         self.mailbox.wait_durable().await;
         let page = self
-            .own
+            .shared
             .reader
             .spilled_inputs(&self.mailbox.key, SPILL_PAGE)?;
 
@@ -98,10 +98,10 @@ impl State {
             // Checked now, not when it was spilled: a message that the bus delivered again is
             // stored twice.
             if self.is_repeated(&input).await? {
-                self.own.metrics.ignored.inc();
+                self.shared.metrics.ignored.inc();
                 let mut commit = Box::new(Commit::empty(
                     self.mailbox.key.clone(),
-                    self.own.clock.now(),
+                    self.shared.clock.now(),
                 ));
                 commit.unbuffer.push(number);
                 self.mailbox.expect_commit(self.has_ended());
@@ -109,7 +109,7 @@ impl State {
             } else {
                 self.apply_one_buffered(number, Arc::new(input)).await;
             }
-            self.own.metrics.spilled_applied.inc();
+            self.shared.metrics.spilled_applied.inc();
             if self.is_paused() {
                 break;
             }
@@ -118,7 +118,7 @@ impl State {
     }
 
     async fn apply_one_buffered(&mut self, number: u64, input: Arc<Input>) {
-        let _guard = self.own.programs.guard();
+        let _guard = self.shared.programs.guard();
         let started = self.trace_start(&input);
         let attempts = self.mailbox.crashes() + 1;
 
@@ -132,7 +132,7 @@ impl State {
                 Box::new(self.subject().rejected_commit(&input, &rejection, attempts))
             }
             Decision::Ignore { cleanup: None, .. } | Decision::Reject(_) => Box::new(
-                Commit::empty(self.mailbox.key.clone(), self.own.clock.now()),
+                Commit::empty(self.mailbox.key.clone(), self.shared.clock.now()),
             ),
         };
 

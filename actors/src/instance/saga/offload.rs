@@ -20,7 +20,7 @@ pub(crate) const LIGHT_COST: u64 = 10_000;
 /// Decision that leaves the thread of its actor, with all that it reads.
 struct OffloadedDecision {
     mailbox: Arc<Mailbox>,
-    own: Arc<SagaDependencies>,
+    shared: Arc<SagaDependencies>,
     instance: Option<Arc<Instance>>,
     early: Vec<BufferedInputRef>,
     now: Timestamp,
@@ -32,9 +32,9 @@ impl OffloadedDecision {
     fn decide(&self) -> Result<Metered<Decision>, Exceeded> {
         let instance = self.instance.as_deref();
         let subject = self
-            .own
+            .shared
             .subject(&self.mailbox.key, instance, &self.early, self.now);
-        budget::within(self.own.live_limits.max_transition_cost(), || {
+        budget::within(self.shared.live_limits.max_transition_cost(), || {
             subject.decide(&self.input, self.attempts)
         })
     }
@@ -43,9 +43,9 @@ impl OffloadedDecision {
 impl State {
     /// Decides an input.
     pub(super) async fn decide(&self, input: &Arc<Input>, attempts: u32) -> Decision {
-        let now = self.own.clock.now();
-        let limit = self.own.live_limits.max_transition_cost();
-        let heavy_sagas = self.own.decisions.heavy_sagas();
+        let now = self.shared.clock.now();
+        let limit = self.shared.live_limits.max_transition_cost();
+        let heavy_sagas = self.shared.decisions.heavy_sagas();
 
         // A saga that was heavy before starts on the pool, so that its work is not done twice.
         if !heavy_sagas.is_heavy(self.saga_position) {
@@ -67,7 +67,7 @@ impl State {
     async fn decide_on_pool(&self, input: &Arc<Input>, attempts: u32, now: Timestamp) -> Decision {
         let decision = OffloadedDecision {
             mailbox: Arc::clone(&self.mailbox),
-            own: Arc::clone(&self.own),
+            shared: Arc::clone(&self.shared),
             instance: self.instance.clone(),
             early: self.early.clone(),
             now,
@@ -77,7 +77,7 @@ impl State {
 
         let tenant = &self.mailbox.key.tenant;
         let decided = self
-            .own
+            .shared
             .decisions
             .run(tenant, move || decision.decide())
             .await;
@@ -85,7 +85,7 @@ impl State {
         match decided {
             Ok(decided) => {
                 if decided.units <= LIGHT_COST {
-                    let heavy_sagas = self.own.decisions.heavy_sagas();
+                    let heavy_sagas = self.shared.decisions.heavy_sagas();
                     heavy_sagas.record_light(self.saga_position);
                 }
                 decided.value

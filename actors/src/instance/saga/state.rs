@@ -107,7 +107,7 @@ impl QuarantinedInstances {
 /// State of a saga actor.
 pub(crate) struct State {
     pub(super) mailbox: Arc<Mailbox>,
-    pub(super) own: Arc<SagaDependencies>,
+    pub(super) shared: Arc<SagaDependencies>,
     pub(super) loaded: bool,
     /// Buffered inputs must be applied before the next input.
     pub(super) unbuffers: bool,
@@ -128,12 +128,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(super) fn new(mailbox: Arc<Mailbox>, own: Arc<SagaDependencies>) -> Self {
-        let alive = own.metrics.actor_started(ActorKind::Saga);
-        let saga_position = own.decisions.heavy_sagas().position(&mailbox.key);
+    pub(super) fn new(mailbox: Arc<Mailbox>, shared: Arc<SagaDependencies>) -> Self {
+        let alive = shared.metrics.actor_started(ActorKind::Saga);
+        let saga_position = shared.decisions.heavy_sagas().position(&mailbox.key);
         Self {
             mailbox,
-            own,
+            shared,
             loaded: false,
             unbuffers: false,
             knows_spilled: false,
@@ -148,12 +148,12 @@ impl State {
 
     /// Returns what is required to decide the next input.
     pub(super) fn subject(&self) -> Subject<'_> {
-        self.subject_at(self.own.clock.now())
+        self.subject_at(self.shared.clock.now())
     }
 
     /// Returns what is required to decide the next input at a time.
     pub(super) fn subject_at(&self, now: Timestamp) -> Subject<'_> {
-        self.own.subject(
+        self.shared.subject(
             &self.mailbox.key,
             self.instance.as_deref(),
             &self.early,
@@ -171,7 +171,11 @@ impl State {
     /// Loads the snapshot after the commits of a crashed predecessor are durable.
     pub(super) async fn load(&mut self) -> Result<(), StoreError> {
         self.mailbox.wait_durable().await;
-        self.instance = self.own.reader.instance(&self.mailbox.key)?.map(Arc::new);
+        self.instance = self
+            .shared
+            .reader
+            .instance(&self.mailbox.key)?
+            .map(Arc::new);
         if self.instance.is_none() {
             self.load_early_inputs().await?;
         }
@@ -186,7 +190,7 @@ impl State {
     pub(super) async fn load_early_inputs(&mut self) -> Result<(), StoreError> {
         self.mailbox.wait_durable().await;
         let rows = self
-            .own
+            .shared
             .reader
             .buffered_inputs(&self.mailbox.key, MAX_EARLY_INPUTS)?;
 
@@ -231,9 +235,9 @@ impl State {
         if self.recent.contains(&id) {
             return Ok(true);
         }
-        self.own
+        self.shared
             .reader
-            .is_duplicate(&self.mailbox.key, id, self.own.clock.now())
+            .is_duplicate(&self.mailbox.key, id, self.shared.clock.now())
     }
 
     /// Removes the first input and submits its consequences; `ignored` is the reason if there is no
@@ -260,13 +264,13 @@ impl State {
         let Input::Event(event) = input else { return };
         let InstanceKey { tenant, saga, .. } = &self.mailbox.key;
         let program = self
-            .own
+            .shared
             .programs
             .active(tenant, saga)
             .filter(|_| self.instance.is_some());
 
         if program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some()) {
-            self.own.metrics.existing_starts.inc();
+            self.shared.metrics.existing_starts.inc();
         }
     }
 
@@ -275,7 +279,7 @@ impl State {
         reason: Cow<'static, str>,
         rejection: Option<ControlError>,
     ) {
-        self.own.metrics.ignored.inc();
+        self.shared.metrics.ignored.inc();
         log_instance!(DEBUG, self.mailbox.key, self.trace(), %reason, "ignored");
 
         // A rejection changes nothing: a dead letter that its instance rejects stays stored.
@@ -316,7 +320,7 @@ impl State {
         commit.before.clone_from(&self.instance);
         match commit.buffer.as_deref() {
             Some(Input::Early(early)) => {
-                self.own.metrics.inputs_buffered.inc();
+                self.shared.metrics.inputs_buffered.inc();
                 self.early.push(BufferedInputRef {
                     number: 0,
                     key: early.input.identity(),
@@ -350,7 +354,7 @@ impl State {
     }
 
     fn expired(&mut self, numbers: &[u64]) {
-        self.own
+        self.shared
             .metrics
             .buffered_expired
             .inc_by(numbers.len() as u64);
@@ -397,7 +401,7 @@ impl State {
     }
 
     pub(super) fn send(&self, submission: Submission) {
-        if self.own.committer.submit(submission).is_err() {
+        if self.shared.committer.submit(submission).is_err() {
             log_instance!(
                 DEBUG,
                 self.mailbox.key,
@@ -432,9 +436,9 @@ impl State {
     /// store.
     pub(super) fn reset(&mut self, instance: Option<Instance>) {
         if self.quarantine.take().is_some() {
-            self.own
+            self.shared
                 .quarantined
-                .end(&self.mailbox.key, &self.own.metrics);
+                .end(&self.mailbox.key, &self.shared.metrics);
         }
 
         self.instance = instance.map(Arc::new);
@@ -460,7 +464,7 @@ impl State {
 
     /// Returns the current time if the input is traced.
     pub(super) fn trace_start(&self, input: &Input) -> Option<Instant> {
-        self.own.tracer.as_ref()?;
+        self.shared.tracer.as_ref()?;
         trace_context::is_traced(input, self.instance.as_deref()).then(Instant::now)
     }
 
@@ -471,14 +475,15 @@ impl State {
         input: &Input,
         started: Option<Instant>,
     ) -> Option<Box<TransitionSpan>> {
-        self.own.programs.recordings().record(commit, input);
+        self.shared.programs.recordings().record(commit, input);
         trace_context::start_transition_span(commit, input, self.instance.as_deref(), started?)
     }
 
     /// Reports an ignored input to the tracer.
     pub(super) fn trace_ignored(&self, input: &Input, started: Option<Instant>, reason: &str) {
         let parent = input.trace().filter(|trace| trace.is_sampled());
-        if let (Some(tracer), Some(started), Some(parent)) = (&self.own.tracer, started, parent) {
+        if let (Some(tracer), Some(started), Some(parent)) = (&self.shared.tracer, started, parent)
+        {
             tracer.ignored(&IgnoredInput {
                 key: &self.mailbox.key,
                 input: input.label(),
