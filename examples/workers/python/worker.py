@@ -47,43 +47,104 @@ def post(path, body):
     elif token:
         headers["authorization"] = "Bearer " + token
     request = urllib.request.Request(URL + path, body, headers)
-    with urllib.request.urlopen(request, timeout=40) as response:
-        return json.loads(response.read() or b"null")
+    try:
+        with urllib.request.urlopen(request, timeout=40) as response:
+            return json.loads(response.read() or b"null")
+    except urllib.error.HTTPError as error:
+        # The problem in the body has the reason and the remedy.
+        error.msg = error.read(2000).decode(errors="replace") or error.msg
+        raise
+
+
+class Failed(Exception):
+    """Final failure: the job is not repeated, and the saga is compensated."""
+
+    def __init__(self, code, message):
+        self.code, self.message = code, message
+
+
+class ClaimLost(Exception):
+    """Another worker has the job, or the saga does not await it any more."""
 
 
 def execute(job, log):
-    """Executes a job. `job["job"]` is the idempotency key, because a job can be delivered again, also to another worker."""
+    """Executes a job. `job["job"]` is the idempotency key, because a job can be delivered again, also to another worker.
+
+    `log` raises `ClaimLost` when the job must stop. Raise `Failed` for a failure that a repetition does not change."""
     log(f"{job['effect']} for {job['saga']}/{job['correlation']}")
     return {"seen": job["payload"]}
 
 
-def send_heartbeats(job, ended):
-    while not ended.wait(job["heartbeat_interval_seconds"]):
-        post(f"/v1/work/jobs/{job['job']}/heartbeat", {"claim": job["claim"]})
+class Claim:
+    """Claim of a job, which heartbeats extend until the job has ended."""
+
+    def __init__(self, job):
+        self.path = f"/v1/work/jobs/{job['job']}"
+        self.id = {"claim": job["claim"]}
+        self.interval = job["heartbeat_interval_seconds"]
+        self.ended, self.lost = threading.Event(), threading.Event()
+
+    def send(self, request, body):
+        """Sends a request about the job. A network error is only printed: the node may be restarting."""
+        try:
+            post(self.path + request, {**self.id, **body})
+        except urllib.error.HTTPError as error:
+            if error.code == 409:
+                self.lost.set()
+            print(f"worker: {request}: {error}", file=sys.stderr)
+        except OSError as error:
+            print(f"worker: {request}: {error}", file=sys.stderr)
+
+    def send_heartbeats(self):
+        while not self.lost.is_set() and not self.ended.wait(self.interval):
+            self.send("/heartbeat", {})
+
+    def log(self, line):
+        self.send("/logs", {"log": [line]})
+        if self.lost.is_set():
+            raise ClaimLost
+
+    def report(self, result):
+        """Sends the result until the node has stored it: the work is done, and must not be repeated."""
+        while True:
+            try:
+                return post(self.path + "/result", {**self.id, **result})
+            except urllib.error.HTTPError as error:
+                print(f"worker: result: {error}", file=sys.stderr)
+                if error.code < 500 and error.code != 429:
+                    return None
+            except OSError as error:
+                print(f"worker: result: {error}", file=sys.stderr)
+            if stopping.wait(1):
+                return None
 
 
 def run(job):
-    path, claim, ended = f"/v1/work/jobs/{job['job']}", {"claim": job["claim"]}, threading.Event()
-    threading.Thread(target=send_heartbeats, args=(job, ended), daemon=True).start()
+    claim = Claim(job)
+    threading.Thread(target=claim.send_heartbeats, daemon=True).start()
     try:
-        payload = execute(job, lambda line: post(path + "/logs", {**claim, "log": [line]}))
-        result = {"result": "succeeded", "payload": payload}
-    except Exception as error:  # any error: the job is retried
+        result = {"result": "succeeded", "payload": execute(job, claim.log)}
+    except ClaimLost:
+        return
+    except Failed as failed:
+        result = {"result": "failed", "code": failed.code, "message": failed.message}
+    except Exception as error:  # any other error: the job is retried
         result = {"result": "retry", "code": "python", "message": repr(error)}
     finally:
-        ended.set()
-    post(path + "/result", {**claim, **result})
+        claim.ended.set()
+    claim.report(result)
 
 
 def main(effects):
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopping.set())
-    claim = {"effects": effects, "worker": f"{socket.gethostname()}-{os.getpid()}"}
+    # A short wait, so that an idle worker stops soon after a signal.
+    claim = {"effects": effects, "worker": f"{socket.gethostname()}-{os.getpid()}", "wait_seconds": 5}
     while not stopping.is_set():
         try:
             for job in post("/v1/work/claim", claim)["jobs"]:
                 run(job)
-        except (urllib.error.URLError, OSError) as error:
+        except OSError as error:  # the node is not reachable, or it rejected the request
             print(f"worker: {error}", file=sys.stderr)
             stopping.wait(1)
 

@@ -9,6 +9,7 @@ use orlog_testkit::WAIT_TIMEOUT;
 use orlog_testkit::wait::until;
 use serde_json::{Value, json};
 
+use crate::effects::http_upstream::HttpUpstream;
 use crate::effects::node::{Dirs, Node};
 use crate::harness::process::Killed;
 
@@ -261,6 +262,48 @@ async fn run_python(worker: &str) {
     }
     for order in ["o-1", "o-2", "o-3"] {
         assert_eq!(node.end("acme", order).await["status"], "completed");
+    }
+}
+
+/// A node that restarts does not receive a result: the worker sends it again, because the work is
+/// done.
+#[tokio::test(flavor = "multi_thread")]
+async fn python_workers_send_a_result_until_it_is_stored() {
+    for worker in [
+        "examples/workers/python/worker.py",
+        "src/cli/init/jobs/worker.py",
+    ] {
+        let node = HttpUpstream::open().await;
+        let job = json!({
+            "job": "j-1", "claim": "c-1", "heartbeat_interval_seconds": 600.0, "payload": {},
+            "effect": "video.delete", "saga": "film", "correlation": "f-1",
+        });
+        node.script(200, &[], &json!({ "jobs": [job] }).to_string());
+        if worker.starts_with("examples") {
+            // The log line of its job.
+            node.script(200, &[], "");
+        }
+        node.script(503, &[], "the node is stopping");
+        node.script(200, &[], "{\"duplicate\": false}");
+
+        let mut python = Command::new("python3");
+        python
+            .args([
+                &*format!("{}/{worker}", env!("CARGO_MANIFEST_DIR")),
+                "video.delete",
+            ])
+            .env("ORLOG_URL", &node.url);
+        let _running = Killed::start(&mut python);
+
+        let results = until("the worker sends the result twice", async || {
+            let mut received = node.received();
+            received.retain(|request| request.uri.path() == "/v1/work/jobs/j-1/result");
+            (received.len() >= 2).then_some(received)
+        })
+        .await;
+        assert_eq!(results[0].body, results[1].body, "{worker}");
+        let result: Value = serde_json::from_slice(&results[1].body).unwrap();
+        assert_eq!(result["result"], "succeeded", "{worker}");
     }
 }
 

@@ -2,7 +2,7 @@
 
     ORLOG_TOKEN_FILE=data/session-token python3 workers/python/worker.py
 """
-import json, os, signal, socket, sys, threading, urllib.request
+import json, os, signal, socket, sys, threading, urllib.error, urllib.request
 
 URL = os.environ.get("ORLOG_URL", "http://127.0.0.1:7070")
 TOKEN_FILE = os.environ.get("ORLOG_TOKEN_FILE", "")
@@ -37,35 +37,85 @@ def post(path, body):
     if TOKEN_FILE:
         headers["authorization"] = "Bearer " + open(TOKEN_FILE).read().strip()
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=40) as response:
-        return json.loads(response.read() or b"null")
+    try:
+        with urllib.request.urlopen(request, timeout=40) as response:
+            return json.loads(response.read() or b"null")
+    except urllib.error.HTTPError as error:
+        # The problem in the body has the reason and the remedy.
+        error.msg = error.read(2000).decode(errors="replace") or error.msg
+        raise
+
+
+class ClaimLost(Exception):
+    """Another worker has the job, or the saga does not await it any more."""
+
+
+class Claim:
+    """Claim of a job, which heartbeats extend until the job has ended."""
+
+    def __init__(self, job):
+        self.path = f"/v1/work/jobs/{job['job']}"
+        self.id = {"claim": job["claim"]}
+        self.interval = job["heartbeat_interval_seconds"]
+        self.ended, self.lost = threading.Event(), threading.Event()
+
+    def send(self, request, body):
+        """Sends a request about the job. A network error is only printed: the node may be restarting."""
+        try:
+            post(self.path + request, {**self.id, **body})
+        except urllib.error.HTTPError as error:
+            if error.code == 409:
+                self.lost.set()
+            print(f"worker: {request}: {error}", file=sys.stderr, flush=True)
+        except OSError as error:
+            print(f"worker: {request}: {error}", file=sys.stderr, flush=True)
+
+    def send_heartbeats(self):
+        while not self.lost.is_set() and not self.ended.wait(self.interval):
+            self.send("/heartbeat", {})
+
+    def log(self, line):
+        self.send("/logs", {"log": [line]})
+        if self.lost.is_set():
+            raise ClaimLost
+
+    def report(self, result):
+        """Sends the result until the node has stored it: the work is done, and must not be repeated."""
+        while True:
+            try:
+                return post(self.path + "/result", {**self.id, **result})
+            except urllib.error.HTTPError as error:
+                print(f"worker: result: {error}", file=sys.stderr, flush=True)
+                if error.code < 500 and error.code != 429:
+                    return None
+            except OSError as error:
+                print(f"worker: result: {error}", file=sys.stderr, flush=True)
+            if stopping.wait(1):
+                return None
 
 
 def run(job):
-    path, claim, ended = f"/v1/work/jobs/{job['job']}", {"claim": job["claim"]}, threading.Event()
-
-    def send_heartbeats():
-        while not ended.wait(job["heartbeat_interval_seconds"]):
-            post(path + "/heartbeat", claim)
-
-    threading.Thread(target=send_heartbeats, daemon=True).start()
+    claim = Claim(job)
+    threading.Thread(target=claim.send_heartbeats, daemon=True).start()
     try:
-        payload = JOBS[job["effect"]](job["payload"], lambda line: post(path + "/logs", {**claim, "log": [line]}))
-        result = {"result": "succeeded", "payload": payload}
+        result = {"result": "succeeded", "payload": JOBS[job["effect"]](job["payload"], claim.log)}
+    except ClaimLost:
+        return
     except Failed as failed:
         result = {"result": "failed", "code": failed.code, "message": failed.message}
     except Exception as error:  # any other error: the job is repeated
         result = {"result": "retry", "code": "python", "message": repr(error)}
     finally:
-        ended.set()
+        claim.ended.set()
     print(f"{job['effect']} {job['saga']}/{job['correlation']}: {json.dumps(result)}", flush=True)
-    post(path + "/result", {**claim, **result})
+    claim.report(result)
 
 
 def main():
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: stopping.set())
-    claim = {"effects": list(JOBS), "worker": f"{socket.gethostname()}-{os.getpid()}"}
+    # A short wait, so that an idle worker stops soon after a signal.
+    claim = {"effects": list(JOBS), "worker": f"{socket.gethostname()}-{os.getpid()}", "wait_seconds": 5}
     while not stopping.is_set():
         try:
             for job in post("/v1/work/claim", claim)["jobs"]:

@@ -21,6 +21,16 @@ class Failed extends Error {
   }
 }
 
+/** Request that the node rejected. */
+class Rejected extends Error {
+  status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
 // Jobs by effect. A job can be delivered again, also to another worker: `job.job` is its idempotency key.
 const jobs: Record<string, (payload: Json, log: Log) => Promise<Json>> = {
   "video.probe": async ({ source }) => {
@@ -39,7 +49,7 @@ async function post(path: string, body: Json): Promise<Json | null> {
   if (tokenFile) headers.authorization = `Bearer ${readFileSync(tokenFile, "utf8").trim()}`;
   const response = await fetch(url + path, { method: "POST", headers, body: JSON.stringify(body) });
   const text = await response.text();
-  if (!response.ok) throw new Error(`${path}: ${response.status} ${text}`);
+  if (!response.ok) throw new Rejected(response.status, `${path}: ${response.status} ${text}`);
   return text ? JSON.parse(text) : null;
 }
 
@@ -53,6 +63,20 @@ async function execute(job: Json, log: Log): Promise<Json> {
   }
 }
 
+/** Sends the result until the node has stored it: the work is done, and must not be repeated. */
+async function report(path: string, result: Json) {
+  while (true) {
+    try {
+      await post(path, result);
+      return;
+    } catch (error) {
+      console.error(`worker: result: ${error}`);
+      if (error instanceof Rejected && error.status < 500 && error.status !== 429) return;
+      await sleep(1000);
+    }
+  }
+}
+
 async function run(job: Json) {
   const path = `/v1/work/jobs/${job.job}`;
   const claim = { claim: job.claim };
@@ -61,7 +85,7 @@ async function run(job: Json) {
   const result = await execute(job, (line) => post(`${path}/logs`, { ...claim, log: [line] }));
   clearInterval(timer);
   console.log(`${job.effect} ${job.saga}/${job.correlation}: ${JSON.stringify(result)}`);
-  await post(`${path}/result`, { ...claim, ...result });
+  await report(`${path}/result`, { ...claim, ...result });
 }
 
 const claim = { effects: Object.keys(jobs), worker: `${hostname()}-${process.pid}` };
