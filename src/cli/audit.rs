@@ -1,5 +1,6 @@
 //! `orlog audit`: lists the audit trail, and verifies its files.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -37,8 +38,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
     /// Maximum number of results
-    #[arg(long, default_value_t = 100)]
-    limit: usize,
+    #[arg(long, default_value = "100")]
+    limit: NonZeroUsize,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -198,14 +199,17 @@ async fn fetch(client: &ApiClient, args: &Args) -> Result<Fetched, CommandError>
     let mut broken_at = None;
     loop {
         let mut query = fixed.clone();
-        query.push(("limit", PAGE.min(args.limit - records.len()).to_string()));
+        query.push((
+            "limit",
+            PAGE.min(args.limit.get() - records.len()).to_string(),
+        ));
         query.extend(cursor.map(|cursor| ("cursor", cursor)));
         let page = client.get("/v1/audit", &query).await?;
         records.extend(items(&page, "items").iter().cloned());
         broken_at = page["broken_at"].as_u64().or(broken_at);
         cursor = page["next_cursor"].as_str().map(str::to_owned);
 
-        if cursor.is_none() || records.len() >= args.limit {
+        if cursor.is_none() || records.len() >= args.limit.get() {
             return Ok(Fetched {
                 records,
                 more: cursor.is_some(),

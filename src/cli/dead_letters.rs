@@ -1,5 +1,7 @@
 //! `orlog dlq`: lists, redrives and discards dead letters.
 
+use std::num::NonZeroUsize;
+
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -57,8 +59,8 @@ pub(crate) struct Redrive {
     #[arg(long, conflicts_with_all = ["ids", "reason", "saga"])]
     all: bool,
     /// Maximum number of dead letters, oldest first
-    #[arg(long, conflicts_with = "ids", default_value_t = 100)]
-    limit: usize,
+    #[arg(long, conflicts_with = "ids", default_value = "100")]
+    limit: NonZeroUsize,
     /// Canary size: redrive this many first, and the rest only if all of them succeed; dead letters
     /// of ended instances do not count
     #[arg(long, conflicts_with = "ids")]

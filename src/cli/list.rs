@@ -1,5 +1,7 @@
 //! Lists of the API: fetched page by page up to a limit, printed as a table.
 
+use std::num::NonZeroUsize;
+
 use serde_json::{Value, json};
 
 use super::client::{ApiClient, ServerArgs, check_complete};
@@ -10,8 +12,8 @@ use super::exit::CommandError;
 #[derive(Debug, clap::Args)]
 pub(crate) struct PageArgs {
     /// Maximum number of results
-    #[arg(long, default_value_t = 100)]
-    limit: usize,
+    #[arg(long, default_value = "100")]
+    limit: NonZeroUsize,
     /// Cursor of the previous page
     #[arg(long)]
     cursor: Option<String>,
@@ -54,9 +56,9 @@ impl PageArgs {
             missing_pods: Vec::new(),
         };
 
-        while listed.items.len() < self.limit {
+        while listed.items.len() < self.limit.get() {
             let mut query = filters.clone();
-            query.push(("limit", (self.limit - listed.items.len()).to_string()));
+            query.push(("limit", (self.limit.get() - listed.items.len()).to_string()));
             query.extend(listed.next_cursor.take().map(|cursor| ("cursor", cursor)));
             let mut page = client.get(path, &query).await?;
             listed.items.extend_from_slice(items(&page, "items"));

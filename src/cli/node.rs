@@ -1,6 +1,7 @@
 //! Commands that inspect and control one node: `orlog drain`, `orlog log-level` and `orlog
 //! inspect`.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -43,8 +44,8 @@ pub(crate) struct Inspect {
     /// Table name; an unknown name lists the tables
     table: String,
     /// Maximum number of rows
-    #[arg(long, default_value_t = 100)]
-    limit: usize,
+    #[arg(long, default_value = "100")]
+    limit: NonZeroUsize,
     /// Read this data directory (the node must be stopped), all tenants unless --tenant is set
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -129,12 +130,12 @@ async fn online(client: &ApiClient, args: &Inspect) -> Result<Value, CommandErro
     let mut rows = Vec::new();
     let mut cursor = None::<String>;
     loop {
-        let mut query = vec![("limit", (args.limit - rows.len()).to_string())];
+        let mut query = vec![("limit", (args.limit.get() - rows.len()).to_string())];
         query.extend(cursor.map(|cursor| ("cursor", cursor)));
         let page = client.get(&path, &query).await?;
         rows.extend_from_slice(items(&page, "rows"));
         cursor = page["next_cursor"].as_str().map(str::to_owned);
-        if cursor.is_none() || rows.len() >= args.limit {
+        if cursor.is_none() || rows.len() >= args.limit.get() {
             break;
         }
     }
@@ -149,7 +150,7 @@ fn offline(data: &Path, args: &Inspect) -> Result<Value, CommandError> {
     let mut rows = Vec::new();
 
     for reader in stores.readers() {
-        let left = args.limit - rows.len();
+        let left = args.limit.get() - rows.len();
         let found = reader
             .inspect_rows(&args.table, tenant.as_ref(), left)
             .map_err(|error| CommandError::failed(error.to_string()))?;
