@@ -38,7 +38,6 @@ pub(crate) mod read_turns;
 pub(crate) mod request_context;
 pub(crate) mod request_info;
 pub(crate) mod request_metrics;
-pub(crate) mod running_reads;
 pub(crate) mod security_headers;
 pub(crate) mod serve;
 mod signed_node;

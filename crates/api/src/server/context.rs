@@ -28,9 +28,8 @@ use super::query_limit::QueryLimit;
 use super::quotas::{CallerBudgets, LongPollPermit, QueryTimer, Quotas, RequestPermit};
 use super::read_pool::ReadPool;
 use super::read_scope::ReadScope;
-use super::read_turns::ReadControl;
+use super::read_turns::{ReadControl, ReadTurns};
 use super::request_metrics::RequestMetrics;
-use super::running_reads::running_reads;
 use crate::server::other_boards::OtherBoards;
 use crate::server::overview_cache::OverviewCache;
 use orlog_node::admitted_tenants::AdmittedTenants;
@@ -112,7 +111,7 @@ impl ApiState {
         let description = description.into();
         let reads = ReadPool::new(
             app.config.http.max_concurrent_reads,
-            running_reads(),
+            ReadTurns::of_machine(),
             app.config.http.request_timeout,
         );
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);

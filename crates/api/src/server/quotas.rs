@@ -20,7 +20,6 @@ use prometheus_client::metrics::family::Family;
 use tokio::sync::Semaphore;
 
 use super::problem::{Code, Problem};
-use super::running_reads::running_reads;
 use leaky_bucket::{LeakyBucket, RateLimit};
 use orlog_node::config::HttpServerConfig;
 
@@ -87,8 +86,6 @@ pub(crate) struct CallerBudgets {
     key: CallerKey,
     pub(crate) bytes: Arc<Semaphore>,
     pub(crate) reads: Arc<Semaphore>,
-    /// Turns of its reads, so that those of others wait for few of them.
-    pub(crate) turns: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -371,12 +368,7 @@ impl CallerUse {
             long_polls: 0,
             rate: LeakyBucket::default(),
             query: LeakyBucket::default(),
-            budgets: CallerBudgets {
-                key,
-                bytes,
-                reads,
-                turns: Arc::new(Semaphore::new(running_reads())),
-            },
+            budgets: CallerBudgets { key, bytes, reads },
         }
     }
 

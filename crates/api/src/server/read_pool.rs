@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 
 use super::blocking::finish;
 use super::problem::{Code, Problem};
@@ -25,7 +24,7 @@ const NICE: i32 = 10;
 #[derive(Clone)]
 pub(crate) struct ReadPool {
     admissions: Arc<Semaphore>,
-    turns: ReadTurns,
+    turns: Arc<ReadTurns>,
     timeout: Duration,
     threads: Arc<ReadThreads>,
 }
@@ -86,11 +85,11 @@ struct ReadPlace {
 }
 
 impl ReadPool {
-    /// Creates a pool that admits `reads` at the same time, of which `running` run.
-    pub(crate) fn new(reads: usize, running: usize, timeout: Duration) -> Self {
+    /// Creates a pool that admits `reads` at the same time, which take turns.
+    pub(crate) fn new(reads: usize, turns: Arc<ReadTurns>, timeout: Duration) -> Self {
         Self {
             admissions: Arc::new(Semaphore::new(reads)),
-            turns: ReadTurns::new(running),
+            turns,
             timeout,
             threads: Arc::new(ReadThreads::new(reads)),
         }
@@ -111,24 +110,18 @@ impl ReadPool {
         T: Send + 'static,
         F: FnOnce(&Arc<ReadControl>) -> Result<T, Problem> + Send + 'static,
     {
-        let deadline = Instant::now() + self.timeout;
-        let place = tokio::time::timeout_at(deadline, self.admit(caller)).await;
+        let place = tokio::time::timeout(self.timeout, self.admit(caller)).await;
         let place = place.ok().flatten().ok_or_else(|| {
             let detail = "too many requests read the stores; retry, or raise \
                           http.max_concurrent_reads";
             Problem::new(Code::Unavailable, detail)
         })?;
-        let turn = tokio::time::timeout_at(deadline, self.turns.begin(caller)).await;
-        let turn = turn.ok().flatten().ok_or_else(|| {
-            let detail = "the reads of other requests take all turns; retry";
-            Problem::new(Code::Unavailable, detail)
-        })?;
 
-        let control = ReadControl::new(self.turns.clone(), caller.cloned(), turn);
+        let control = ReadControl::new(Arc::clone(&self.turns));
         let _request = control.cancel_on_drop();
         let reading = self.threads.runtime().spawn_blocking(move || {
             let _place = place;
-            let _turn = control.end_turn_on_drop();
+            let _running = control.begin();
             read(&control)
         });
         finish(reading).await
@@ -153,12 +146,9 @@ mod tests {
     use std::time::Instant;
 
     use futures::future::join_all;
-    use orlog_node::config::HttpServerConfig;
     use orlog_store::ScanControl as _;
 
     use super::*;
-    use crate::server::quotas::{CallerKey, Quotas};
-    use crate::server::running_reads::running_reads;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
     const READS: usize = 16;
@@ -186,20 +176,46 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn request_waits_for_a_place_and_a_turn_and_then_fails() {
-        let without_place = ReadPool::new(1, 1, Duration::from_millis(10));
-        let text = rejection_beside_a_read(&without_place).await;
+    async fn request_waits_for_a_place_and_then_fails() {
+        let pool = ReadPool::new(1, ReadTurns::new(1), Duration::from_millis(10));
+        let text = rejection_beside_a_read(&pool).await;
         assert!(text.contains("http.max_concurrent_reads"), "{text}");
+    }
 
-        let without_turn = ReadPool::new(2, 1, Duration::from_millis(10));
-        let text = rejection_beside_a_read(&without_turn).await;
-        assert!(text.contains("take all turns"), "{text}");
+    /// A read that gives up no turn must not stop all others.
+    #[tokio::test]
+    async fn read_without_a_turn_runs_beside_the_others_after_a_while() {
+        let pool = ReadPool::new(2, ReadTurns::new(1), TIMEOUT);
+        let (began, wait_until_began) = tokio::sync::oneshot::channel();
+        let (end, wait_for_end) = std::sync::mpsc::channel::<()>();
+        let first = pool.read(None, move |_| {
+            began.send(()).expect("the test waits for it");
+            let ended = wait_for_end.recv_timeout(TIMEOUT);
+            ended.expect("the second read runs meanwhile");
+            Ok(())
+        });
+        let second = async {
+            wait_until_began.await.expect("the first read begins");
+            let read = pool.read(None, move |control| {
+                // Without a turn, and without any wait: its time is used up.
+                for _ in 0..10_000 {
+                    control.before_group()?;
+                }
+                end.send(()).expect("the first read waits for it");
+                Ok(())
+            });
+            read.await
+        };
+
+        let (first, second) = tokio::join!(first, second);
+        first.expect("the first read ends");
+        second.expect("the second read ends");
     }
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn reads_have_a_lower_priority() {
-        let pool = ReadPool::new(1, 1, Duration::from_secs(1));
+        let pool = ReadPool::new(1, ReadTurns::new(1), Duration::from_secs(1));
         let nice = pool
             .read(None, |_| Ok(rustix::process::getpriority_process(None)))
             .await
@@ -209,7 +225,7 @@ mod tests {
 
     #[tokio::test]
     async fn long_read_lets_others_run_between_groups() {
-        let pool = ReadPool::new(READS, 1, TIMEOUT);
+        let pool = ReadPool::new(READS, ReadTurns::new(1), TIMEOUT);
         let (began, wait_until_began) = tokio::sync::oneshot::channel();
         let is_second_done = Arc::new(AtomicBool::new(false));
 
@@ -239,7 +255,7 @@ mod tests {
 
     #[tokio::test]
     async fn at_most_the_turns_run_at_the_same_time() {
-        let pool = ReadPool::new(READS, 2, TIMEOUT);
+        let pool = ReadPool::new(READS, ReadTurns::new(2), TIMEOUT);
         let running = Arc::new(AtomicUsize::new(0));
         let most = Arc::new(AtomicUsize::new(0));
         let reads = (0..READS).map(|_| {
@@ -259,64 +275,5 @@ mod tests {
             read.expect("each read ends");
         }
         assert_eq!(most.load(Ordering::SeqCst), 2);
-    }
-
-    #[tokio::test]
-    async fn many_reads_of_one_caller_delay_the_read_of_another_by_one_group_each() {
-        const GROUPS: usize = 20;
-        let running = running_reads();
-        let many = running * 8;
-        let config = HttpServerConfig {
-            max_concurrent_reads: many * 2,
-            ..HttpServerConfig::default()
-        };
-        let pool = ReadPool::new(config.max_concurrent_reads, running, TIMEOUT);
-        let quotas = Quotas::new(&config, 1_000);
-        let begin = |user: &str| {
-            let key = CallerKey::User(user.into());
-            quotas.begin(key, Instant::now()).expect("few requests")
-        };
-        let noisy = begin("noisy");
-        let quiet = begin("quiet");
-
-        let groups = Arc::new(AtomicUsize::new(0));
-        let is_done = Arc::new(AtomicBool::new(false));
-        let reads = (0..many).map(|_| {
-            let groups = Arc::clone(&groups);
-            let is_done = Arc::clone(&is_done);
-            pool.read(Some(&noisy.budgets), move |control| {
-                let deadline = Instant::now() + TIMEOUT;
-                while !is_done.load(Ordering::SeqCst) {
-                    assert!(Instant::now() < deadline, "the other caller does not read");
-                    groups.fetch_add(1, Ordering::SeqCst);
-                    control.before_group()?;
-                }
-                Ok(())
-            })
-        });
-        let groups_of_noisy = Arc::clone(&groups);
-        let ending = Arc::clone(&is_done);
-        let quiet_read = async {
-            while groups_of_noisy.load(Ordering::SeqCst) < many {
-                tokio::task::yield_now().await;
-            }
-            let read = pool.read(Some(&quiet.budgets), move |control| {
-                let before = groups_of_noisy.load(Ordering::SeqCst);
-                for _ in 0..GROUPS {
-                    control.before_group()?;
-                }
-                ending.store(true, Ordering::SeqCst);
-                Ok(groups_of_noisy.load(Ordering::SeqCst) - before)
-            });
-            read.await.expect("the read ends")
-        };
-
-        let (noisy_reads, delay) = tokio::join!(join_all(reads), quiet_read);
-        for read in noisy_reads {
-            read.expect("each read ends");
-        }
-        // Without a limit for each caller: all reads of the caller before each group.
-        let most = GROUPS * running * 2;
-        assert!(delay <= most, "{delay} groups");
     }
 }

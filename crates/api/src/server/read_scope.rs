@@ -57,6 +57,11 @@ impl ReadScope {
         self.control.is_cancelled()
     }
 
+    /// Lets other reads run first, during work between the scans.
+    pub(crate) fn give_way(&self) {
+        self.control.give_way();
+    }
+
     /// Returns the programs that interpret the stored states.
     pub(crate) fn programs(&self) -> &ProgramRegistry {
         &self.app.programs

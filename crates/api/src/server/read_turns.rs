@@ -2,45 +2,95 @@
 //!
 //! Fewer reads run at the same time than the node has processors: more threads would take the
 //! processors from those that commit and serve requests, also with their lower priority. A scan
-//! gives up its turn before each group of rows, and the read that waits longest continues. A caller
-//! waits with at most as many reads as run, so that its number of reads does not delay others.
+//! gives up its turn before each group of rows, and the read that waits longest continues.
+//!
+//! Not all work of a read can be divided: the encoding of a page, or a scrape of the metrics. So a
+//! read waits for its turns for [`MAX_WAIT`] in all, and runs beside the others after that.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
-use futures::executor::block_on;
 use orlog_store::{Error as StoreError, ScanControl};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::quotas::CallerBudgets;
+/// Time for which a read waits for its turns, in all.
+const MAX_WAIT: Duration = Duration::from_millis(500);
 
 /// Turns of all reads, in the order in which they wait.
-#[derive(Clone, Debug)]
-pub(super) struct ReadTurns(Arc<Semaphore>);
-
-/// Right of a read to run; ends on drop.
 #[derive(Debug)]
-pub(super) struct Turn {
-    _of_caller: Option<OwnedSemaphorePermit>,
-    _of_all: OwnedSemaphorePermit,
+pub(crate) struct ReadTurns(Mutex<TurnQueue>);
+
+#[derive(Debug)]
+struct TurnQueue {
+    free: usize,
+    waiting: VecDeque<Arc<Waiter>>,
+}
+
+/// Read that waits for a turn.
+#[derive(Debug)]
+struct Waiter {
+    thread: Thread,
+    /// Whether another read has passed its turn on to this one.
+    has_turn: AtomicBool,
 }
 
 impl ReadTurns {
-    pub(super) fn new(running: usize) -> Self {
-        Self(Arc::new(Semaphore::new(running)))
+    /// Creates one turn less than this machine has processors, but at least one.
+    pub(crate) fn of_machine() -> Arc<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::new(processors.saturating_sub(1).max(1))
     }
 
-    /// Waits for a turn. No result: the process ends.
-    pub(super) async fn begin(&self, caller: Option<&CallerBudgets>) -> Option<Turn> {
-        let of_caller = match caller {
-            Some(caller) => Some(Arc::clone(&caller.turns).acquire_owned().await.ok()?),
-            None => None,
+    pub(super) fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(TurnQueue {
+            free: count,
+            waiting: VecDeque::new(),
+        })))
+    }
+
+    /// Waits for a turn on this thread; returns whether it has one at the deadline.
+    fn begin(&self, deadline: Instant) -> bool {
+        let waiter = {
+            let mut queue = self.0.lock();
+            if queue.free > 0 {
+                queue.free -= 1;
+                return true;
+            }
+            let waiter = Arc::new(Waiter {
+                thread: std::thread::current(),
+                has_turn: AtomicBool::new(false),
+            });
+            queue.waiting.push_back(Arc::clone(&waiter));
+            waiter
         };
-        Some(Turn {
-            _of_caller: of_caller,
-            _of_all: Arc::clone(&self.0).acquire_owned().await.ok()?,
-        })
+
+        while !waiter.has_turn.load(Ordering::Acquire) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                std::thread::park_timeout(left);
+                continue;
+            }
+
+            // A turn that is passed on at this moment must not be lost.
+            let mut queue = self.0.lock();
+            queue.waiting.retain(|other| !Arc::ptr_eq(other, &waiter));
+            return waiter.has_turn.load(Ordering::Acquire);
+        }
+        true
+    }
+
+    /// Ends a turn: the read that waits longest has it.
+    fn end(&self) {
+        let mut queue = self.0.lock();
+        let Some(next) = queue.waiting.pop_front() else {
+            queue.free += 1;
+            return;
+        };
+        next.has_turn.store(true, Ordering::Release);
+        next.thread.unpark();
     }
 }
 
@@ -48,19 +98,27 @@ impl ReadTurns {
 #[derive(Debug)]
 pub(crate) struct ReadControl {
     is_cancelled: AtomicBool,
-    turns: ReadTurns,
-    caller: Option<CallerBudgets>,
-    /// `None` after the end of the read.
-    turn: Mutex<Option<Turn>>,
+    turns: Arc<ReadTurns>,
+    state: Mutex<TurnState>,
+}
+
+/// Part of a read in the turns.
+#[derive(Debug)]
+struct TurnState {
+    has_turn: bool,
+    /// Time for which the read can still wait.
+    wait_left: Duration,
 }
 
 impl ReadControl {
-    pub(super) fn new(turns: ReadTurns, caller: Option<CallerBudgets>, turn: Turn) -> Arc<Self> {
+    pub(super) fn new(turns: Arc<ReadTurns>) -> Arc<Self> {
         Arc::new(Self {
             is_cancelled: AtomicBool::new(false),
             turns,
-            caller,
-            turn: Mutex::new(Some(turn)),
+            state: Mutex::new(TurnState {
+                has_turn: false,
+                wait_left: MAX_WAIT,
+            }),
         })
     }
 
@@ -74,19 +132,26 @@ impl ReadControl {
         CancelOnDrop(Arc::clone(self))
     }
 
-    /// Returns a guard that ends the turn at the end of the read. A reader with this control can
-    /// exist longer.
-    pub(super) fn end_turn_on_drop(self: &Arc<Self>) -> EndTurnOnDrop {
-        EndTurnOnDrop(Arc::clone(self))
+    /// Waits for the first turn. The guard ends the last one at the end of the read; a reader with
+    /// this control can exist longer.
+    pub(super) fn begin(self: &Arc<Self>) -> RunningRead {
+        self.wait_for_turn(&mut self.state.lock());
+        RunningRead(Arc::clone(self))
     }
 
-    /// Lets the reads that wait run first.
-    fn give_way(&self) {
-        let mut turn = self.turn.lock();
-        // The next read in the queue has this turn before this one is in the queue again.
-        if turn.take().is_some() {
-            *turn = block_on(self.turns.begin(self.caller.as_ref()));
+    /// Lets the reads that wait run first. Without a turn, the read already runs beside them.
+    pub(crate) fn give_way(&self) {
+        let mut state = self.state.lock();
+        if state.has_turn {
+            self.turns.end();
+            self.wait_for_turn(&mut state);
         }
+    }
+
+    fn wait_for_turn(&self, state: &mut TurnState) {
+        let started = Instant::now();
+        state.has_turn = self.turns.begin(started + state.wait_left);
+        state.wait_left = state.wait_left.saturating_sub(started.elapsed());
     }
 }
 
@@ -109,11 +174,17 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Guard of the turn of a read.
-pub(super) struct EndTurnOnDrop(Arc<ReadControl>);
+/// Guard of a read on its thread.
+pub(super) struct RunningRead(Arc<ReadControl>);
 
-impl Drop for EndTurnOnDrop {
+impl Drop for RunningRead {
     fn drop(&mut self) {
-        drop(self.0.turn.lock().take());
+        let mut state = self.0.state.lock();
+        if std::mem::take(&mut state.has_turn) {
+            self.0.turns.end();
+        }
+
+        // A scan after the end of the read needs no turn.
+        state.wait_left = Duration::ZERO;
     }
 }

@@ -480,9 +480,7 @@ impl Reader {
         let mut group = RowGroup::of_rows(first_group);
         let mut rest = range.clone();
         while !rest.is_empty() {
-            if let Some(control) = &self.control {
-                control.before_group()?;
-            }
+            self.before_group()?;
 
             let copied = self.copy_group(layers, table, &rest, &mut group);
 
@@ -497,6 +495,14 @@ impl Reader {
             group.clear();
         }
         Ok(())
+    }
+
+    /// Asks the control whether to read the next group of rows.
+    pub(crate) fn before_group(&self) -> Result<(), Error> {
+        match &self.control {
+            Some(control) => control.before_group(),
+            None => Ok(()),
+        }
     }
 
     /// Copies the first rows of a range, as of one commit. Commits wait only while the entries of
