@@ -285,7 +285,8 @@ async fn key_errors_name_the_remedy() {
     let file = user.path("config/orlog/keys/default.key");
     let path = file.display().to_string();
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-    let by_file = ["timers", "--key", &path];
+    // A node may run at the default address.
+    let by_file = ["timers", "--key", &path, "--url", "http://127.0.0.1:1"];
     assert!(
         user.failure(&by_file)
             .await
@@ -303,7 +304,7 @@ async fn key_errors_name_the_remedy() {
     let pem = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ+DYvh6SEqVTm50DFtMDoQikTmiCqirVv9mWG9qfSnF\n\
                -----END PRIVATE KEY-----\n";
     std::fs::write(&file, pem).unwrap();
-    let mut command = user.command(&["timers"]);
+    let mut command = user.command(&["timers", "--url", "http://127.0.0.1:1"]);
     command.env("ORLOG_KEY_FILE", &path);
     assert!(run(command).await.2.contains("no response from"));
     let shown = user.json(&["key", "show", "default"]).await;
