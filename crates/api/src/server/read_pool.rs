@@ -121,7 +121,7 @@ impl ReadPool {
         let _request = control.cancel_on_drop();
         let reading = self.threads.runtime().spawn_blocking(move || {
             let _place = place;
-            let _running = control.begin();
+            let _turn = control.end_turn_on_drop();
             read(&control)
         });
         finish(reading).await
@@ -177,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn request_waits_for_a_place_and_then_fails() {
-        let pool = ReadPool::new(1, ReadTurns::new(1), Duration::from_millis(10));
+        let pool = ReadPool::new(1, ReadTurns::new(1, TIMEOUT), Duration::from_millis(10));
         let text = rejection_beside_a_read(&pool).await;
         assert!(text.contains("http.max_concurrent_reads"), "{text}");
     }
@@ -185,10 +185,13 @@ mod tests {
     /// A read that gives up no turn must not stop all others.
     #[tokio::test]
     async fn read_without_a_turn_runs_beside_the_others_after_a_while() {
-        let pool = ReadPool::new(2, ReadTurns::new(1), TIMEOUT);
+        let pool = ReadPool::new(2, ReadTurns::new(1, Duration::from_millis(10)), TIMEOUT);
         let (began, wait_until_began) = tokio::sync::oneshot::channel();
         let (end, wait_for_end) = std::sync::mpsc::channel::<()>();
-        let first = pool.read(None, move |_| {
+        let first = pool.read(None, move |control| {
+            for _ in 0..2 {
+                control.before_group()?;
+            }
             began.send(()).expect("the test waits for it");
             let ended = wait_for_end.recv_timeout(TIMEOUT);
             ended.expect("the second read runs meanwhile");
@@ -215,7 +218,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn reads_have_a_lower_priority() {
-        let pool = ReadPool::new(1, ReadTurns::new(1), Duration::from_secs(1));
+        let pool = ReadPool::new(1, ReadTurns::new(1, TIMEOUT), Duration::from_secs(1));
         let nice = pool
             .read(None, |_| Ok(rustix::process::getpriority_process(None)))
             .await
@@ -225,12 +228,15 @@ mod tests {
 
     #[tokio::test]
     async fn long_read_lets_others_run_between_groups() {
-        let pool = ReadPool::new(READS, ReadTurns::new(1), TIMEOUT);
+        let pool = ReadPool::new(READS, ReadTurns::new(1, TIMEOUT), TIMEOUT);
         let (began, wait_until_began) = tokio::sync::oneshot::channel();
         let is_second_done = Arc::new(AtomicBool::new(false));
 
         let is_done = Arc::clone(&is_second_done);
         let long = pool.read(None, move |control| {
+            for _ in 0..2 {
+                control.before_group()?;
+            }
             began.send(()).expect("the test waits for it");
             let deadline = Instant::now() + TIMEOUT;
             while !is_done.load(Ordering::SeqCst) {
@@ -241,7 +247,10 @@ mod tests {
         });
         let short = async {
             wait_until_began.await.expect("the long read begins");
-            let read = pool.read(None, move |_| {
+            let read = pool.read(None, move |control| {
+                for _ in 0..10 {
+                    control.before_group()?;
+                }
                 is_second_done.store(true, Ordering::SeqCst);
                 Ok(())
             });
@@ -255,13 +264,16 @@ mod tests {
 
     #[tokio::test]
     async fn at_most_the_turns_run_at_the_same_time() {
-        let pool = ReadPool::new(READS, ReadTurns::new(2), TIMEOUT);
+        let pool = ReadPool::new(READS, ReadTurns::new(2, TIMEOUT), TIMEOUT);
         let running = Arc::new(AtomicUsize::new(0));
         let most = Arc::new(AtomicUsize::new(0));
         let reads = (0..READS).map(|_| {
             let running = Arc::clone(&running);
             let most = Arc::clone(&most);
             pool.read(None, move |control| {
+                // The first group needs no turn.
+                control.before_group()?;
+                control.before_group()?;
                 for _ in 0..50 {
                     most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     std::thread::yield_now();

@@ -1,11 +1,12 @@
-//! Turns of the admitted reads.
+//! Turns of the reads that scan.
 //!
-//! Fewer reads run at the same time than the node has processors: more threads would take the
+//! Fewer of them run at the same time than the node has processors: more threads would take the
 //! processors from those that commit and serve requests, also with their lower priority. A scan
-//! gives up its turn before each group of rows, and the read that waits longest continues.
+//! gives up its turn before each group of rows, and the read that waits longest continues. The
+//! first group needs no turn, so that lookups and short pages never wait.
 //!
-//! Not all work of a read can be divided: the encoding of a page, or a scrape of the metrics. So a
-//! read waits for its turns for [`MAX_WAIT`] in all, and runs beside the others after that.
+//! Not all work of a read can be divided, for example the encoding of a page. So a read waits for
+//! its turns for [`MAX_WAIT`] in all, and runs beside the others after that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,12 +17,16 @@ use std::time::{Duration, Instant};
 use orlog_store::{Error as StoreError, ScanControl};
 use parking_lot::Mutex;
 
-/// Time for which a read waits for its turns, in all.
+/// Time for which a read of a node waits for its turns, in all.
 const MAX_WAIT: Duration = Duration::from_millis(500);
 
 /// Turns of all reads, in the order in which they wait.
 #[derive(Debug)]
-pub(crate) struct ReadTurns(Mutex<TurnQueue>);
+pub(crate) struct ReadTurns {
+    queue: Mutex<TurnQueue>,
+    /// Time for which a read waits for its turns, in all.
+    max_wait: Duration,
+}
 
 #[derive(Debug)]
 struct TurnQueue {
@@ -41,20 +46,24 @@ impl ReadTurns {
     /// Creates one turn less than this machine has processors, but at least one.
     pub(crate) fn of_machine() -> Arc<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::new(processors.saturating_sub(1).max(1))
+        Self::new(processors.saturating_sub(1).max(1), MAX_WAIT)
     }
 
-    pub(super) fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(TurnQueue {
+    pub(super) fn new(count: usize, max_wait: Duration) -> Arc<Self> {
+        let queue = TurnQueue {
             free: count,
             waiting: VecDeque::new(),
-        })))
+        };
+        Arc::new(Self {
+            queue: Mutex::new(queue),
+            max_wait,
+        })
     }
 
     /// Waits for a turn on this thread; returns whether it has one at the deadline.
     fn begin(&self, deadline: Instant) -> bool {
         let waiter = {
-            let mut queue = self.0.lock();
+            let mut queue = self.queue.lock();
             if queue.free > 0 {
                 queue.free -= 1;
                 return true;
@@ -75,7 +84,7 @@ impl ReadTurns {
             }
 
             // A turn that is passed on at this moment must not be lost.
-            let mut queue = self.0.lock();
+            let mut queue = self.queue.lock();
             queue.waiting.retain(|other| !Arc::ptr_eq(other, &waiter));
             return waiter.has_turn.load(Ordering::Acquire);
         }
@@ -84,7 +93,7 @@ impl ReadTurns {
 
     /// Ends a turn: the read that waits longest has it.
     fn end(&self) {
-        let mut queue = self.0.lock();
+        let mut queue = self.queue.lock();
         let Some(next) = queue.waiting.pop_front() else {
             queue.free += 1;
             return;
@@ -105,6 +114,8 @@ pub(crate) struct ReadControl {
 /// Part of a read in the turns.
 #[derive(Debug)]
 struct TurnState {
+    /// Whether the first group of rows was read.
+    has_scanned: bool,
     has_turn: bool,
     /// Time for which the read can still wait.
     wait_left: Duration,
@@ -112,13 +123,15 @@ struct TurnState {
 
 impl ReadControl {
     pub(super) fn new(turns: Arc<ReadTurns>) -> Arc<Self> {
+        let state = TurnState {
+            has_scanned: false,
+            has_turn: false,
+            wait_left: turns.max_wait,
+        };
         Arc::new(Self {
             is_cancelled: AtomicBool::new(false),
             turns,
-            state: Mutex::new(TurnState {
-                has_turn: false,
-                wait_left: MAX_WAIT,
-            }),
+            state: Mutex::new(state),
         })
     }
 
@@ -132,23 +145,23 @@ impl ReadControl {
         CancelOnDrop(Arc::clone(self))
     }
 
-    /// Waits for the first turn. The guard ends the last one at the end of the read; a reader with
-    /// this control can exist longer.
-    pub(super) fn begin(self: &Arc<Self>) -> RunningRead {
-        self.wait_for_turn(&mut self.state.lock());
-        RunningRead(Arc::clone(self))
+    /// Returns a guard that ends the turn at the end of the read. A reader with this control can
+    /// exist longer.
+    pub(super) fn end_turn_on_drop(self: &Arc<Self>) -> EndTurnOnDrop {
+        EndTurnOnDrop(Arc::clone(self))
     }
 
-    /// Lets the reads that wait run first. Without a turn, the read already runs beside them.
+    /// Lets the scans that wait run first, unless this read has waited for too long.
     pub(crate) fn give_way(&self) {
         let mut state = self.state.lock();
-        if state.has_turn {
+        if std::mem::take(&mut state.has_turn) {
             self.turns.end();
-            self.wait_for_turn(&mut state);
         }
-    }
+        let is_first = !std::mem::replace(&mut state.has_scanned, true);
+        if is_first || state.wait_left.is_zero() {
+            return;
+        }
 
-    fn wait_for_turn(&self, state: &mut TurnState) {
         let started = Instant::now();
         state.has_turn = self.turns.begin(started + state.wait_left);
         state.wait_left = state.wait_left.saturating_sub(started.elapsed());
@@ -175,9 +188,9 @@ impl Drop for CancelOnDrop {
 }
 
 /// Guard of a read on its thread.
-pub(super) struct RunningRead(Arc<ReadControl>);
+pub(super) struct EndTurnOnDrop(Arc<ReadControl>);
 
-impl Drop for RunningRead {
+impl Drop for EndTurnOnDrop {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         if std::mem::take(&mut state.has_turn) {
