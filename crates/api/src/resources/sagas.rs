@@ -177,7 +177,7 @@ pub(crate) async fn list(
         scan_limit,
     };
 
-    // The rest is for the wait for a turn, and for the response.
+    // The rest is for the response.
     let timeout = api.http().request_timeout / 2;
     let source = params.filter;
     let count = params.count;

@@ -26,9 +26,9 @@ use super::pod_client::PodClient;
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
 use super::quotas::{CallerBudgets, LongPollPermit, QueryTimer, Quotas, RequestPermit};
+use super::read_control::ReadControl;
 use super::read_pool::ReadPool;
 use super::read_scope::ReadScope;
-use super::read_turns::{ReadControl, ReadTurns};
 use super::request_metrics::RequestMetrics;
 use crate::server::other_boards::OtherBoards;
 use crate::server::overview_cache::OverviewCache;
@@ -111,7 +111,6 @@ impl ApiState {
         let description = description.into();
         let reads = ReadPool::new(
             app.config.http.max_concurrent_reads,
-            ReadTurns::of_machine(),
             app.config.http.request_timeout,
         );
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
@@ -280,7 +279,7 @@ impl RequestContext {
     }
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests
-    /// are admitted and take turns; another one waits up to `http.request_timeout`. Scans end when
+    /// read at the same time; another one waits up to `http.request_timeout`. Scans end when
     /// the request ends.
     pub(crate) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
     where

@@ -1,8 +1,7 @@
 //! Bounded pool of the requests that read the stores at the same time.
 //!
 //! A request that finds the pool exhausted waits, then fails. So a burst of requests does not
-//! occupy the threads and the read transactions that the shards need. The admitted reads take turns
-//! (`read_turns.rs`).
+//! occupy the threads and the read transactions that the shards need.
 
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::blocking::finish;
 use super::problem::{Code, Problem};
 use super::quotas::CallerBudgets;
-use super::read_turns::{ReadControl, ReadTurns};
+use super::read_control::ReadControl;
 
 /// Nice value of the threads that read. A thread of the default value gets about nine times their
 /// share of a core, and runs before them when it wakes up.
@@ -24,7 +23,6 @@ const NICE: i32 = 10;
 #[derive(Clone)]
 pub(crate) struct ReadPool {
     admissions: Arc<Semaphore>,
-    turns: Arc<ReadTurns>,
     timeout: Duration,
     threads: Arc<ReadThreads>,
 }
@@ -85,11 +83,10 @@ struct ReadPlace {
 }
 
 impl ReadPool {
-    /// Creates a pool that admits `reads` at the same time, which take turns.
-    pub(crate) fn new(reads: usize, turns: Arc<ReadTurns>, timeout: Duration) -> Self {
+    /// Creates a pool of this many reads.
+    pub(crate) fn new(reads: usize, timeout: Duration) -> Self {
         Self {
             admissions: Arc::new(Semaphore::new(reads)),
-            turns,
             timeout,
             threads: Arc::new(ReadThreads::new(reads)),
         }
@@ -117,11 +114,10 @@ impl ReadPool {
             Problem::new(Code::Unavailable, detail)
         })?;
 
-        let control = ReadControl::new(Arc::clone(&self.turns));
+        let control = Arc::<ReadControl>::default();
         let _request = control.cancel_on_drop();
         let reading = self.threads.runtime().spawn_blocking(move || {
             let _place = place;
-            let _turn = control.end_turn_on_drop();
             read(&control)
         });
         finish(reading).await
@@ -142,16 +138,8 @@ impl ReadPool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    use std::time::Instant;
-
-    use futures::future::join_all;
-    use orlog_store::ScanControl as _;
 
     use super::*;
-
-    const TIMEOUT: Duration = Duration::from_secs(30);
-    const READS: usize = 16;
 
     /// Returns why a read fails beside one that does not end.
     async fn rejection_beside_a_read(pool: &ReadPool) -> String {
@@ -177,117 +165,19 @@ mod tests {
 
     #[tokio::test]
     async fn request_waits_for_a_place_and_then_fails() {
-        let pool = ReadPool::new(1, ReadTurns::new(1, TIMEOUT), Duration::from_millis(10));
+        let pool = ReadPool::new(1, Duration::from_millis(10));
         let text = rejection_beside_a_read(&pool).await;
         assert!(text.contains("http.max_concurrent_reads"), "{text}");
-    }
-
-    /// A read that gives up no turn must not stop all others.
-    #[tokio::test]
-    async fn read_without_a_turn_runs_beside_the_others_after_a_while() {
-        let pool = ReadPool::new(2, ReadTurns::new(1, Duration::from_millis(10)), TIMEOUT);
-        let (began, wait_until_began) = tokio::sync::oneshot::channel();
-        let (end, wait_for_end) = std::sync::mpsc::channel::<()>();
-        let first = pool.read(None, move |control| {
-            for _ in 0..2 {
-                control.before_group()?;
-            }
-            began.send(()).expect("the test waits for it");
-            let ended = wait_for_end.recv_timeout(TIMEOUT);
-            ended.expect("the second read runs meanwhile");
-            Ok(())
-        });
-        let second = async {
-            wait_until_began.await.expect("the first read begins");
-            let read = pool.read(None, move |control| {
-                // Without a turn, and without any wait: its time is used up.
-                for _ in 0..10_000 {
-                    control.before_group()?;
-                }
-                end.send(()).expect("the first read waits for it");
-                Ok(())
-            });
-            read.await
-        };
-
-        let (first, second) = tokio::join!(first, second);
-        first.expect("the first read ends");
-        second.expect("the second read ends");
     }
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn reads_have_a_lower_priority() {
-        let pool = ReadPool::new(1, ReadTurns::new(1, TIMEOUT), Duration::from_secs(1));
+        let pool = ReadPool::new(1, Duration::from_secs(1));
         let nice = pool
             .read(None, |_| Ok(rustix::process::getpriority_process(None)))
             .await
             .expect("the read succeeds");
         assert_eq!(nice.expect("it is readable"), NICE);
-    }
-
-    #[tokio::test]
-    async fn long_read_lets_others_run_between_groups() {
-        let pool = ReadPool::new(READS, ReadTurns::new(1, TIMEOUT), TIMEOUT);
-        let (began, wait_until_began) = tokio::sync::oneshot::channel();
-        let is_second_done = Arc::new(AtomicBool::new(false));
-
-        let is_done = Arc::clone(&is_second_done);
-        let long = pool.read(None, move |control| {
-            for _ in 0..2 {
-                control.before_group()?;
-            }
-            began.send(()).expect("the test waits for it");
-            let deadline = Instant::now() + TIMEOUT;
-            while !is_done.load(Ordering::SeqCst) {
-                assert!(Instant::now() < deadline, "no other read runs");
-                control.before_group()?;
-            }
-            Ok(())
-        });
-        let short = async {
-            wait_until_began.await.expect("the long read begins");
-            let read = pool.read(None, move |control| {
-                for _ in 0..10 {
-                    control.before_group()?;
-                }
-                is_second_done.store(true, Ordering::SeqCst);
-                Ok(())
-            });
-            read.await
-        };
-
-        let (long, short) = tokio::join!(long, short);
-        long.expect("the long read ends");
-        short.expect("the short read ends");
-    }
-
-    #[tokio::test]
-    async fn at_most_the_turns_run_at_the_same_time() {
-        let pool = ReadPool::new(READS, ReadTurns::new(2, TIMEOUT), TIMEOUT);
-        let running = Arc::new(AtomicUsize::new(0));
-        let most = Arc::new(AtomicUsize::new(0));
-        let reads = (0..READS).map(|_| {
-            let running = Arc::clone(&running);
-            let most = Arc::clone(&most);
-            pool.read(None, move |control| {
-                // The first group needs no turn.
-                control.before_group()?;
-                control.before_group()?;
-                for _ in 0..50 {
-                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    std::thread::yield_now();
-                    running.fetch_sub(1, Ordering::SeqCst);
-                    control.before_group()?;
-                }
-                Ok(())
-            })
-        });
-        for read in join_all(reads).await {
-            read.expect("each read ends");
-        }
-        // The scheduler decides whether two run at the same time.
-        let most = most.load(Ordering::SeqCst);
-        assert!(most <= 2, "{most} reads");
     }
 }

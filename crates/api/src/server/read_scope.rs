@@ -1,5 +1,5 @@
-//! Scope of the reads of a request: readers whose scans take turns and end when the request ends,
-//! and what a view needs besides them.
+//! Scope of the reads of a request: readers whose scans end when the request ends, and what a view
+//! needs besides them.
 
 mod effects;
 
@@ -9,7 +9,7 @@ use orlog_actors::ProgramRegistry;
 use orlog_model::{Clock, InstanceKey, Timestamp};
 use orlog_store::Reader;
 
-use crate::server::read_turns::ReadControl;
+use crate::server::read_control::ReadControl;
 use orlog_node::app::App;
 use orlog_node::config::HttpServerConfig;
 use orlog_node::definitions::DefinitionSet;
@@ -47,7 +47,7 @@ impl ReadScope {
             .map(|(shard, reader)| (shard, self.controlled(&reader)))
     }
 
-    /// Returns a reader whose scans end with the request, and take turns with those of others.
+    /// Returns a reader whose scans end with the request.
     pub(crate) fn controlled(&self, reader: &Reader) -> Reader {
         reader.with_control(Arc::<ReadControl>::clone(&self.control))
     }
@@ -55,11 +55,6 @@ impl ReadScope {
     /// Returns whether the request has ended.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.control.is_cancelled()
-    }
-
-    /// Lets other reads run first, during work between the scans.
-    pub(crate) fn give_way(&self) {
-        self.control.give_way();
     }
 
     /// Returns the programs that interpret the stored states.

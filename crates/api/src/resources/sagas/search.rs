@@ -25,8 +25,6 @@ const CHUNK: usize = 256;
 const MAX_STATE_BYTES: usize = 8 << 20;
 /// Maximum evaluation cost of the conditions of one request: about one second.
 const MAX_FILTER_COST: u64 = 20_000_000;
-/// Evaluation cost after which other reads run first: a few milliseconds.
-const TURN_COST: u64 = 100_000;
 /// Prefix of the parts of the business reference in conditions and in the names of indexes.
 const REFERENCE_PREFIX: &str = "reference.";
 /// Variables with times.
@@ -142,7 +140,6 @@ pub(crate) fn search(scope: &ReadScope, search: InstanceSearch) -> Result<Search
     let starts_at_the_first = start_shard == 0 && query.cursor.is_none();
     let mut result = SearchResult::default();
     let mut cost = 0;
-    let mut next_turn = TURN_COST;
     let is_over =
         |cost| cost > MAX_FILTER_COST || Instant::now() > deadline || scope.is_cancelled();
 
@@ -178,11 +175,6 @@ pub(crate) fn search(scope: &ReadScope, search: InstanceSearch) -> Result<Search
 
                 let evaluated = evaluator.evaluate(&found.key, &found.instance)?;
                 cost += u64::from(evaluated.cost);
-                if cost >= next_turn {
-                    scope.give_way();
-                    next_turn = cost + TURN_COST;
-                }
-
                 let stopped_at = is_over(cost).then(|| format!("{shard}.{}", found.cursor()));
                 match evaluated.holds {
                     Ok(true) => result.add(shard, page_limit, found),
