@@ -148,7 +148,7 @@ pub enum Error {
     /// The writer was dropped or is being recovered; this reader cannot read.
     #[error("store is closed")]
     Closed,
-    /// The request that reads has ended; see [`crate::ScanControl`].
+    /// The request that reads has ended; see [`crate::Cancellation`].
     #[error("the request was cancelled or timed out")]
     Cancelled,
     /// The text is no cursor of this query.

@@ -19,6 +19,7 @@
 //! merge), `flush.rs`.
 
 mod background;
+mod cancellation;
 mod consistent_copy;
 mod counts;
 #[cfg(test)]
@@ -48,7 +49,6 @@ mod recovery_tests;
 mod replication;
 #[cfg(test)]
 mod samples;
-mod scan_control;
 mod shared;
 mod stats;
 mod store_dir;
@@ -60,6 +60,7 @@ mod upgrade_tests;
 mod usage;
 mod writer;
 
+pub use cancellation::{CancelOnDrop, Cancellation};
 pub use consistent_copy::{StoreCopy, copy_consistently};
 pub use counts::CountKey;
 pub use encoding::index_keys::IndexedValue;
@@ -85,7 +86,6 @@ pub use read::tasks::{TaskQuery, merge_tasks};
 pub use rebuild::{RebuildBase, RebuiltTables, rebuild_tables};
 pub use replication::commit_log::{CommitLog, CommitLogError, LogEntry, LogPosition, Snapshot};
 pub use replication::open::ReplicationOptions;
-pub use scan_control::ScanControl;
 pub use stats::{
     BOUNDS_SECONDS, DurationHistogram, PageStats, ReplicationStats, Stats, TableStats,
 };

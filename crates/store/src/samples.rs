@@ -1,7 +1,6 @@
 //! Test data of this crate.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use orlog_model::{
@@ -12,30 +11,7 @@ use orlog_model::{
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::error::Error;
 use crate::options::Options;
-use crate::scan_control::ScanControl;
-
-/// Control that ends a scan after a number of groups.
-#[derive(Debug)]
-pub(crate) struct GroupLimit(AtomicUsize);
-
-impl GroupLimit {
-    pub(crate) fn new(groups: usize) -> Arc<Self> {
-        Arc::new(Self(AtomicUsize::new(groups)))
-    }
-}
-
-impl ScanControl for GroupLimit {
-    fn before_group(&self) -> Result<(), Error> {
-        let left = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(1)
-            });
-        left.map(drop).map_err(|_| Error::Cancelled)
-    }
-}
 
 /// Returns options with small files that flush only on request.
 pub(crate) fn small() -> Options {

@@ -15,6 +15,7 @@ use orlog_actors::RuntimeHealth;
 use orlog_effect::ProviderError;
 use orlog_model::{Clock, SteadyTime, Timestamp, TraceParent};
 use orlog_signature::KeyId;
+use orlog_store::Cancellation;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -26,7 +27,6 @@ use super::pod_client::PodClient;
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
 use super::quotas::{CallerBudgets, LongPollPermit, QueryTimer, Quotas, RequestPermit};
-use super::read_control::ReadControl;
 use super::read_pool::ReadPool;
 use super::read_scope::ReadScope;
 use super::request_metrics::RequestMetrics;
@@ -279,18 +279,25 @@ impl RequestContext {
     }
 
     /// Reads the stores on a thread that may block. At most `http.max_concurrent_reads` requests
-    /// read at the same time; another one waits up to `http.request_timeout`. Scans end when
-    /// the request ends.
+    /// read at the same time; another one waits up to `http.request_timeout`. Scans end when the
+    /// request ends.
     pub(crate) async fn read<T, F>(&self, read: F) -> Result<T, Problem>
     where
         T: Send + 'static,
         F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
     {
         let app = Arc::clone(&self.shared.app);
-        let caller = self.scope.caller.as_ref();
-        let read =
-            move |control: &Arc<ReadControl>| read(&ReadScope::new(app, Arc::clone(control)));
-        self.shared.reads.read(caller, read).await
+        let permit = self
+            .shared
+            .reads
+            .acquire(self.scope.caller.as_ref())
+            .await?;
+        let cancellation = Cancellation::default();
+        let _request = cancellation.on_drop();
+        self.shared
+            .reads
+            .run(permit, move || read(&ReadScope::new(app, cancellation)))
+            .await
     }
 
     /// Reads as [`Self::read`], and encodes the response on the same thread: the size of a page

@@ -12,7 +12,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::blocking::finish;
 use super::problem::{Code, Problem};
 use super::quotas::CallerBudgets;
-use super::read_control::ReadControl;
 
 /// Nice value of the threads that read. A thread of the default value gets about nine times their
 /// share of a core, and runs before them when it wakes up.
@@ -22,7 +21,7 @@ const NICE: i32 = 10;
 /// Pool of concurrent reads.
 #[derive(Clone)]
 pub(crate) struct ReadPool {
-    admissions: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     timeout: Duration,
     threads: Arc<ReadThreads>,
 }
@@ -75,107 +74,88 @@ fn lower_priority() {
 #[cfg(not(target_os = "linux"))]
 fn lower_priority() {}
 
-/// Place of an admitted read; free again when dropped.
+/// Permit to read; free again when dropped.
 #[derive(Debug)]
-struct ReadPlace {
+pub(crate) struct ReadPermit {
     _of_caller: Option<OwnedSemaphorePermit>,
     _of_all: OwnedSemaphorePermit,
 }
 
 impl ReadPool {
-    /// Creates a pool of this many reads.
     pub(crate) fn new(reads: usize, timeout: Duration) -> Self {
         Self {
-            admissions: Arc::new(Semaphore::new(reads)),
+            permits: Arc::new(Semaphore::new(reads)),
             timeout,
             threads: Arc::new(ReadThreads::new(reads)),
         }
     }
 
-    /// Reads on a thread of the pool; `read` passes the control to its scans. The scans end when
-    /// the future is dropped: the request has ended, timed out, or lost its client.
+    /// Reads on a thread of the pool, and frees the permit at the end of the read.
     ///
     /// # Errors
-    /// The error of `read`; [`Code::Unavailable`] if it does not begin in time, or if the process
-    /// is shutting down.
-    pub(crate) async fn read<T, F>(
-        &self,
-        caller: Option<&CallerBudgets>,
-        read: F,
-    ) -> Result<T, Problem>
+    /// The error of `read`; [`Code::Unavailable`] if the process is shutting down.
+    pub(crate) async fn run<T, F>(&self, permit: ReadPermit, read: F) -> Result<T, Problem>
     where
         T: Send + 'static,
-        F: FnOnce(&Arc<ReadControl>) -> Result<T, Problem> + Send + 'static,
+        F: FnOnce() -> Result<T, Problem> + Send + 'static,
     {
-        let place = tokio::time::timeout(self.timeout, self.admit(caller)).await;
-        let place = place.ok().flatten().ok_or_else(|| {
-            let detail = "too many requests read the stores; retry, or raise \
-                          http.max_concurrent_reads";
-            Problem::new(Code::Unavailable, detail)
-        })?;
-
-        let control = Arc::<ReadControl>::default();
-        let _request = control.cancel_on_drop();
         let reading = self.threads.runtime().spawn_blocking(move || {
-            let _place = place;
-            read(&control)
+            let _permit = permit;
+            read()
         });
         finish(reading).await
     }
 
-    /// Waits for a place. A caller uses at most its share of the pool.
-    async fn admit(&self, caller: Option<&CallerBudgets>) -> Option<ReadPlace> {
-        let of_caller = match caller {
-            Some(caller) => Some(Arc::clone(&caller.reads).acquire_owned().await.ok()?),
-            None => None,
-        };
-        Some(ReadPlace {
-            _of_caller: of_caller,
-            _of_all: Arc::clone(&self.admissions).acquire_owned().await.ok()?,
+    /// Waits for a permit to read. A caller uses at most its share of the pool.
+    pub(crate) async fn acquire(
+        &self,
+        caller: Option<&CallerBudgets>,
+    ) -> Result<ReadPermit, Problem> {
+        let permit = tokio::time::timeout(self.timeout, async {
+            let of_caller = match caller {
+                Some(caller) => Some(Arc::clone(&caller.reads).acquire_owned().await.ok()?),
+                None => None,
+            };
+            let of_all = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+
+            Some(ReadPermit {
+                _of_caller: of_caller,
+                _of_all: of_all,
+            })
+        });
+        permit.await.ok().flatten().ok_or_else(|| {
+            Problem::new(
+                Code::Unavailable,
+                "too many requests read the stores; retry, or raise http.max_concurrent_reads",
+            )
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
-    /// Returns why a read fails beside one that does not end.
-    async fn rejection_beside_a_read(pool: &ReadPool) -> String {
-        let (began, wait_until_began) = tokio::sync::oneshot::channel();
-        let (end, wait_for_end) = std::sync::mpsc::channel::<()>();
-        let first = pool.read(None, move |_| {
-            began.send(()).expect("the test waits for it");
-            wait_for_end.recv().expect("the test ends the read");
-            Ok(())
-        });
-        let second = async {
-            wait_until_began.await.expect("the first read begins");
-            let second = pool.read(None, |_| Ok(())).await;
-            end.send(()).expect("the first read waits for it");
-            second.expect_err("the first read does not end")
-        };
-
-        let (first, problem) = tokio::join!(first, second);
-        first.expect("the first read ends");
-        assert!(pool.read(None, |_| Ok(())).await.is_ok());
-        format!("{problem:?}")
-    }
-
     #[tokio::test]
-    async fn request_waits_for_a_place_and_then_fails() {
+    async fn request_waits_for_a_reader_and_then_fails() {
         let pool = ReadPool::new(1, Duration::from_millis(10));
-        let text = rejection_beside_a_read(&pool).await;
-        assert!(text.contains("http.max_concurrent_reads"), "{text}");
+        let first = pool.acquire(None).await.expect("it is the only one");
+        let problem = pool.acquire(None).await.expect_err("the pool is exhausted");
+        assert!(
+            format!("{problem:?}").contains("http.max_concurrent_reads"),
+            "{problem:?}"
+        );
+        drop(first);
+        assert!(pool.acquire(None).await.is_ok());
     }
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn reads_have_a_lower_priority() {
         let pool = ReadPool::new(1, Duration::from_secs(1));
+        let permit = pool.acquire(None).await.expect("it is the only one");
         let nice = pool
-            .read(None, |_| Ok(rustix::process::getpriority_process(None)))
+            .run(permit, || Ok(rustix::process::getpriority_process(None)))
             .await
             .expect("the read succeeds");
         assert_eq!(nice.expect("it is readable"), NICE);

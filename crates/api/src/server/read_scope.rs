@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use orlog_actors::ProgramRegistry;
 use orlog_model::{Clock, InstanceKey, Timestamp};
-use orlog_store::Reader;
+use orlog_store::{Cancellation, Reader};
 
-use crate::server::read_control::ReadControl;
 use orlog_node::app::App;
 use orlog_node::config::HttpServerConfig;
 use orlog_node::definitions::DefinitionSet;
@@ -18,12 +17,12 @@ use orlog_node::redact::Redaction;
 /// Stores of this process as a request reads them.
 pub(crate) struct ReadScope {
     app: Arc<App>,
-    control: Arc<ReadControl>,
+    cancellation: Cancellation,
 }
 
 impl ReadScope {
-    pub(crate) fn new(app: Arc<App>, control: Arc<ReadControl>) -> Self {
-        Self { app, control }
+    pub(crate) fn new(app: Arc<App>, cancellation: Cancellation) -> Self {
+        Self { app, cancellation }
     }
 
     /// Returns the reader of the shard of an instance; `None` if another process owns it.
@@ -31,7 +30,7 @@ impl ReadScope {
         self.app
             .runtime
             .reader(key)
-            .map(|reader| self.controlled(&reader))
+            .map(|reader| self.cancelling(&reader))
     }
 
     /// Returns the readers of all shards of this process, ordered by number.
@@ -44,17 +43,17 @@ impl ReadScope {
         self.app
             .runtime
             .numbered_readers()
-            .map(|(shard, reader)| (shard, self.controlled(&reader)))
+            .map(|(shard, reader)| (shard, self.cancelling(&reader)))
     }
 
     /// Returns a reader whose scans end with the request.
-    pub(crate) fn controlled(&self, reader: &Reader) -> Reader {
-        reader.with_control(Arc::<ReadControl>::clone(&self.control))
+    pub(crate) fn cancelling(&self, reader: &Reader) -> Reader {
+        reader.with_cancellation(&self.cancellation)
     }
 
     /// Returns whether the request has ended.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.control.is_cancelled()
+        self.cancellation.is_cancelled()
     }
 
     /// Returns the programs that interpret the stored states.

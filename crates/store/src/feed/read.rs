@@ -188,7 +188,7 @@ impl Reader {
         query: &FeedQuery,
         after: FeedOffset,
     ) -> Result<FeedPage<FeedOffset>, Error> {
-        self.before_group()?;
+        self.check_cancelled()?;
         let disk = self.shared.disk_guard();
         let disk = disk.as_ref().ok_or(Error::Closed)?;
         let changes = self.changes_behind(disk, query, &after);
@@ -288,7 +288,7 @@ impl Reader {
             };
 
             while !rest.is_empty() {
-                self.before_group()?;
+                self.check_cancelled()?;
                 let rows_left = query.limit.saturating_sub(items.len());
                 let bytes_left = query.bytes.saturating_sub(bytes);
                 let mut group = RowGroup::new(rows_left, bytes_left);

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::cancellation::Cancellation;
 use crate::encoding::keys::{self, KeyEncoder};
 use crate::encoding::range::{KeyRange, successor_key};
 use crate::encoding::tuple::{Key, successor};
@@ -22,7 +23,6 @@ use crate::error::Error;
 use crate::memtable::MemtableLookup;
 use crate::merged::Layers;
 use crate::read::row_group::{MAX_GROUP_ROWS, RowGroup};
-use crate::scan_control::ScanControl;
 use crate::shared::Shared;
 use crate::stats::{PageStats, Stats};
 use crate::table::Table;
@@ -40,7 +40,7 @@ use crate::usage::TenantUsage;
 #[derive(Debug, Clone)]
 pub struct Reader {
     pub(crate) shared: Arc<Shared>,
-    control: Option<Arc<dyn ScanControl>>,
+    cancellation: Cancellation,
 }
 
 /// Maximum size of the stored rows of a page, in bytes. Each list reads at most this much and one
@@ -107,16 +107,16 @@ impl Reader {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            control: None,
+            cancellation: Cancellation::default(),
         }
     }
 
-    /// Returns a reader of the same store with this control of its scans.
+    /// Returns a reader of the same store whose scans end when `cancellation` is cancelled.
     #[must_use]
-    pub fn with_control(&self, control: Arc<dyn ScanControl>) -> Self {
+    pub fn with_cancellation(&self, cancellation: &Cancellation) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
-            control: Some(control),
+            cancellation: cancellation.clone(),
         }
     }
 
@@ -480,7 +480,7 @@ impl Reader {
         let mut group = RowGroup::of_rows(first_group);
         let mut rest = range.clone();
         while !rest.is_empty() {
-            self.before_group()?;
+            self.check_cancelled()?;
 
             let copied = self.copy_group(layers, table, &rest, &mut group);
 
@@ -497,12 +497,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Asks the control whether to read the next group of rows.
-    pub(crate) fn before_group(&self) -> Result<(), Error> {
-        match &self.control {
-            Some(control) => control.before_group(),
-            None => Ok(()),
+    /// Returns an error if the request of this reader has ended.
+    pub(crate) fn check_cancelled(&self) -> Result<(), Error> {
+        if self.cancellation.is_cancelled() {
+            return Err(Error::Cancelled);
         }
+        Ok(())
     }
 
     /// Copies the first rows of a range, as of one commit. Commits wait only while the entries of
@@ -554,8 +554,9 @@ mod tests {
 
     use orlog_model::{Change, Commit, Status, TenantId};
 
+    use crate::cancellation::Cancellation;
     use crate::encoding::range::KeyRange;
-    use crate::samples::{GroupLimit, at, instance, key, small};
+    use crate::samples::{at, instance, key, small};
     use crate::table::Table;
     use crate::{
         Error, FeedEntityKind, FeedQuery, InstanceQuery, Options, Reader, Writer, open_in_memory,
@@ -613,16 +614,18 @@ mod tests {
     }
 
     /// The lock of a group of rows delays commits, so that few large rows are a group, too. The
-    /// control ends the scan after one group.
+    /// cancellation shows where the group ends.
     #[test]
     fn group_of_rows_is_bounded_by_its_size() {
         let (_writer, reader) = large_instances();
+        let cancellation = Cancellation::default();
         let mut rows = 0;
-        let scanned = reader.with_control(GroupLimit::new(1)).scan(
+        let scanned = reader.with_cancellation(&cancellation).scan(
             Table::Instance,
             &KeyRange::all(),
             |_, _| {
                 rows += 1;
+                cancellation.cancel();
                 Ok(ControlFlow::Continue(()))
             },
         );

@@ -65,7 +65,7 @@ pub(crate) fn read(
 ) -> Result<ExportPart, Problem> {
     let shards: Vec<_> = shards
         .iter()
-        .map(|(shard, reader)| (*shard, scope.controlled(reader)))
+        .map(|(shard, reader)| (*shard, scope.cancelling(reader)))
         .collect();
     let start = || {
         // The heads are read before the snapshot: a change during the scan is in the feed behind
