@@ -98,10 +98,9 @@ impl From<WriteError> for Problem {
                 Code::RevisionMismatch,
                 "another request changed it at the same time; read it again",
             ),
-            WriteError::Contended => Problem::new(
-                Code::RevisionMismatch,
-                "other requests change it constantly; try again",
-            ),
+            WriteError::Contended(_) => {
+                Problem::new(Code::RevisionMismatch, format!("{error}; try again"))
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ const MAX_OUTDATED: Duration = Duration::from_secs(10);
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum number of attempts to change a record that other requests change at the same time.
-const MAX_ATTEMPTS: usize = 8;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Contexts and actors of a node.
 pub struct AccessRegistry {
@@ -49,9 +49,9 @@ pub enum WriteError {
     /// The record has another revision.
     #[error("the record has another revision")]
     Conflict,
-    /// Other requests changed the record at each attempt.
-    #[error("other requests change the record constantly")]
-    Contended,
+    /// Other requests changed the record with this key at each attempt.
+    #[error("other requests change the record {0:?} constantly")]
+    Contended(String),
     /// The registry is not available.
     #[error(transparent)]
     Registry(#[from] orlog_bus::Error),
@@ -384,7 +384,7 @@ impl AccessRegistry {
                 written => return Ok(Some(written?)),
             }
         }
-        Err(WriteError::Contended.into())
+        Err(WriteError::Contended(T::key(id)).into())
     }
 }
 
