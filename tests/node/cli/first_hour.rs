@@ -238,6 +238,22 @@ fn misspelled_effect_and_event_are_reported() {
     );
 }
 
+/// A list of no results would say that there is nothing.
+#[test]
+fn lists_reject_a_limit_of_zero() {
+    for command in [
+        &["saga", "list"][..],
+        &["dlq", "list"],
+        &["timers"],
+        &["audit"],
+    ] {
+        let output = orlog(command).args(["--limit", "0"]).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "{command:?}");
+        assert!(error.contains("invalid value '0'"), "{command:?}: {error}");
+    }
+}
+
 #[test]
 fn deploy_and_reload_reject_a_lower_version_without_the_flag() {
     let home = tempfile::tempdir().unwrap();
