@@ -209,8 +209,9 @@ impl State {
         let millis = self.started_at.elapsed().as_millis();
         if current > epoch && !is_excused {
             self.violations.push(format!(
-                "{millis} ms: {pod} began an attempt for {work} of shard {shard} in epoch {epoch}, but the epoch is \
-                 {current}, claimed {:?} ago; the last epoch of a lost bucket is {}",
+                "{millis} ms: {pod} began an attempt for {work} of shard {shard} in epoch \
+                 {epoch}, but the epoch is {current}, claimed {:?} ago; the last epoch of a lost \
+                 bucket is {}",
                 log.claimed_at.map(|claimed_at| claimed_at.elapsed()),
                 log.lost_epoch
             ));
