@@ -5,7 +5,7 @@
 With ORLOG_KEY_FILE, it signs its requests with the key of an actor, and requires the package `cryptography`.
 ORLOG_NODE is the name of the node, if a proxy or a container maps the address to it.
 """
-import base64, hashlib, json, os, secrets, signal, socket, sys, threading, time, urllib.error, urllib.parse, urllib.request
+import base64, hashlib, itertools, json, os, secrets, signal, socket, sys, threading, time, urllib.error, urllib.parse, urllib.request
 
 URL = os.environ.get("ORLOG_URL", "http://127.0.0.1:7070")
 TENANT = os.environ.get("ORLOG_TENANT", "")
@@ -106,7 +106,7 @@ class Claim:
 
     def report(self, result):
         """Sends the result until the node has stored it: the work is done, and must not be repeated."""
-        while True:
+        for attempt in itertools.count():
             try:
                 return post(self.path + "/result", {**self.id, **result})
             except urllib.error.HTTPError as error:
@@ -115,8 +115,10 @@ class Claim:
                     return None
             except OSError as error:
                 print(f"worker: result: {error}", file=sys.stderr)
-            if stopping.wait(1):
+            if stopping.is_set() and attempt >= 20:
+                print("worker: stops before the result is stored; the job is repeated", file=sys.stderr)
                 return None
+            time.sleep(1)
 
 
 def run(job):

@@ -2,7 +2,7 @@
 
     ORLOG_TOKEN_FILE=data/session-token python3 workers/python/worker.py
 """
-import json, os, signal, socket, sys, threading, urllib.error, urllib.request
+import itertools, json, os, signal, socket, sys, threading, time, urllib.error, urllib.request
 
 URL = os.environ.get("ORLOG_URL", "http://127.0.0.1:7070")
 TOKEN_FILE = os.environ.get("ORLOG_TOKEN_FILE", "")
@@ -81,7 +81,7 @@ class Claim:
 
     def report(self, result):
         """Sends the result until the node has stored it: the work is done, and must not be repeated."""
-        while True:
+        for attempt in itertools.count():
             try:
                 return post(self.path + "/result", {**self.id, **result})
             except urllib.error.HTTPError as error:
@@ -90,8 +90,10 @@ class Claim:
                     return None
             except OSError as error:
                 print(f"worker: result: {error}", file=sys.stderr, flush=True)
-            if stopping.wait(1):
+            if stopping.is_set() and attempt >= 20:
+                print("worker: stops before the result is stored; the job is repeated", file=sys.stderr, flush=True)
                 return None
+            time.sleep(1)
 
 
 def run(job):
