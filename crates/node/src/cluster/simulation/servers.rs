@@ -1,6 +1,7 @@
 //! Simulated servers: the bucket of the leases, the logs of the shards, and the links of the pods.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,9 +38,9 @@ pub(super) struct ShardLog {
     pub(super) claims: u64,
     /// Time of the last claim.
     pub(super) claimed_at: Option<Instant>,
-    /// Last epoch of a lease in a bucket that was lost. The owners of its leases are unknown to the
-    /// others, those whose start began before an even later lease included.
-    lost_epoch: u64,
+    /// Epochs of the leases in a bucket that was lost, from that of the owner to that of the last
+    /// start. Their owners are unknown to the others.
+    lost_epochs: Option<RangeInclusive<u64>>,
     /// Applied events in order.
     pub(super) committed: Vec<u64>,
     /// Number of events that the stream of the shard accepted.
@@ -163,7 +164,7 @@ impl State {
             // The owner of a lease may still be starting the shard.
             let record = self.shards.get(&shard).filter(|_| self.excuses_starts);
             let leased = record.map_or(0, |record| record.lease.epoch);
-            log.lost_epoch = log.epoch.max(leased);
+            log.lost_epochs = Some(log.epoch..=log.epoch.max(leased));
         }
         self.pods.clear();
         self.shards.clear();
@@ -202,7 +203,8 @@ impl State {
     pub(super) fn perform(&mut self, shard: u16, work: &str, pod: &str, epoch: u64) {
         let log = &self.logs[usize::from(shard)];
         let current = log.epoch;
-        let is_excused = epoch <= log.lost_epoch
+        let lost_epochs = log.lost_epochs.as_ref();
+        let is_excused = lost_epochs.is_some_and(|epochs| epochs.contains(&epoch))
             && log
                 .claimed_at
                 .is_some_and(|claimed_at| claimed_at.elapsed() <= TTL);
@@ -210,10 +212,10 @@ impl State {
         if current > epoch && !is_excused {
             self.violations.push(format!(
                 "{millis} ms: {pod} began an attempt for {work} of shard {shard} in epoch \
-                 {epoch}, but the epoch is {current}, claimed {:?} ago; the last epoch of a lost \
-                 bucket is {}",
+                 {epoch}, but the epoch is {current}, claimed {:?} ago; epochs of a lost \
+                 bucket: {:?}",
                 log.claimed_at.map(|claimed_at| claimed_at.elapsed()),
-                log.lost_epoch
+                log.lost_epochs
             ));
         }
         self.requests.push(Request {
