@@ -1,6 +1,7 @@
 //! Minimal NATS client for operations that bypass the code under test: purge a stream, delete a
 //! consumer, publish with other credentials.
 
+use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use serde_json::{Value, json};
 /// Time limit for a response of the server.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const INBOX: &str = "_INBOX.raw";
+/// Subscription of the responses to requests.
+const REQUESTS: &str = "1";
 
 /// Subject of the data of a backup.
 const BACKUP_INBOX: &str = "_INBOX.backup";
@@ -28,6 +31,16 @@ pub struct StreamBackup {
 pub struct RawNatsClient {
     stream: BufReader<TcpStream>,
     inbox: String,
+    /// Messages of other subscriptions that arrived before the response to a request.
+    early: VecDeque<Received>,
+}
+
+/// Message of a subscription.
+struct Received {
+    subscription: String,
+    reply: Option<String>,
+    /// Body; a status instead of a body is an error.
+    body: Result<Vec<u8>, String>,
 }
 
 /// Response to a request.
@@ -63,6 +76,7 @@ impl RawNatsClient {
         let mut client = Self {
             stream: BufReader::new(stream),
             inbox: INBOX.to_owned(),
+            early: VecDeque::new(),
         };
         client.line();
         let mut options = json!({ "verbose": false, "headers": true, "no_responders": true, "lang": "test", "version": "1" });
@@ -114,7 +128,7 @@ impl RawNatsClient {
     ) -> Result<RawNatsMessage, String> {
         let inbox = &self.inbox;
         let request = format!(
-            "SUB {inbox} 1\r\nUNSUB 1 1\r\nPUB {subject} {inbox} {}\r\n",
+            "SUB {inbox} {REQUESTS}\r\nUNSUB {REQUESTS} 1\r\nPUB {subject} {inbox} {}\r\n",
             body.len()
         );
         self.send(&request);
@@ -124,23 +138,41 @@ impl RawNatsClient {
             .expect("the server reads");
         self.send("\r\n");
         loop {
+            let received = self.receive()?;
+            if received.subscription == REQUESTS {
+                return Ok(RawNatsMessage {
+                    reply: received.reply,
+                    body: received.body?,
+                });
+            }
+            self.early.push_back(received);
+        }
+    }
+
+    /// Waits for the next message of any subscription.
+    fn receive(&mut self) -> Result<Received, String> {
+        loop {
             let line = self.line();
             let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-            match fields.first().copied() {
-                Some("MSG") => {
-                    let reply = (fields.len() == 5).then(|| fields[3].to_owned());
-                    let body = self.body(&fields);
-                    return Ok(RawNatsMessage { reply, body });
+
+            // The reply is optional; the sizes are at the end: one, or two with headers.
+            let (sizes, has_headers) = match fields.first().copied() {
+                Some("MSG") => (1, false),
+                Some("HMSG") => (2, true),
+                Some("PING") => {
+                    self.send("PONG\r\n");
+                    continue;
                 }
-                Some("HMSG") => {
-                    let reply = (fields.len() == 6).then(|| fields[3].to_owned());
-                    let body = headed(&self.body(&fields))?;
-                    return Ok(RawNatsMessage { reply, body });
-                }
-                Some("PING") => self.send("PONG\r\n"),
                 Some("-ERR") => return Err(line),
-                _ => {}
-            }
+                _ => continue,
+            };
+            let reply = (fields.len() == 4 + sizes).then(|| fields[3].to_owned());
+            let body = self.body(&fields);
+            return Ok(Received {
+                subscription: fields[2].to_owned(),
+                reply,
+                body: if has_headers { headed(&body) } else { Ok(body) },
+            });
         }
     }
 
@@ -206,28 +238,20 @@ impl RawNatsClient {
         let description = self.jetstream(&format!("STREAM.SNAPSHOT.{stream}"), &request);
         let mut data = Vec::new();
         loop {
-            let line = self.line();
-            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-            let chunk = match fields.first().copied() {
-                Some("MSG") => self.body(&fields),
-                Some("HMSG") => {
-                    // The last message has a status and no data.
-                    self.body(&fields);
-                    Vec::new()
-                }
-                Some("PING") => {
-                    self.send("PONG\r\n");
-                    continue;
-                }
-                _ => continue,
+            // The first chunks can overtake the response to the request.
+            let chunk = match self.early.pop_front() {
+                Some(chunk) => chunk,
+                None => self.receive().expect("the server sends the copy"),
             };
-            if chunk.is_empty() {
+
+            // The last message has a status, or no data.
+            let bytes = chunk.body.unwrap_or_default();
+            if bytes.is_empty() {
                 break;
             }
-            data.extend(chunk);
-            let is_acknowledged = fields.len() > 4;
-            if is_acknowledged {
-                self.send(&format!("PUB {} 0\r\n\r\n", fields[3]));
+            data.extend(bytes);
+            if let Some(reply) = chunk.reply {
+                self.send(&format!("PUB {reply} 0\r\n\r\n"));
             }
         }
         StreamBackup {
