@@ -638,7 +638,7 @@ fn configuration_errors_name_the_key() {
 
 /// Returns the example of the documentation page with the server's address and token.
 fn example(address: SocketAddr, secret: &str) -> String {
-    let text = block("grpc.md", "config/effects/payments.toml");
+    let text = block("grpc.md", "upstreams/payments.toml");
     let text = with(
         &text,
         "https://payments.example:443",

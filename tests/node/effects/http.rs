@@ -650,7 +650,7 @@ async fn documented_example_works() {
     );
     let secret = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secret.path(), "canary").unwrap();
-    let text = block("http.md", "config/effects/payments.toml");
+    let text = block("http.md", "upstreams/payments.toml");
     let text = with(&text, "https://api.payments.example", &shop.url);
     let text = with(
         &text,

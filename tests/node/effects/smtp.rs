@@ -789,7 +789,7 @@ async fn documented_example_works() {
     let server = SmtpServer::open(encrypted(false, true), replying(|_| None)).await;
     let (secrets, invoices) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::write(invoices.path().join("invoice-7.pdf"), "%PDF").unwrap();
-    let text = block("smtp.md", "config/effects/mail.toml");
+    let text = block("smtp.md", "upstreams/mail.toml");
     let text = with(&text, "\"smtp.example.com\"", "\"127.0.0.1\"");
     let text = with(
         &text,

@@ -222,7 +222,7 @@ fn configuration_errors_name_the_key() {
 #[tokio::test]
 async fn documented_example_works() {
     let (shop, dir) = (HttpUpstream::open().await, tempfile::tempdir().unwrap());
-    let text = block("webhook.md", "config/effects/partners.toml");
+    let text = block("webhook.md", "upstreams/partners.toml");
     let text = with(
         &text,
         "[\"env:PARTNER_SECRET\", \"env:PARTNER_SECRET_OLD\"]",
