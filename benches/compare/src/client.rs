@@ -1,13 +1,12 @@
 //! HTTP client with a limited number of connections that stay open.
 
-use std::sync::Mutex;
-
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
@@ -66,7 +65,7 @@ impl Client {
         request: Request<Full<Bytes>>,
     ) -> Result<(Option<hyper::StatusCode>, Bytes)> {
         let _permit = self.permits.acquire().await?;
-        let free = self.free.lock().expect("no panic under the lock").pop();
+        let free = self.free.lock().pop();
         let mut connection = if let Some(free) = free {
             free
         } else {
@@ -76,10 +75,7 @@ impl Client {
         let response = connection.send_request(request).await?;
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
-        self.free
-            .lock()
-            .expect("no panic under the lock")
-            .push(connection);
+        self.free.lock().push(connection);
         Ok(((!status.is_success()).then_some(status), body))
     }
 

@@ -1,12 +1,13 @@
 //! The load generator: starts orders, waits until their end is known, and measures.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hyper::Method;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -285,10 +286,7 @@ impl Orders {
     /// Publishes the start event, and waits until the service reports the end.
     async fn publish(&self, order: u64) -> Result<()> {
         let (sender, ended) = oneshot::channel();
-        self.waiters
-            .lock()
-            .expect("no panic under the lock")
-            .insert(order, sender);
+        self.waiters.lock().insert(order, sender);
         let event = format!(
             r#"{{"specversion":"1.0","id":"{order}","type":"OrderPlaced","source":"urn:compare","data":{{"order":"{order}"}}}}"#
         );
@@ -387,11 +385,7 @@ async fn receive(
             continue;
         }
         // A second report of an order has no waiter; the counts of the service include its repeated step.
-        if let Some(waiter) = waiters
-            .lock()
-            .expect("no panic under the lock")
-            .remove(&message)
-        {
+        if let Some(waiter) = waiters.lock().remove(&message) {
             waiter.send(()).ok();
         }
     }

@@ -3,9 +3,10 @@
 mod orlog;
 mod restate;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -25,7 +26,7 @@ struct Steps {
 
 impl Steps {
     fn execute(&self, step: usize, order: u64) {
-        let mut executions = self.executions.lock().expect("no panic under the lock");
+        let mut executions = self.executions.lock();
         let order = usize::try_from(order).expect("64 bits");
         if executions.len() <= order {
             executions.resize(order + 1, [0; 3]);
@@ -41,7 +42,7 @@ impl Steps {
 
     /// Returns the number of orders whose steps were each executed once, and the number of executions.
     fn counts(&self) -> [u64; 2] {
-        let executions = self.executions.lock().expect("no panic under the lock");
+        let executions = self.executions.lock();
         let exact = executions.iter().filter(|order| **order == [1; 3]).count() as u64;
         [
             exact,

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use parking_lot::Mutex;
 use sayiir_core::context::WorkflowContext;
 use sayiir_core::error::BoxError;
 use sayiir_core::registry::TaskRegistry;
@@ -108,20 +109,12 @@ struct Ends(Mutex<HashMap<u64, oneshot::Sender<()>>>);
 impl Ends {
     fn wait(&self, output: u64) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(output, sender);
+        self.0.lock().insert(output, sender);
         receiver
     }
 
     fn end(&self, output: u64) {
-        if let Some(sender) = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&output)
-        {
+        if let Some(sender) = self.0.lock().remove(&output) {
             // The load may have failed and stopped to wait.
             sender.send(()).ok();
         }
