@@ -41,6 +41,26 @@ pub struct Transition {
     pub run: RunChange,
 }
 
+impl Transition {
+    /// Returns a transition that changes the state and the status only.
+    #[must_use]
+    pub fn new(state: Vec<u8>, status: Status) -> Self {
+        Self {
+            state,
+            status,
+            work: Vec::new(),
+            timers: Vec::new(),
+            tasks: Vec::new(),
+            waits: Vec::new(),
+            reference: None,
+            failure: None,
+            variables: Vec::new(),
+            note: String::new(),
+            run: RunChange::default(),
+        }
+    }
+}
+
 /// Change of the run of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunChange {

@@ -14,13 +14,14 @@ mod spec;
 mod state;
 
 pub use page::{InstanceReason, PageOutcome, PageRequest, PageTask};
-pub use program::BatchProgram;
+pub use program::{BatchSaga, program};
 pub use spec::{BatchAction, BatchSpec, MAX_CANARY, MAX_ID_BYTES, MAX_RATE, Selection, check_id};
 pub use state::{BatchState, BatchStatus};
 
 use orlog_model::InstanceKey;
 
-use crate::built_in::page::{PageNames, PageProgram};
+use crate::built_in::page::{PageNames, PageSaga};
+use crate::native::NativeProgram;
 
 /// Name of the saga of batches.
 pub const SAGA: &str = "orlog.batch";
@@ -47,8 +48,8 @@ const PAGES: PageNames = PageNames {
 
 /// Returns the program of pages in another shard.
 #[must_use]
-pub fn page_program() -> PageProgram {
-    PageProgram::new(&PAGES)
+pub fn page_program() -> NativeProgram<PageSaga> {
+    PAGES.program()
 }
 
 /// Returns the batch of an instance that requests a page: the instance itself, or its parent.

@@ -13,9 +13,11 @@ mod program;
 mod spec;
 mod state;
 
-pub use program::FlowProgram;
-pub use spec::{FlowJob, FlowSpec, MAX_FLOW_BYTES, check_id, compile};
-pub use state::SubmitFlow;
+pub use program::{FlowSaga, program};
+pub use spec::{CompiledFlow, FlowJob, FlowSpec, MAX_FLOW_BYTES, check_id, compile};
+pub use state::{FlowState, SubmitFlow};
+
+pub use crate::machine::Rerun;
 
 /// Name of the saga of flows.
 pub const SAGA: &str = "orlog.flow";

@@ -38,7 +38,7 @@ pub mod in_doubt {
 }
 
 pub use built_in::is_built_in;
-pub use built_in::page::PageProgram;
+pub use built_in::page::PageSaga;
 pub use compile::{CompiledDefinition, compile};
 pub use contract::{
     Context, EventSubscription, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput,
@@ -61,7 +61,10 @@ pub use limits::{
 pub use lint::{DataSamples, DefinitionGroup, GroupMember, LintWarning, remains_after_failure};
 pub use machine::{canonical_state, stored_variables};
 pub use message_template::{MessageTemplate, TemplateError};
-pub use native::{NativeProgram, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder};
+pub use native::{
+    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, Resolution, SagaDecision, SagaState,
+    TransitionBuilder, event_data,
+};
 pub use program::Program;
 pub use schema::json_schema;
 pub use steps::{

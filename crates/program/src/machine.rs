@@ -99,7 +99,7 @@ pub(crate) use compiled::{
 };
 pub use in_doubt::{EXECUTED, NOT_EXECUTED};
 pub(crate) use migrate::{MigrationSource, migrate};
-pub(crate) use rerun::Rerun;
+pub use rerun::Rerun;
 pub(crate) use view::view;
 
 /// Applies one program input. See the table above.

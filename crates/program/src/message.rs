@@ -28,8 +28,8 @@ pub use content::{
     ProcessMessage, SendMessage, Timeouts, check_id, inbox_id,
 };
 pub use mail::{MailTarget, ReceiveMessage};
-pub use received::{InboxProgram, ReceivedMessage};
-pub use sent::{MessageProgram, SentMessage};
+pub use received::{ReceivedMessage, ReceivedMessages, inbox_program};
+pub use sent::{SentMessage, SentMessages, program};
 pub use status::{MAX_LINE_BYTES, MAX_LINES, MessageLine, MessageStatus, Report};
 pub use transition::PeerTask;
 

@@ -1,13 +1,15 @@
-//! Native front-end: a saga as a Rust type, with state and events typed by serde.
+//! Native front-end: a saga as a Rust type, with a state that serde stores.
 //!
-//! For sagas that are programs rather than lists of steps. The author must follow the rules of
-//! [`Program`]: no clock, no random numbers, no I/O. The author also implements compensation,
-//! timeouts and late results; definitions provide them.
+//! For sagas that are programs rather than lists of steps, as the built-in ones are. The author
+//! must follow the rules of [`Program`]: no clock, no random numbers, no I/O. The author also
+//! implements compensation, timeouts and late results; definitions provide them.
 //!
 //! ```
-//! use orlog_program::{EventSubscription, NativeProgram, NativeSaga, Program};
-//! use orlog_program::{SagaDecision, TransitionBuilder};
-//! use orlog_model::{EventType, Status};
+//! use orlog_model::{Event, EventType, Status};
+//! use orlog_program::{
+//!     EventSubscription, Manifest, NativeProgram, NativeResult, NativeSaga, Program,
+//!     SagaDecision, SagaState, TransitionBuilder, event_data,
+//! };
 //! use serde::{Deserialize, Serialize};
 //! use serde_json::json;
 //! use std::time::Duration;
@@ -15,41 +17,46 @@
 //! #[derive(Serialize, Deserialize)]
 //! enum Fine { Sent { amount: u32 }, Paid }
 //!
+//! impl SagaState for Fine {}
+//!
 //! #[derive(Deserialize)]
-//! #[serde(tag = "type", content = "data")]
-//! enum FineEvent { FineSent { amount: u32 }, Payment { } }
+//! struct FineSent { amount: u32 }
 //!
 //! struct Fines;
 //!
 //! impl NativeSaga for Fines {
 //!     type State = Fine;
-//!     type Event = FineEvent;
+//!     const NOUN: &'static str = "fine";
 //!
-//!     fn subscriptions(&self) -> Vec<EventSubscription> {
+//!     fn manifest(&self) -> Manifest {
 //!         let kind = |name| EventType::new(name).expect("a valid event type");
-//!         vec![
-//!             EventSubscription { kind: kind("FineSent"), starts: true },
-//!             EventSubscription { kind: kind("Payment"), starts: false },
-//!         ]
+//!         Manifest {
+//!             subscriptions: vec![
+//!                 EventSubscription { kind: kind("FineSent"), starts: true },
+//!                 EventSubscription { kind: kind("Payment"), starts: false },
+//!             ],
+//!             ..Manifest::default()
+//!         }
 //!     }
 //!
 //!     fn on_event(
 //!         &self,
 //!         state: Option<Fine>,
-//!         event: FineEvent,
+//!         event: &Event,
 //!         transition: &mut TransitionBuilder<'_>,
-//!     ) -> SagaDecision<Fine> {
-//!         match (state, event) {
-//!             (None, FineEvent::FineSent { amount }) => {
+//!     ) -> NativeResult<Fine> {
+//!         match (event.kind.as_str(), state) {
+//!             ("FineSent", None) => {
+//!                 let FineSent { amount } = event_data(event)?;
 //!                 transition.arm_timer("penalty", Duration::from_hours(60 * 24));
-//!                 SagaDecision::Transition(Fine::Sent { amount })
+//!                 Ok(SagaDecision::Transition(Fine::Sent { amount }))
 //!             }
-//!             (Some(Fine::Sent { .. }), FineEvent::Payment {}) => {
+//!             ("Payment", Some(Fine::Sent { .. })) => {
 //!                 transition.cancel_timer("penalty");
 //!                 transition.set_status(Status::Completed);
-//!                 SagaDecision::Transition(Fine::Paid)
+//!                 Ok(SagaDecision::Transition(Fine::Paid))
 //!             }
-//!             (_, _) => SagaDecision::Ignore("nothing to do"),
+//!             (_, _) => SagaDecision::ignore("nothing to do"),
 //!         }
 //!     }
 //!
@@ -58,9 +65,9 @@
 //!         state: Fine,
 //!         _name: &str,
 //!         transition: &mut TransitionBuilder<'_>,
-//!     ) -> SagaDecision<Fine> {
+//!     ) -> NativeResult<Fine> {
 //!         transition.command("penalty", "fines", "AddPenalty", json!({}));
-//!         SagaDecision::Transition(state)
+//!         Ok(SagaDecision::Transition(state))
 //!     }
 //! }
 //!
@@ -70,45 +77,81 @@
 
 mod transition;
 
-use std::time::Duration;
+use std::borrow::Cow;
 
-use orlog_model::{
-    CorrelationId, DefinitionRef, EffectName, Event, IdError, SagaName, Transition, WorkOutcome,
-};
-use serde::Serialize;
+use orlog_model::{CorrelationId, DefinitionRef, Event, IdError, SagaName, WorkOutcome};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 pub use transition::TransitionBuilder;
 
-use crate::contract::{
-    Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput,
-};
+use crate::built_in::is_built_in;
+use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
 use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::program::Program;
 
+/// State of a native saga. It is stored as MessagePack with field names, so that fields with
+/// `#[serde(default)]` can be added without a new format.
+pub trait SagaState: Serialize + DeserializeOwned {
+    /// Format that this release writes, and the newest one that it reads.
+    const FORMAT: u16 = 1;
+
+    /// Returns the format in which the state was stored, for a state that contains it.
+    fn format(&self) -> u16 {
+        Self::FORMAT
+    }
+
+    /// Decodes a stored state.
+    ///
+    /// # Errors
+    /// [`ProgramError::InvalidState`] if it is damaged, or of a newer release.
+    fn decode(state: &[u8]) -> Result<Self, ProgramError> {
+        let state: Self = rmp_serde::from_slice(state)
+            .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
+
+        let found = state.format();
+        if found > Self::FORMAT {
+            return Err(ProgramError::InvalidState(format!(
+                "format {found} is newer than this release, which reads {}",
+                Self::FORMAT
+            )));
+        }
+        Ok(state)
+    }
+
+    /// Encodes the state.
+    ///
+    /// # Errors
+    /// [`ProgramError::Evaluation`] if it is too large, or serde cannot serialize it.
+    fn encode(&self) -> Result<Vec<u8>, ProgramError> {
+        let bytes = rmp_serde::to_vec_named(self)
+            .map_err(|error| ProgramError::Evaluation(error.to_string()))?;
+
+        if bytes.len() > MAX_PAYLOAD_BYTES {
+            return Err(ProgramError::Evaluation(format!(
+                "the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}",
+                bytes.len()
+            )));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Decision of a native saga, or the reason why the input becomes a dead letter.
+pub type NativeResult<S> = Result<SagaDecision<S>, ProgramError>;
+
 /// Saga written in Rust. All methods are pure.
 pub trait NativeSaga: Send + Sync + 'static {
-    /// State of an instance; stored as MessagePack with field names, so that fields with
-    /// `#[serde(default)]` can be added.
-    type State: Serialize + DeserializeOwned;
-    /// Consumed events, as `#[serde(tag = "type", content = "data")]` enum: the variant name is the
-    /// event type.
-    type Event: DeserializeOwned;
+    /// State of an instance.
+    type State: SagaState;
 
-    /// Returns the event subscriptions, including the start events.
-    fn subscriptions(&self) -> Vec<EventSubscription>;
+    /// What an instance is called in answers, for example `batch`.
+    const NOUN: &'static str;
 
-    /// Returns the effects that the saga requests; checked against the providers at start.
-    fn effects(&self) -> Vec<EffectName> {
-        Vec::new()
-    }
-
-    /// Returns the time to live of early events; zero: early events are not buffered.
-    fn early_event_ttl(&self) -> Duration {
-        crate::DEFAULT_EARLY_EVENT_TTL
-    }
+    /// Returns the consumed events, the signal that starts an instance, the effects and the limits.
+    fn manifest(&self) -> Manifest;
 
     /// Returns the correlation id of an event. Default: that of the envelope.
     ///
@@ -121,75 +164,77 @@ pub trait NativeSaga: Send + Sync + 'static {
             .ok_or_else(|| format!("{} has no correlation id", event.kind))
     }
 
-    /// Handles an event. `state` is `None` only for a start event.
+    /// Handles an event or a signal. `state` is `None` only for what starts an instance.
+    ///
+    /// # Errors
+    /// [`ProgramError::SchemaMismatch`] if the data is invalid; [`event_data`] returns it.
     fn on_event(
         &self,
         state: Option<Self::State>,
-        event: Self::Event,
+        event: &Event,
         transition: &mut TransitionBuilder<'_>,
-    ) -> SagaDecision<Self::State>;
+    ) -> NativeResult<Self::State>;
 
     /// Handles the result of work that was requested under this tag.
+    ///
+    /// # Errors
+    /// [`ProgramError::SchemaMismatch`] if the saga cannot read the result.
     fn on_work_result(
         &self,
         state: Self::State,
         result: NativeWorkResult<'_>,
         transition: &mut TransitionBuilder<'_>,
-    ) -> SagaDecision<Self::State> {
+    ) -> NativeResult<Self::State> {
         let _ = (state, result, transition);
-        SagaDecision::Ignore("this saga does not handle work results")
+        SagaDecision::ignore("this saga does not handle work results")
     }
 
     /// Handles a due timer.
+    ///
+    /// # Errors
+    /// If the saga cannot compute its next state.
     fn on_timer(
         &self,
         state: Self::State,
         name: &str,
         transition: &mut TransitionBuilder<'_>,
-    ) -> SagaDecision<Self::State> {
+    ) -> NativeResult<Self::State> {
         let _ = (state, name, transition);
-        SagaDecision::Ignore("this saga does not handle timers")
+        SagaDecision::ignore("this saga does not handle timers")
     }
 
     /// Handles the cancellation by an operator.
+    ///
+    /// # Errors
+    /// If the saga cannot compute its next state.
     fn on_cancel(
         &self,
         state: Self::State,
         reason: &str,
         transition: &mut TransitionBuilder<'_>,
-    ) -> SagaDecision<Self::State> {
+    ) -> NativeResult<Self::State> {
         let _ = (state, reason, transition);
-        SagaDecision::Reject("this saga cannot be cancelled")
+        SagaDecision::reject(format!("a {} cannot be cancelled", Self::NOUN))
     }
 
-    /// Handles the skip request of an operator for a stuck instance.
-    fn on_skip(
+    /// Handles the request of an operator for a stuck instance. Default: it is rejected, as a saga
+    /// that never sets the status `stuck` needs none.
+    ///
+    /// # Errors
+    /// If the saga cannot compute its next state.
+    fn on_resolution(
         &self,
         state: Self::State,
+        resolution: Resolution,
         transition: &mut TransitionBuilder<'_>,
-    ) -> SagaDecision<Self::State> {
-        let _ = (state, transition);
-        SagaDecision::Reject("this saga does not support skip")
+    ) -> NativeResult<Self::State> {
+        let _ = (state, resolution, transition);
+        SagaDecision::reject(format!("a {} is never stuck", Self::NOUN))
     }
 
-    /// Handles the force-complete request of an operator. The default ends the instance `failed`.
-    fn on_force_complete(
-        &self,
-        state: Self::State,
-        transition: &mut TransitionBuilder<'_>,
-    ) -> SagaDecision<Self::State> {
-        transition.set_status(orlog_model::Status::Failed);
-        SagaDecision::Transition(state)
-    }
-
-    /// Handles the retry request of an operator.
-    fn on_retry(
-        &self,
-        state: Self::State,
-        transition: &mut TransitionBuilder<'_>,
-    ) -> SagaDecision<Self::State> {
-        let _ = (state, transition);
-        SagaDecision::Reject("this saga does not support retry")
+    /// Returns the readable form of a state. Default: its fields.
+    fn view(&self, state: &Self::State) -> Option<Value> {
+        serde_json::to_value(state).ok()
     }
 }
 
@@ -202,17 +247,53 @@ pub struct NativeWorkResult<'a> {
     pub outcome: &'a WorkOutcome,
 }
 
+/// Request of an operator for a stuck instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Execute the failed work again.
+    Retry,
+    /// Continue without the failed work, because an operator resolved it.
+    Skip,
+    /// End the instance.
+    ForceComplete,
+}
+
 /// Decision of a saga about an input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SagaDecision<S> {
     /// New state; the requested work and timers are applied.
     Transition(S),
     /// No change; the input has no effect. Contains the reason for the log.
-    Ignore(&'static str),
+    Ignore(Cow<'static, str>),
     /// The status does not permit the input. Contains the reason.
-    Reject(&'static str),
-    /// The input cannot be applied; it becomes a dead letter with this reason.
-    DeadLetter(String),
+    Reject(Cow<'static, str>),
+}
+
+impl<S> SagaDecision<S> {
+    /// Returns the decision to ignore the input.
+    ///
+    /// # Errors
+    /// None: the type is that of the methods of [`NativeSaga`].
+    pub fn ignore(reason: impl Into<Cow<'static, str>>) -> NativeResult<S> {
+        Ok(Self::Ignore(reason.into()))
+    }
+
+    /// Returns the decision to reject the input.
+    ///
+    /// # Errors
+    /// None: the type is that of the methods of [`NativeSaga`].
+    pub fn reject(reason: impl Into<Cow<'static, str>>) -> NativeResult<S> {
+        Ok(Self::Reject(reason.into()))
+    }
+}
+
+/// Returns the data of an event.
+///
+/// # Errors
+/// [`ProgramError::SchemaMismatch`] with the event type and the invalid field.
+pub fn event_data<'a, T: Deserialize<'a>>(event: &'a Event) -> Result<T, ProgramError> {
+    T::deserialize(&event.data)
+        .map_err(|error| ProgramError::SchemaMismatch(format!("{}: {error}", event.kind)))
 }
 
 /// [`Program`] implementation of a [`NativeSaga`].
@@ -225,21 +306,15 @@ pub struct NativeProgram<N> {
 
 impl<N: NativeSaga> NativeProgram<N> {
     /// Creates a program from a saga. Its identity is its name and version: a change of behavior
-    /// requires a new version.
+    /// requires a new version. Instances are pinned to this identity.
     ///
     /// # Errors
     /// If the name is invalid.
     pub fn new(saga: &str, version: u32, native: N) -> Result<Self, IdError> {
         let digest = Sha256::digest(format!("native:{saga}:{version}").as_bytes());
-        let mut hash = [0; 16];
-        hash.copy_from_slice(&digest[..16]);
+        let hash = std::array::from_fn(|index| digest[index]);
 
-        let mut manifest = Manifest {
-            subscriptions: native.subscriptions(),
-            effects: native.effects(),
-            early_event_ttl: native.early_event_ttl(),
-            ..Manifest::default()
-        };
+        let mut manifest = native.manifest();
         manifest.subscriptions.sort_by(|a, b| a.kind.cmp(&b.kind));
         manifest.effects.sort();
 
@@ -254,33 +329,15 @@ impl<N: NativeSaga> NativeProgram<N> {
         })
     }
 
-    fn event(
-        &self,
-        state: Option<N::State>,
-        event: &Event,
-        transition: &mut TransitionBuilder<'_>,
-    ) -> Result<SagaDecision<N::State>, ProgramError> {
-        let known = self
+    /// Returns whether an event or a signal of this type starts an instance.
+    fn is_start(&self, event: &Event) -> bool {
+        let by_event = self
             .manifest
             .subscriptions
             .iter()
-            .find(|subscription| subscription.kind == event.kind);
+            .any(|subscription| subscription.starts && subscription.kind == event.kind);
 
-        match (&state, known) {
-            (_, None) => return Ok(SagaDecision::Ignore("the saga does not consume this event")),
-            (None, Some(trigger)) if !trigger.starts => {
-                return Ok(SagaDecision::Ignore(
-                    "the instance does not exist, and this is not a start event",
-                ));
-            }
-            (_, Some(_)) => {}
-        }
-
-        // The variant of the enum of events is the event type.
-        let typed = json!({ "type": event.kind.as_str(), "data": event.data });
-        let typed = serde_json::from_value(typed)
-            .map_err(|error| ProgramError::SchemaMismatch(format!("{}: {error}", event.kind)))?;
-        Ok(self.native.on_event(state, typed, transition))
+        by_event || self.manifest.started_by_signal.as_ref() == Some(&event.kind)
     }
 
     fn decide(
@@ -288,26 +345,39 @@ impl<N: NativeSaga> NativeProgram<N> {
         state: Option<N::State>,
         input: &ProgramInput<'_>,
         transition: &mut TransitionBuilder<'_>,
-    ) -> Result<SagaDecision<N::State>, ProgramError> {
-        Ok(match (state, input) {
-            (state, ProgramInput::Event(event)) => return self.event(state, event, transition),
-            (None, _) => SagaDecision::Ignore("the instance does not exist"),
+    ) -> NativeResult<N::State> {
+        let saga = &self.native;
+        let noun = N::NOUN;
+
+        match (state, input) {
+            (None, ProgramInput::Event(event)) if self.is_start(event) => {
+                saga.on_event(None, event, transition)
+            }
+            // A signal has a sender who waits for the answer.
+            (None, ProgramInput::Event(_)) => {
+                SagaDecision::reject(format!("the {noun} does not exist"))
+            }
+            (None, _) => SagaDecision::ignore(format!("the {noun} does not exist")),
+            (Some(state), ProgramInput::Event(event)) => {
+                saga.on_event(Some(state), event, transition)
+            }
             (Some(state), ProgramInput::WorkResult { tag, outcome }) => {
-                self.native
-                    .on_work_result(state, NativeWorkResult { tag, outcome }, transition)
+                saga.on_work_result(state, NativeWorkResult { tag, outcome }, transition)
             }
-            (Some(state), ProgramInput::Timer { name }) => {
-                self.native.on_timer(state, name, transition)
-            }
+            (Some(state), ProgramInput::Timer { name }) => saga.on_timer(state, name, transition),
             (Some(state), ProgramInput::Cancel { reason }) => {
-                self.native.on_cancel(state, reason, transition)
+                saga.on_cancel(state, reason, transition)
             }
-            (Some(state), ProgramInput::Retry) => self.native.on_retry(state, transition),
-            (Some(state), ProgramInput::Skip) => self.native.on_skip(state, transition),
+            (Some(state), ProgramInput::Retry) => {
+                saga.on_resolution(state, Resolution::Retry, transition)
+            }
+            (Some(state), ProgramInput::Skip) => {
+                saga.on_resolution(state, Resolution::Skip, transition)
+            }
             (Some(state), ProgramInput::ForceComplete) => {
-                self.native.on_force_complete(state, transition)
+                saga.on_resolution(state, Resolution::ForceComplete, transition)
             }
-        })
+        }
     }
 }
 
@@ -321,6 +391,15 @@ impl<N: NativeSaga> Program for NativeProgram<N> {
     }
 
     fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
+        let saga = self.reference.saga.as_str();
+        if is_built_in(saga) {
+            // A publisher must not start or change them past the rights of the API.
+            return Err(ProgramError::SchemaMismatch(format!(
+                "only a request or a parent saga sends {} to {saga}, not an event",
+                event.kind
+            )));
+        }
+
         self.native
             .correlate(event)
             .map_err(ProgramError::SchemaMismatch)
@@ -332,57 +411,20 @@ impl<N: NativeSaga> Program for NativeProgram<N> {
         input: &ProgramInput<'_>,
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
-        let decoded = state
-            .map(rmp_serde::from_slice)
-            .transpose()
-            .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
-
+        let state = state.map(N::State::decode).transpose()?;
         let mut transition = TransitionBuilder::new(context);
-        let decision = self.decide(decoded, input, &mut transition)?;
 
-        // An invalid name was recorded while the transition was built.
-        match (decision, transition.error.take()) {
-            (SagaDecision::Ignore(reason), _) => Ok(ProgramOutput::Ignored(reason.into())),
-            (SagaDecision::Reject(reason), _) => Ok(ProgramOutput::Rejected(reason.into())),
-            (SagaDecision::DeadLetter(reason), _) => Err(ProgramError::SchemaMismatch(reason)),
-            (SagaDecision::Transition(_), Some(error)) => Err(ProgramError::Evaluation(error)),
-            (SagaDecision::Transition(state), None) => into_output(&state, transition, input),
+        match self.decide(state, input, &mut transition)? {
+            SagaDecision::Ignore(reason) => Ok(ProgramOutput::Ignored(reason)),
+            SagaDecision::Reject(reason) => Ok(ProgramOutput::Rejected(reason)),
+            SagaDecision::Transition(state) => {
+                let transition = transition.finish(state.encode()?, input)?;
+                Ok(ProgramOutput::Applied(Box::new(transition)))
+            }
         }
     }
 
-    /// Returns the state as JSON.
     fn view_state(&self, state: &[u8]) -> Option<Value> {
-        let state: N::State = rmp_serde::from_slice(state).ok()?;
-        serde_json::to_value(state).ok()
+        self.native.view(&N::State::decode(state).ok()?)
     }
-}
-
-fn into_output<S: Serialize>(
-    state: &S,
-    transition: TransitionBuilder<'_>,
-    input: &ProgramInput<'_>,
-) -> Result<ProgramOutput, ProgramError> {
-    let bytes = rmp_serde::to_vec_named(state)
-        .map_err(|error| ProgramError::Evaluation(error.to_string()))?;
-    if bytes.len() > MAX_PAYLOAD_BYTES {
-        let message = format!(
-            "the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}",
-            bytes.len()
-        );
-        return Err(ProgramError::Evaluation(message));
-    }
-
-    Ok(ProgramOutput::Applied(Box::new(Transition {
-        run: orlog_model::RunChange::default(),
-        state: bytes,
-        status: transition.status,
-        work: transition.work,
-        timers: transition.timers,
-        tasks: Vec::new(),
-        waits: transition.waits,
-        reference: transition.reference,
-        variables: Vec::new(),
-        failure: transition.failure.map(Into::into),
-        note: transition.note.unwrap_or_else(|| input.label()),
-    })))
 }

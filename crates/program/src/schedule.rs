@@ -11,7 +11,7 @@ mod spec;
 mod state;
 mod times;
 
-pub use program::{PutSchedule, ScheduleProgram};
+pub use program::{PutSchedule, ScheduleSaga, program};
 pub use spec::{
     DEFAULT_CATCH_UP, MAX_NAME_BYTES, Overlap, ScheduleError, ScheduleSpec, check_name,
 };

@@ -12,7 +12,7 @@ mod spec;
 mod state;
 
 pub use page::{KindOutcome, PageOutcome, PageRequest, PageTask, Position};
-pub use program::ShadowProgram;
+pub use program::{ShadowSaga, program};
 pub use spec::{
     CandidateSource, DEFAULT_DURATION, DefinitionId, MAX_DURATION, MAX_INSTANCES, MAX_SOURCE_BYTES,
     ShadowSpec,
@@ -21,7 +21,8 @@ pub use state::{DifferenceKind, ShadowState, ShadowStatus};
 
 use orlog_model::InstanceKey;
 
-use crate::built_in::page::{PageNames, PageProgram};
+use crate::built_in::page::{PageNames, PageSaga};
+use crate::native::NativeProgram;
 
 /// Name of the saga of shadows.
 pub const SAGA: &str = "orlog.shadow";
@@ -46,8 +47,8 @@ const PAGES: PageNames = PageNames {
 
 /// Returns the program of pages in another shard.
 #[must_use]
-pub fn page_program() -> PageProgram {
-    PageProgram::new(&PAGES)
+pub fn page_program() -> NativeProgram<PageSaga> {
+    PAGES.program()
 }
 
 /// Returns the shadow of an instance that requests a page: the instance itself, or its parent.

@@ -16,7 +16,7 @@ use crate::program::Program;
 
 /// A batch, and the instances that its pages find.
 struct Harness {
-    program: BatchProgram,
+    program: NativeProgram<BatchSaga>,
     key: InstanceKey,
     now: i64,
     version: u64,
@@ -38,7 +38,7 @@ impl Harness {
             correlation: CorrelationId::new("b").unwrap(),
         };
         Self {
-            program: BatchProgram::default(),
+            program: program(),
             key,
             now: 1_000_000,
             version: 0,

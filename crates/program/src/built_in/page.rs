@@ -7,18 +7,19 @@
 use std::ops::Range;
 
 use orlog_model::{
-    CorrelationId, DefinitionRef, Effect, EffectName, Event, Fact, Failure, InDoubtPolicy,
-    InstanceKey, Name, ParentEndPolicy, SagaName, SlotAssigner, StartChild, Status, Transition,
-    Wait, WaitKind, Work, WorkOutcome,
+    CorrelationId, Effect, EffectName, Event, InDoubtPolicy, InstanceKey, Name, ParentEndPolicy,
+    SagaName, SlotAssigner, StartChild, Status, WaitKind, Work, WorkOutcome,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{decode, encode, event_type, reference};
-use crate::contract::{
-    Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput,
+use super::event_type;
+use crate::contract::{EventSubscription, Manifest, ProgramError};
+use crate::native::{
+    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, SagaState,
+    TransitionBuilder,
 };
-use crate::program::Program;
 
 /// Tag of the work of a page.
 pub(crate) const TAG: &str = "page";
@@ -37,6 +38,11 @@ pub(crate) struct PageNames {
 }
 
 impl PageNames {
+    /// Returns the program of these pages in another shard.
+    pub(crate) fn program(&'static self) -> NativeProgram<PageSaga> {
+        NativeProgram::new(self.saga, 1, PageSaga { names: self }).expect("the name is valid")
+    }
+
     /// Returns the request of a page: an effect in the own shard, otherwise the start of a child
     /// saga in the shard with these slots.
     pub(crate) fn request(
@@ -134,141 +140,97 @@ fn slot_of(key: &InstanceKey) -> u16 {
         .0
 }
 
-/// Program of pages in another shard: a child saga that requests one page and returns its outcome.
-#[derive(Debug)]
-pub struct PageProgram {
-    names: &'static PageNames,
-    reference: DefinitionRef,
-    manifest: Manifest,
+/// Returns the outcome of a page from the result of its work.
+pub(crate) fn outcome_of<T: DeserializeOwned>(payload: &Value) -> Result<T, ProgramError> {
+    T::deserialize(payload)
+        .map_err(|error| ProgramError::SchemaMismatch(format!("outcome of a page: {error}")))
 }
 
-impl PageProgram {
-    pub(crate) fn new(names: &'static PageNames) -> Self {
-        let start = EventSubscription {
-            kind: event_type(names.start),
-            starts: true,
-        };
-        let manifest = Manifest {
-            subscriptions: vec![start],
-            ..Manifest::default()
-        };
-
-        Self {
-            names,
-            reference: reference(names.saga),
-            manifest,
-        }
-    }
+/// Saga of pages in another shard: a child saga that requests one page and returns its outcome.
+#[derive(Debug)]
+pub struct PageSaga {
+    names: &'static PageNames,
 }
 
 /// State of a page: nothing but its format.
 #[derive(Debug, Serialize, Deserialize)]
-struct PageState {
+pub struct PageState {
     format: u16,
 }
 
-const FORMAT: u16 = 1;
-
-impl Program for PageProgram {
-    fn definition_ref(&self) -> &DefinitionRef {
-        &self.reference
+impl SagaState for PageState {
+    fn format(&self) -> u16 {
+        self.format
     }
+}
 
-    fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
+impl NativeSaga for PageSaga {
+    type State = PageState;
+    const NOUN: &'static str = "page";
 
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        Err(ProgramError::SchemaMismatch(format!(
-            "only its saga starts a page, not the event {}",
-            event.kind
-        )))
-    }
-
-    fn apply(
-        &self,
-        state: Option<&[u8]>,
-        input: &ProgramInput<'_>,
-        _: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
-        let state = state
-            .map(|state| decode(state, FORMAT, |state: &PageState| state.format))
-            .transpose()?;
-
-        match (state, input) {
-            (None, ProgramInput::Event(event)) => {
-                let state = PageState { format: FORMAT };
-                transition(
-                    &state,
-                    Status::Running,
-                    vec![self.names.effect(0, event.data.clone())],
-                    None,
-                )
-            }
-            (Some(state), ProgramInput::WorkResult { outcome, .. }) => self.ended(&state, outcome),
-            (None, _) => Ok(ProgramOutput::Ignored("the page does not exist".into())),
-            (Some(_), ProgramInput::Event(_) | ProgramInput::Timer { .. }) => Ok(
-                ProgramOutput::Ignored("a page waits for its effect only".into()),
-            ),
-            (
-                Some(_),
-                ProgramInput::Cancel { .. }
-                | ProgramInput::Retry
-                | ProgramInput::Skip
-                | ProgramInput::ForceComplete,
-            ) => Ok(ProgramOutput::Rejected(
-                "a page ends by itself; stop the instance that requested it".into(),
-            )),
+    fn manifest(&self) -> Manifest {
+        Manifest {
+            subscriptions: vec![EventSubscription {
+                kind: event_type(self.names.start),
+                starts: true,
+            }],
+            ..Manifest::default()
         }
     }
 
-    fn view_state(&self, _: &[u8]) -> Option<Value> {
+    fn on_event(
+        &self,
+        state: Option<PageState>,
+        event: &Event,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<PageState> {
+        if state.is_some() {
+            return SagaDecision::ignore("a page waits for its effect only");
+        }
+
+        transition.work(self.names.effect(0, event.data.clone()));
+        transition.wait_for(WaitKind::WorkResult, TAG, None);
+        transition.note(Status::Running.to_string());
+        Ok(SagaDecision::Transition(PageState {
+            format: PageState::FORMAT,
+        }))
+    }
+
+    fn on_work_result(
+        &self,
+        state: PageState,
+        result: NativeWorkResult<'_>,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<PageState> {
+        let status = match result.outcome {
+            WorkOutcome::Succeeded { payload, .. } => {
+                transition.emit(self.names.end, payload.clone());
+                Status::Completed
+            }
+            WorkOutcome::Accepted => {
+                return SagaDecision::ignore("a page waits for the result of its effect");
+            }
+            WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
+                transition.failure(failure.clone());
+                Status::Failed
+            }
+        };
+
+        transition.set_status(status);
+        transition.note(status.to_string());
+        Ok(SagaDecision::Transition(state))
+    }
+
+    fn on_cancel(
+        &self,
+        _state: PageState,
+        _reason: &str,
+        _transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<PageState> {
+        SagaDecision::reject("a page ends by itself; stop the instance that requested it")
+    }
+
+    fn view(&self, _state: &PageState) -> Option<Value> {
         Some(json!({}))
     }
-}
-
-impl PageProgram {
-    fn ended(
-        &self,
-        state: &PageState,
-        outcome: &WorkOutcome,
-    ) -> Result<ProgramOutput, ProgramError> {
-        match outcome {
-            WorkOutcome::Succeeded { payload, .. } => {
-                let end = Fact::new(event_type(self.names.end), payload.clone());
-                transition(state, Status::Completed, vec![Work::Fact(end)], None)
-            }
-            WorkOutcome::Accepted => Ok(ProgramOutput::Ignored(
-                "a page waits for the result of its effect".into(),
-            )),
-            WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
-                transition(state, Status::Failed, Vec::new(), Some(failure.clone()))
-            }
-        }
-    }
-}
-
-fn transition(
-    state: &PageState,
-    status: Status,
-    work: Vec<Work>,
-    failure: Option<Failure>,
-) -> Result<ProgramOutput, ProgramError> {
-    let wait = Wait::new(WaitKind::WorkResult, tag(), None);
-    Ok(ProgramOutput::Applied(Box::new(Transition {
-        run: orlog_model::RunChange::default(),
-        state: encode(state)?,
-        status,
-        work,
-        timers: Vec::new(),
-        tasks: Vec::new(),
-        waits: Some(wait)
-            .filter(|_| status == Status::Running)
-            .into_iter()
-            .collect(),
-        reference: None,
-        failure: failure.map(Into::into),
-        variables: Vec::new(),
-        note: status.to_string(),
-    })))
 }

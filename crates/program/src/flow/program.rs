@@ -1,20 +1,22 @@
-//! Program of flows: applies the inputs of an instance with the step machine.
+//! Saga of flows: applies the inputs of an instance with the step machine.
 
-use orlog_model::{CorrelationId, DefinitionRef, Event, Fact, Failure, Status, Work, WorkOutcome};
-use serde::Deserialize as _;
+use orlog_model::{Event, Fact, Failure, Status, Work, WorkOutcome};
 use serde_json::{Map, Value, json};
 
 use super::cache::FlowCache;
 use super::spec::{CompiledFlow, FlowJob, check_id};
 use super::state::{FlowState, SubmitFlow};
 use super::{FINISHED, RERUN, RETRY, SAGA, SUBMIT};
-use crate::built_in::{encode, event_type, reference};
+use crate::built_in::event_type;
 use crate::contract::{
     Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput,
 };
 use crate::limits::MAX_PAYLOAD_BYTES;
-use crate::machine::{self, Rerun};
-use crate::program::Program;
+use crate::machine::Rerun;
+use crate::native::{
+    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder,
+    event_data,
+};
 
 /// Number of history entries of a flow, of which each job has one or two for each run.
 const HISTORY_LIMIT: u64 = 10_000;
@@ -33,17 +35,24 @@ const MIN_MESSAGE_BYTES: usize = 64;
 /// Maximum size of the code of a failure, in bytes.
 const MAX_CODE_BYTES: usize = 64;
 
-/// Program of flows. The correlation id of an instance is the id of the flow.
-#[derive(Debug)]
-pub struct FlowProgram {
-    reference: DefinitionRef,
-    manifest: Manifest,
+/// Saga of flows. The correlation id of an instance is the id of the flow.
+#[derive(Debug, Default)]
+pub struct FlowSaga {
     cache: FlowCache,
 }
 
-impl Default for FlowProgram {
-    fn default() -> Self {
-        let manifest = Manifest {
+/// Returns the program of flows.
+#[must_use]
+pub fn program() -> NativeProgram<FlowSaga> {
+    NativeProgram::new(SAGA, 1, FlowSaga::default()).expect("the name is valid")
+}
+
+impl NativeSaga for FlowSaga {
+    type State = FlowState;
+    const NOUN: &'static str = "flow";
+
+    fn manifest(&self) -> Manifest {
+        Manifest {
             subscriptions: vec![EventSubscription {
                 kind: event_type(SUBMIT),
                 starts: true,
@@ -51,78 +60,85 @@ impl Default for FlowProgram {
             started_by_signal: Some(event_type(SUBMIT)),
             history_limit: Some(HISTORY_LIMIT),
             ..Manifest::default()
-        };
-        Self {
-            reference: reference(SAGA),
-            manifest,
-            cache: FlowCache::default(),
         }
     }
-}
 
-impl Program for FlowProgram {
-    fn definition_ref(&self) -> &DefinitionRef {
-        &self.reference
-    }
-
-    fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        Err(ProgramError::SchemaMismatch(format!(
-            "only a request or a parent saga submits a flow, not the event {}",
-            event.kind
-        )))
-    }
-
-    fn apply(
+    fn on_event(
         &self,
-        state: Option<&[u8]>,
-        input: &ProgramInput<'_>,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
-        let mut state = state.map(FlowState::decode).transpose()?;
-        if let (Some(state), ProgramInput::WorkResult { tag, .. }) = (&mut state, input) {
-            state.count_attempts(tag, context.attempts);
-        }
+        state: Option<FlowState>,
+        event: &Event,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<FlowState> {
+        let Some(state) = state else {
+            return self.submit(None, event, transition);
+        };
 
-        match (state, input) {
-            (state, ProgramInput::Event(event)) if event.kind.as_str() == SUBMIT => {
-                self.submit(state, event, context)
-            }
-            (None, _) => Ok(ProgramOutput::Rejected("the flow does not exist".into())),
-            (Some(state), ProgramInput::Event(event)) => self.rerun(state, event, context),
-            (Some(_), ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete) => {
-                Ok(ProgramOutput::Rejected("a flow is never stuck".into()))
-            }
-            (Some(state), ProgramInput::WorkResult { tag, outcome }) => {
-                self.result(state, tag, outcome, context)
-            }
-            (Some(state), ProgramInput::Timer { .. } | ProgramInput::Cancel { .. }) => {
-                self.advance(state, input, context)
-            }
+        match event.kind.as_str() {
+            SUBMIT => self.submit(Some(state), event, transition),
+            RETRY => self.rerun(state, Rerun::Failed, transition),
+            RERUN => match event.data["job"].as_str() {
+                Some(job) => self.rerun(state, Rerun::From(job), transition),
+                None => SagaDecision::reject("`job` is missing"),
+            },
+            _ => SagaDecision::ignore("a flow does not handle this event"),
         }
+    }
+
+    fn on_work_result(
+        &self,
+        mut state: FlowState,
+        result: NativeWorkResult<'_>,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<FlowState> {
+        let context = transition.context();
+        state.count_attempts(result.tag, context.attempts);
+
+        let flow = self.cache.of(&state)?;
+        let job = JobResult {
+            flow: &flow,
+            machine: &state.machine,
+            tag: result.tag,
+            context,
+        };
+        let output = job.apply(result.outcome)?;
+        store(state, output, &flow, transition)
+    }
+
+    fn on_timer(
+        &self,
+        state: FlowState,
+        name: &str,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<FlowState> {
+        self.advance(state, &ProgramInput::Timer { name }, transition)
+    }
+
+    fn on_cancel(
+        &self,
+        state: FlowState,
+        reason: &str,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<FlowState> {
+        self.advance(state, &ProgramInput::Cancel { reason }, transition)
     }
 
     /// Returns the flow as JSON: `name`, `labels`, `user`, `graph` (for each job `id`, `type`,
     /// `prerequisites`, `dependencies`, `failure`, `attempts`), and `steps`, `failure` and `flow`
     /// as the state of a definition with jobs.
-    fn view_state(&self, state: &[u8]) -> Option<Value> {
-        let state = FlowState::decode(state).ok()?;
-        let flow = self.cache.of(&state).ok()?;
-        let mut view = machine::view(&flow.saga, &state.machine)?;
+    fn view(&self, state: &FlowState) -> Option<Value> {
+        let flow = self.cache.of(state).ok()?;
+        let mut view = flow.view(&state.machine)?;
 
-        let graph: Vec<_> = flow
-            .spec
+        let spec = flow.spec();
+        let graph: Vec<_> = spec
             .jobs
             .iter()
-            .map(|job| job_view(&state, job, &view["flow"]["jobs"]))
+            .map(|job| job_view(state, job, &view["flow"]["jobs"]))
             .collect();
 
         let fields = [
-            ("name", json!(flow.spec.name)),
-            ("labels", json!(flow.spec.labels)),
+            ("name", json!(spec.name)),
+            ("labels", json!(spec.labels)),
             ("user", json!(state.user)),
             ("graph", Value::Array(graph)),
         ];
@@ -138,17 +154,16 @@ impl Program for FlowProgram {
     }
 }
 
-impl FlowProgram {
+impl FlowSaga {
     fn submit(
         &self,
         state: Option<FlowState>,
         event: &Event,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<FlowState> {
+        let submitted: SubmitFlow = event_data(event)?;
         let invalid = |error: String| ProgramError::SchemaMismatch(format!("{SUBMIT}: {error}"));
-        let submitted =
-            SubmitFlow::deserialize(&event.data).map_err(|error| invalid(error.to_string()))?;
-        check_id(context.key.correlation.as_str()).map_err(invalid)?;
+        check_id(transition.context().key.correlation.as_str()).map_err(invalid)?;
 
         match state {
             None => {
@@ -158,145 +173,145 @@ impl FlowProgram {
                 self.cache
                     .of(&state)
                     .map_err(|error| invalid(error.to_string()))?;
-                self.advance(state, &ProgramInput::Event(&without_data(event)), context)
+                let start = without_data(event);
+                self.advance(state, &ProgramInput::Event(&start), transition)
             }
             Some(state) if state.source == submitted.source => {
-                Ok(ProgramOutput::Ignored("the flow exists".into()))
+                SagaDecision::ignore("the flow exists")
             }
-            Some(_) => Ok(ProgramOutput::Rejected(
-                "a flow with this id and another content exists".into(),
-            )),
+            Some(_) => SagaDecision::reject("a flow with this id and another content exists"),
         }
     }
 
     fn rerun(
         &self,
         mut state: FlowState,
-        event: &Event,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
+        selection: Rerun<'_>,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<FlowState> {
         let flow = self.cache.of(&state)?;
-        let selection = match event.kind.as_str() {
-            RETRY => Rerun::Failed,
-            RERUN => match event.data["job"].as_str() {
-                Some(job) => Rerun::From(job),
-                None => return Ok(ProgramOutput::Rejected("`job` is missing".into())),
-            },
-            _ => {
-                return Ok(ProgramOutput::Ignored(
-                    "a flow does not handle this event".into(),
-                ));
-            }
-        };
+        let output = flow.rerun(&state.machine, selection, transition.context())?;
 
-        let output = machine::rerun(&flow.saga, &state.machine, selection, context)?;
-        if let ProgramOutput::Applied(transition) = &output {
-            let view = machine::view(&flow.saga, &transition.state).unwrap_or_default();
+        if let ProgramOutput::Applied(next) = &output {
+            let view = flow.view(&next.state).unwrap_or_default();
             state
                 .failures
                 .retain(|job, _| view["flow"]["jobs"][job] == "error");
         }
-        with_flow_state(state, output, &flow)
-    }
-
-    /// Applies the result of a job.
-    fn result(
-        &self,
-        state: FlowState,
-        tag: &str,
-        outcome: &WorkOutcome,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
-        let flow = self.cache.of(&state)?;
-        let apply = |outcome: &WorkOutcome| {
-            let input = ProgramInput::WorkResult { tag, outcome };
-            machine::apply(&flow.saga, Some(&state.machine), &input, context)
-        };
-
-        let fail = |failure: Failure| {
-            let failure = shortened(failure, &flow);
-            apply(&WorkOutcome::Failed {
-                event: None,
-                failure,
-                payload: Value::Null,
-            })
-        };
-
-        // A result that the state cannot contain fails its job: as a dead letter, the flow would
-        // wait for it without an end.
-        let output = match outcome {
-            WorkOutcome::Succeeded { payload, .. } if exceeds(&state, payload) => {
-                fail(too_large())?
-            }
-            WorkOutcome::Succeeded { .. } => match apply(outcome) {
-                Ok(ProgramOutput::Applied(next)) if next.state.len() > MAX_MACHINE_BYTES => {
-                    fail(too_large())?
-                }
-                Err(ProgramError::SchemaMismatch(message) | ProgramError::Evaluation(message)) => {
-                    fail(Failure {
-                        code: "invalid_result".to_owned(),
-                        message,
-                    })?
-                }
-                output => output?,
-            },
-            // The payload of a failure has no effect.
-            WorkOutcome::Failed { failure, .. } => fail(failure.clone())?,
-            WorkOutcome::TimedOut { failure } => apply(&WorkOutcome::TimedOut {
-                failure: shortened(failure.clone(), &flow),
-            })?,
-            WorkOutcome::Accepted => apply(outcome)?,
-        };
-
-        with_flow_state(state, output, &flow)
+        store(state, output, &flow, transition)
     }
 
     fn advance(
         &self,
         state: FlowState,
         input: &ProgramInput<'_>,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<FlowState> {
         let flow = self.cache.of(&state)?;
         let machine = Some(state.machine.as_slice()).filter(|machine| !machine.is_empty());
-        let output = machine::apply(&flow.saga, machine, input, context)?;
-        with_flow_state(state, output, &flow)
+        let output = flow.apply(machine, input, transition.context())?;
+        store(state, output, &flow, transition)
     }
 }
 
-/// Replaces the state of the step machine in an output by the state of the flow.
-fn with_flow_state(
+/// Result of a job, before the step machine applies it.
+struct JobResult<'a> {
+    flow: &'a CompiledFlow,
+    machine: &'a [u8],
+    tag: &'a str,
+    context: &'a Context<'a>,
+}
+
+impl JobResult<'_> {
+    /// Applies the result. One that the state cannot contain fails its job: as a dead letter, the
+    /// flow would wait for it without an end.
+    fn apply(&self, outcome: &WorkOutcome) -> Result<ProgramOutput, ProgramError> {
+        match outcome {
+            WorkOutcome::Succeeded { payload, .. } if self.exceeds(payload) => {
+                self.fail(too_large())
+            }
+            WorkOutcome::Succeeded { .. } => match self.advance(outcome) {
+                Ok(ProgramOutput::Applied(next)) if next.state.len() > MAX_MACHINE_BYTES => {
+                    self.fail(too_large())
+                }
+                Err(ProgramError::SchemaMismatch(message) | ProgramError::Evaluation(message)) => {
+                    self.fail(Failure {
+                        code: "invalid_result".to_owned(),
+                        message,
+                    })
+                }
+                output => output,
+            },
+            // The payload of a failure has no effect.
+            WorkOutcome::Failed { failure, .. } => self.fail(failure.clone()),
+            WorkOutcome::TimedOut { failure } => self.advance(&WorkOutcome::TimedOut {
+                failure: shortened(failure.clone(), self.flow),
+            }),
+            WorkOutcome::Accepted => self.advance(outcome),
+        }
+    }
+
+    fn fail(&self, failure: Failure) -> Result<ProgramOutput, ProgramError> {
+        self.advance(&WorkOutcome::Failed {
+            event: None,
+            failure: shortened(failure, self.flow),
+            payload: Value::Null,
+        })
+    }
+
+    fn advance(&self, outcome: &WorkOutcome) -> Result<ProgramOutput, ProgramError> {
+        let input = ProgramInput::WorkResult {
+            tag: self.tag,
+            outcome,
+        };
+        self.flow.apply(Some(self.machine), &input, self.context)
+    }
+
+    fn exceeds(&self, payload: &Value) -> bool {
+        // The state grows by about the size of the result in JSON.
+        let bytes = serde_json::to_vec(payload).map_or(usize::MAX, |text| text.len());
+        self.machine.len().saturating_add(bytes) > MAX_RESULTS_BYTES
+    }
+}
+
+/// Stores the state of the flow, with what the step machine decided.
+fn store(
     mut state: FlowState,
     output: ProgramOutput,
     flow: &CompiledFlow,
-) -> Result<ProgramOutput, ProgramError> {
-    let ProgramOutput::Applied(mut transition) = output else {
-        return Ok(output);
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<FlowState> {
+    let mut next = match output {
+        ProgramOutput::Applied(next) => *next,
+        ProgramOutput::Ignored(reason) => return SagaDecision::ignore(reason),
+        ProgramOutput::Rejected(reason) => return SagaDecision::reject(reason),
     };
 
-    if let Some(failed) = &transition.failure
+    if let Some(failed) = &next.failure
         && let Some(job) = &failed.step
     {
-        state
-            .failures
-            .insert(job.to_string(), shortened(failed.failure.clone(), flow));
+        let failure = shortened(failed.failure.clone(), flow);
+        state.failures.insert(job.to_string(), failure);
     }
 
-    state.machine = std::mem::take(&mut transition.state);
+    state.machine = std::mem::take(&mut next.state);
 
     // The last fact of the transition that ends an instance is its result, which the parent
     // receives.
-    if state.returns_results && transition.status == Status::Completed {
-        let mut view = machine::view(&flow.saga, &state.machine).unwrap_or_default();
-        transition.work.push(Work::Fact(Fact::new(
-            event_type(FINISHED),
-            view["flow"]["results"].take(),
-        )));
+    if state.returns_results && next.status == Status::Completed {
+        let mut view = flow.view(&state.machine).unwrap_or_default();
+        let results = view["flow"]["results"].take();
+        next.work
+            .push(Work::Fact(Fact::new(event_type(FINISHED), results)));
     }
 
-    transition.state = encode(&state)?;
-    transition.reference = flow.spec.name.as_ref().map(|name| name.to_string().into());
-    Ok(ProgramOutput::Applied(transition))
+    next.reference = flow
+        .spec()
+        .name
+        .as_ref()
+        .map(|name| name.to_string().into());
+    transition.replace(next);
+    Ok(SagaDecision::Transition(state))
 }
 
 /// Returns the event of a submission without the text of the flow, which the state contains.
@@ -318,12 +333,6 @@ fn without_data(event: &Event) -> Event {
     }
 }
 
-fn exceeds(state: &FlowState, payload: &Value) -> bool {
-    // The state grows by about the size of the result in JSON.
-    let bytes = serde_json::to_vec(payload).map_or(usize::MAX, |text| text.len());
-    state.machine.len().saturating_add(bytes) > MAX_RESULTS_BYTES
-}
-
 fn too_large() -> Failure {
     let message = format!(
         "the results of the jobs of a flow have at most {MAX_RESULTS_BYTES} bytes in all; store \
@@ -337,7 +346,7 @@ fn too_large() -> Failure {
 
 /// Returns a failure with a message that is short enough for the failures of all jobs.
 fn shortened(failure: Failure, flow: &CompiledFlow) -> Failure {
-    let share = MAX_FAILURES_BYTES / flow.spec.jobs.len().max(1);
+    let share = MAX_FAILURES_BYTES / flow.spec().jobs.len().max(1);
     let limit = share.clamp(MIN_MESSAGE_BYTES, MAX_MESSAGE_BYTES);
     Failure {
         code: cut(failure.code, MAX_CODE_BYTES),

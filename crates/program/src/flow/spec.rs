@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::{SAGA, SUBMIT};
 use crate::built_in::event_type;
 use crate::compile::compile_flow;
+use crate::contract::{Context, ProgramError, ProgramInput, ProgramOutput};
 use crate::definition::{CorrelationSpec, Definition, Step, StepDependencies};
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::language::{
@@ -16,7 +17,7 @@ use crate::language::{
     ValueSchema, language_map,
 };
 use crate::limits::MAX_STEPS;
-use crate::machine::CompiledSaga;
+use crate::machine::{self, CompiledSaga, Rerun};
 use crate::steps::{
     Action, Foreach, JobAction, PriorityTemplate, RetrySpec, RunnerSelector, TimeLimit,
 };
@@ -120,8 +121,48 @@ impl Codec for Labels {
 #[derive(Debug)]
 pub struct CompiledFlow {
     /// Specification.
-    pub(super) spec: FlowSpec,
-    pub(super) saga: CompiledSaga,
+    spec: FlowSpec,
+    saga: CompiledSaga,
+}
+
+impl CompiledFlow {
+    /// Returns its specification.
+    #[must_use]
+    pub fn spec(&self) -> &FlowSpec {
+        &self.spec
+    }
+
+    /// Applies an input with the step machine. `machine` is its encoded state; `None` starts it.
+    ///
+    /// # Errors
+    /// As [`Program::apply`](crate::Program::apply).
+    pub fn apply(
+        &self,
+        machine: Option<&[u8]>,
+        input: &ProgramInput<'_>,
+        context: &Context<'_>,
+    ) -> Result<ProgramOutput, ProgramError> {
+        machine::apply(&self.saga, machine, input, context)
+    }
+
+    /// Executes jobs of a flow again.
+    ///
+    /// # Errors
+    /// As [`Program::apply`](crate::Program::apply).
+    pub fn rerun(
+        &self,
+        machine: &[u8],
+        selection: Rerun<'_>,
+        context: &Context<'_>,
+    ) -> Result<ProgramOutput, ProgramError> {
+        machine::rerun(&self.saga, machine, selection, context)
+    }
+
+    /// Returns the readable form of the state of the step machine.
+    #[must_use]
+    pub fn view(&self, machine: &[u8]) -> Option<Value> {
+        machine::view(&self.saga, machine)
+    }
 }
 
 /// Compiles a flow in YAML or JSON. `file` is only used in diagnostics.

@@ -6,8 +6,7 @@ use orlog_model::Failure;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::built_in::decode;
-use crate::contract::ProgramError;
+use crate::native::SagaState;
 
 /// Version of the state.
 const FORMAT: u16 = 1;
@@ -27,7 +26,7 @@ pub struct SubmitFlow {
 
 /// State of a flow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct FlowState {
+pub struct FlowState {
     format: u16,
     /// Text of the flow.
     pub(super) source: String,
@@ -79,9 +78,12 @@ impl FlowState {
             None => drop(self.attempts.insert(job.to_owned(), attempts)),
         }
     }
+}
 
-    /// Decodes a stored state.
-    pub(super) fn decode(state: &[u8]) -> Result<Self, ProgramError> {
-        decode(state, FORMAT, |state: &Self| state.format)
+impl SagaState for FlowState {
+    const FORMAT: u16 = FORMAT;
+
+    fn format(&self) -> u16 {
+        self.format
     }
 }

@@ -27,7 +27,7 @@ jobs:
 
 /// A flow, and its pending work by tag.
 struct Harness {
-    program: FlowProgram,
+    program: NativeProgram<FlowSaga>,
     key: InstanceKey,
     version: u64,
     state: Option<Vec<u8>>,
@@ -44,7 +44,7 @@ impl Harness {
             correlation: CorrelationId::new("f-1").unwrap(),
         };
         Self {
-            program: FlowProgram::default(),
+            program: program(),
             key,
             version: 0,
             state: None,

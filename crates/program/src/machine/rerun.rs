@@ -8,7 +8,7 @@ use crate::contract::ProgramError;
 
 /// Steps that are executed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rerun<'a> {
+pub enum Rerun<'a> {
     /// The failed steps.
     Failed,
     /// The step with this id, and all steps that follow it.

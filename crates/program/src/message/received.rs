@@ -19,22 +19,25 @@
 use std::time::Duration;
 
 use orlog_model::{
-    CancelChild, CorrelationId, DefinitionRef, Event, Failure, ParentEndPolicy, SagaName,
-    StartChild, Timestamp, WaitKind, Work, WorkOutcome,
+    CancelChild, Event, Failure, ParentEndPolicy, SagaName, StartChild, Timestamp, WaitKind, Work,
+    WorkOutcome,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::content::{Delivery, Message, MessageType, ProcessMessage};
 use super::mail::{self, MAIL_TAG, MailTarget, ReceiveMessage};
-use super::sent::{CANCELLED, thread_part};
+use super::sent::{CANCELLED, ENDED, thread_part};
 use super::status::{MAX_LINES, MessageLine, MessageStatus, Report};
-use super::transition::{Change, PeerTask, name};
+use super::transition::{PeerTask, name, set_status, thread_reference};
 use super::{ACKNOWLEDGE, DELIVER, INBOX_SAGA, LINE, PROCESS, REJECT};
-use crate::built_in::{decode, encode, event_type, reference};
-use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
+use crate::built_in::event_type;
+use crate::contract::{Context, Manifest};
 use crate::flow::{self, SubmitFlow};
-use crate::program::Program;
+use crate::native::{
+    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, SagaState,
+    TransitionBuilder, event_data,
+};
 
 /// Version of the state.
 const FORMAT: u16 = 1;
@@ -91,14 +94,6 @@ impl ReceivedMessage {
             total_lines: 0,
             reports: 0,
         }
-    }
-
-    /// Decodes a stored state.
-    ///
-    /// # Errors
-    /// If it is damaged, or of a newer release.
-    pub fn decode(state: &[u8]) -> Result<Self, ProgramError> {
-        decode(state, FORMAT, |state: &Self| state.format)
     }
 
     /// Returns whether the sender withdrew it.
@@ -168,141 +163,122 @@ impl ReceivedMessage {
     }
 }
 
-/// Program of received messages. [`super::inbox_id`] is the correlation id of an instance.
+/// Saga of received messages. [`super::inbox_id`] is the correlation id of an instance.
 #[derive(Debug)]
-pub struct InboxProgram {
-    reference: DefinitionRef,
-    manifest: Manifest,
+pub struct ReceivedMessages;
+
+/// Returns the program of received messages.
+#[must_use]
+pub fn inbox_program() -> NativeProgram<ReceivedMessages> {
+    NativeProgram::new(INBOX_SAGA, 1, ReceivedMessages).expect("the name is valid")
 }
 
-impl Default for InboxProgram {
-    fn default() -> Self {
-        let manifest = Manifest {
+impl SagaState for ReceivedMessage {
+    const FORMAT: u16 = FORMAT;
+
+    fn format(&self) -> u16 {
+        self.format
+    }
+}
+
+impl NativeSaga for ReceivedMessages {
+    type State = ReceivedMessage;
+    const NOUN: &'static str = "message";
+
+    fn manifest(&self) -> Manifest {
+        Manifest {
             started_by_signal: Some(event_type(DELIVER)),
             history_limit: Some(HISTORY_LIMIT),
             indexed: vec![thread_part()],
             ..Manifest::default()
-        };
-        Self {
-            reference: reference(INBOX_SAGA),
-            manifest,
         }
     }
-}
 
-impl Program for InboxProgram {
-    fn definition_ref(&self) -> &DefinitionRef {
-        &self.reference
-    }
-
-    fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        Err(ProgramError::SchemaMismatch(format!(
-            "{} is a signal, not an event",
-            event.kind
-        )))
-    }
-
-    fn apply(
+    fn on_event(
         &self,
-        state: Option<&[u8]>,
-        input: &ProgramInput<'_>,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
-        let state = state.map(ReceivedMessage::decode).transpose()?;
-        match (state, input) {
-            (state, ProgramInput::Event(event)) if event.kind.as_str() == DELIVER => {
-                deliver(state, event, context)
-            }
-            (None, _) => Ok(ProgramOutput::Rejected("the message does not exist".into())),
-            (Some(state), ProgramInput::Event(event)) => change(state, event, context),
-            (
-                Some(state),
-                ProgramInput::WorkResult {
-                    tag: FLOW_TAG,
-                    outcome,
-                },
-            ) if !state.status.is_final() => flow_ended(state, outcome, context),
-            (
-                Some(state),
-                ProgramInput::WorkResult {
-                    tag: MAIL_TAG,
-                    outcome,
-                },
-            ) => mail_ended(state, outcome, context),
-            (Some(_), ProgramInput::WorkResult { .. } | ProgramInput::Timer { .. }) => Ok(
-                ProgramOutput::Ignored("it changes nothing of the message".into()),
-            ),
-            (Some(state), ProgramInput::Cancel { .. }) if state.status.is_final() => {
-                Ok(ProgramOutput::Rejected("the message has ended".into()))
-            }
-            (Some(mut state), ProgramInput::Cancel { reason }) => {
-                let cancel = cancel_flow(&state, reason, context);
-                state.fail(
-                    CANCELLED,
-                    format!("an operator of the receiver cancelled it: {reason}"),
-                    context.now,
-                );
+        state: Option<ReceivedMessage>,
+        event: &Event,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<ReceivedMessage> {
+        let Some(state) = state else {
+            return deliver(None, event, transition);
+        };
 
-                // The sender has not ended the message, so it must receive the end.
-                let report = state.request_report();
-                output(
-                    &state,
-                    cancel.into_iter().chain([report]).collect(),
-                    CANCELLED.to_owned(),
-                )
-            }
-            (Some(_), ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete) => {
-                Ok(ProgramOutput::Rejected("a message is never stuck".into()))
-            }
+        match event.kind.as_str() {
+            DELIVER => deliver(Some(state), event, transition),
+            ACKNOWLEDGE | PROCESS | REJECT | LINE => change(state, event, transition),
+            _ => SagaDecision::ignore("a message does not handle this event"),
         }
     }
 
-    fn view_state(&self, state: &[u8]) -> Option<Value> {
-        serde_json::to_value(ReceivedMessage::decode(state).ok()?).ok()
+    fn on_work_result(
+        &self,
+        state: ReceivedMessage,
+        result: NativeWorkResult<'_>,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<ReceivedMessage> {
+        match result.tag {
+            FLOW_TAG if !state.status.is_final() => flow_ended(state, result.outcome, transition),
+            MAIL_TAG => mail_ended(state, result.outcome, transition),
+            _ => SagaDecision::ignore("it changes nothing of the message"),
+        }
+    }
+
+    fn on_cancel(
+        &self,
+        mut state: ReceivedMessage,
+        reason: &str,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<ReceivedMessage> {
+        if state.status.is_final() {
+            return SagaDecision::reject(ENDED);
+        }
+
+        cancel_flow(&state, reason, transition);
+        let message = format!("an operator of the receiver cancelled it: {reason}");
+        state.fail(CANCELLED, message, transition.now());
+
+        // The sender has not ended the message, so it must receive the end.
+        transition.work(state.request_report());
+        store(state, CANCELLED.to_owned(), transition)
     }
 }
 
 fn deliver(
     state: Option<ReceivedMessage>,
     event: &Event,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ReceivedMessage> {
     let ReceiveMessage {
         delivery: Delivery { message, withdrawn },
         mail,
-    } = data(event)?;
+    } = event_data(event)?;
 
     match (state, withdrawn) {
-        (None, None) => receive(message, mail, context),
+        (None, None) => receive(message, mail, transition),
         // The withdrawal overtook its delivery, which then changes nothing (ADR 0081).
         (None, Some(reason)) => {
-            let mut state = ReceivedMessage::new(message, context.now);
-            state.fail(WITHDRAWN, reason, context.now);
-            output(&state, Vec::new(), WITHDRAWN.to_owned())
+            let mut state = ReceivedMessage::new(message, transition.now());
+            state.fail(WITHDRAWN, reason, transition.now());
+            store(state, WITHDRAWN.to_owned(), transition)
         }
-        (Some(state), Some(_)) if state.status.is_final() => {
-            Ok(ProgramOutput::Ignored("the message has ended".into()))
-        }
+        (Some(state), Some(_)) if state.status.is_final() => SagaDecision::ignore(ENDED),
         // The sender gave the same id to another message.
-        (Some(state), Some(_)) if state.message.without_body() != message.without_body() => Ok(
-            ProgramOutput::Rejected("it is not the message that is withdrawn".into()),
-        ),
+        (Some(state), Some(_)) if state.message.without_body() != message.without_body() => {
+            SagaDecision::reject("it is not the message that is withdrawn")
+        }
         (Some(mut state), Some(reason)) => {
-            let cancel = cancel_flow(&state, &reason, context);
-            state.fail(WITHDRAWN, reason, context.now);
-            output(&state, cancel.into_iter().collect(), WITHDRAWN.to_owned())
+            cancel_flow(&state, &reason, transition);
+            state.fail(WITHDRAWN, reason, transition.now());
+            store(state, WITHDRAWN.to_owned(), transition)
         }
         // A message that was withdrawn before its delivery has no body to compare.
         (Some(state), None) if state.is_withdrawn() || state.message == message => {
-            Ok(ProgramOutput::Ignored("the message exists".into()))
+            SagaDecision::ignore("the message exists")
         }
-        (Some(_), None) => Ok(ProgramOutput::Rejected(
-            "a message with this id and another content exists".into(),
-        )),
+        (Some(_), None) => {
+            SagaDecision::reject("a message with this id and another content exists")
+        }
     }
 }
 
@@ -310,30 +286,37 @@ fn deliver(
 fn receive(
     message: Message,
     mail: Option<MailTarget>,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
-    let mut state = ReceivedMessage::new(message, context.now);
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ReceivedMessage> {
+    let mut state = ReceivedMessage::new(message, transition.now());
     let note = format!("from {}", state.message.from);
-    if state.message.kind != MessageType::Job {
-        // Without a recipient, the message is stored all the same; a line reports the reason.
-        let work = mail.map(|target| target.work(&state.message)).transpose();
-        let work = work.unwrap_or_else(|line| {
-            state.add_line(line, context.now);
-            None
-        });
-
-        // The answer to the delivery is the first report, so none is requested.
-        return output(&state, work.into_iter().collect(), note);
+    if state.message.kind == MessageType::Job {
+        // An accepted job needs no report: the answer to the delivery has its status.
+        state.acknowledge(transition.now());
+        transition.work(start_flow(&state, transition.context()));
+        return store(state, note, transition);
     }
 
-    // An accepted job needs no report either: the answer has its status.
-    state.acknowledge(context.now);
+    // Without a recipient, the message is stored all the same; a line reports the reason.
+    match mail.map(|target| target.work(&state.message)).transpose() {
+        Ok(Some(work)) => transition.work(work),
+        Ok(None) => {}
+        Err(line) => state.add_line(line, transition.now()),
+    }
+
+    // The answer to the delivery is the first report, so none is requested.
+    store(state, note, transition)
+}
+
+/// Returns the start of the flow of a job.
+fn start_flow(state: &ReceivedMessage, context: &Context<'_>) -> Work {
     let submitted = SubmitFlow {
         source: state.message.body.clone(),
         user: Some(state.message.from.to_string()),
         returns_results: true,
     };
-    let start = Work::StartChild(StartChild {
+
+    Work::StartChild(StartChild {
         tag: name(FLOW_TAG),
         round: 0,
         saga: SagaName::new(flow::SAGA).expect("the name is short"),
@@ -341,130 +324,118 @@ fn receive(
         event: None,
         data: json!(submitted),
         on_parent_end: ParentEndPolicy::Stop,
-    });
-
-    output(&state, vec![start], note)
+    })
 }
 
 /// Applies the signal of a member.
 fn change(
     mut state: ReceivedMessage,
     event: &Event,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ReceivedMessage> {
     let kind = event.kind.as_str();
-    if !matches!(kind, ACKNOWLEDGE | PROCESS | REJECT | LINE) {
-        return Ok(ProgramOutput::Ignored(
-            "a message does not handle this event".into(),
-        ));
-    }
-
     if state.status.is_final() {
-        let reason = format!("the message has ended: {}", state.status.as_str());
-        return Ok(ProgramOutput::Rejected(reason.into()));
+        return SagaDecision::reject(format!("{ENDED}: {}", state.status.as_str()));
     }
 
     if kind == ACKNOWLEDGE && state.status == MessageStatus::Acknowledged {
-        return Ok(ProgramOutput::Ignored("it is already acknowledged".into()));
+        return SagaDecision::ignore("it is already acknowledged");
     }
 
     if state.message.kind == MessageType::Job && matches!(kind, PROCESS | REJECT) {
-        let reason = "the flow of a job ends it; cancel the flow to end it earlier";
-        return Ok(ProgramOutput::Rejected(reason.into()));
+        return SagaDecision::reject(
+            "the flow of a job ends it; cancel the flow to end it earlier",
+        );
     }
 
+    let now = transition.now();
     match kind {
-        ACKNOWLEDGE => state.acknowledge(context.now),
-        PROCESS => state.process(data::<ProcessMessage>(event)?.result, context.now),
+        ACKNOWLEDGE => state.acknowledge(now),
+        PROCESS => state.process(event_data::<ProcessMessage>(event)?.result, now),
         REJECT => {
             let reason = event.data["reason"].as_str().unwrap_or_default().to_owned();
-            state.fail("rejected", reason, context.now);
+            state.fail("rejected", reason, now);
         }
-        _ => state.add_line(event.data["text"].as_str().unwrap_or_default(), context.now),
+        _ => state.add_line(event.data["text"].as_str().unwrap_or_default(), now),
     }
 
     if kind != LINE {
         state.by.clone_from(&event.user);
     }
 
-    let report = state.request_report();
+    transition.work(state.request_report());
     let note = if kind == LINE {
         "line"
     } else {
         state.status.as_str()
     };
-    output(&state, vec![report], note.to_owned())
+    store(state, note.to_owned(), transition)
 }
 
 fn flow_ended(
     mut state: ReceivedMessage,
     outcome: &WorkOutcome,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ReceivedMessage> {
     match outcome {
-        WorkOutcome::Succeeded { payload, .. } => state.process(payload.clone(), context.now),
-        WorkOutcome::Accepted => return Ok(ProgramOutput::Ignored("a flow has a result".into())),
+        WorkOutcome::Succeeded { payload, .. } => state.process(payload.clone(), transition.now()),
+        WorkOutcome::Accepted => return SagaDecision::ignore("a flow has a result"),
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
-            state.fail(&failure.code, failure.message.clone(), context.now);
+            state.fail(&failure.code, failure.message.clone(), transition.now());
         }
     }
 
-    let report = state.request_report();
+    transition.work(state.request_report());
     let note = format!("flow: {}", state.status.as_str());
-    output(&state, vec![report], note)
+    store(state, note, transition)
 }
 
 /// Adds the outcome of the mail to the lines.
 fn mail_ended(
     mut state: ReceivedMessage,
     outcome: &WorkOutcome,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ReceivedMessage> {
     let Some((line, note)) = mail::line_and_note(outcome) else {
-        return Ok(ProgramOutput::Ignored("a mail has a result".into()));
+        return SagaDecision::ignore("a mail has a result");
     };
-    state.add_line(&line, context.now);
+    state.add_line(&line, transition.now());
+
     // A sender whose message has ended ignores reports.
-    let report = (!state.status.is_final()).then(|| state.request_report());
-    output(&state, report.into_iter().collect(), note)
-}
-
-/// Returns the cancellation of the flow of a job.
-fn cancel_flow(state: &ReceivedMessage, reason: &str, context: &Context<'_>) -> Option<Work> {
-    if state.message.kind != MessageType::Job {
-        return None;
+    if !state.status.is_final() {
+        transition.work(state.request_report());
     }
-    Some(Work::CancelChild(CancelChild {
+    store(state, note, transition)
+}
+
+/// Cancels the flow of a job.
+fn cancel_flow(state: &ReceivedMessage, reason: &str, transition: &mut TransitionBuilder<'_>) {
+    if state.message.kind != MessageType::Job {
+        return;
+    }
+    transition.work(Work::CancelChild(CancelChild {
         saga: SagaName::new(flow::SAGA).expect("the name is short"),
-        correlation: context.key.correlation.clone(),
+        correlation: transition.context().key.correlation.clone(),
         reason: reason.to_owned(),
-    }))
+    }));
 }
 
-fn data<T: serde::de::DeserializeOwned>(event: &Event) -> Result<T, ProgramError> {
-    serde_json::from_value(event.data.clone())
-        .map_err(|error| ProgramError::SchemaMismatch(format!("{}: {error}", event.kind)))
-}
-
-fn output(
-    state: &ReceivedMessage,
-    work: Vec<Work>,
+/// Stores the state, with what it waits for.
+fn store(
+    state: ReceivedMessage,
     note: String,
-) -> Result<ProgramOutput, ProgramError> {
-    let (wait_kind, wait_name) = match state.message.kind {
-        MessageType::Job => (WaitKind::Saga, FLOW_TAG),
-        MessageType::Chat | MessageType::Mail => (WaitKind::Operator, "process"),
-    };
-    let change = Change {
-        status: state.status.of_instance(state.is_cancelled()),
-        work,
-        timer_before: None,
-        timer_after: None,
-        wait_kind,
-        wait_name,
-        thread: state.message.thread.clone(),
-        failure: state.failure.clone(),
-        note,
-    };
-    Ok(change.into_output(encode(state)?))
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ReceivedMessage> {
+    match state.message.kind {
+        MessageType::Job => transition.wait_for(WaitKind::Saga, FLOW_TAG, None),
+        MessageType::Chat | MessageType::Mail => {
+            transition.wait_for(WaitKind::Operator, "process", None);
+        }
+    }
+
+    let status = state.status.of_instance(state.is_cancelled());
+    set_status(status, state.failure.as_ref(), transition);
+    transition.reference(thread_reference(state.message.thread.clone()));
+    transition.note(note);
+    Ok(SagaDecision::Transition(state))
 }

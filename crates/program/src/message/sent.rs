@@ -17,20 +17,20 @@
 
 use std::time::Duration;
 
-use orlog_model::{
-    CorrelationId, DefinitionRef, Event, Failure, Name, Timestamp, WaitKind, Work, WorkOutcome,
-    format_duration,
-};
+use orlog_model::{Event, Failure, Name, Timestamp, WaitKind, Work, WorkOutcome, format_duration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::content::{Delivery, Message, MessageType, SendMessage, Timeouts, check_id};
 use super::status::{MessageLine, MessageStatus, Report};
-use super::transition::{Change, PeerTask, TimerState, name};
+use super::transition::{PeerTask, TimerState, change_timer, name, set_status, thread_reference};
 use super::{REPORT, SAGA, SEND, THREAD};
-use crate::built_in::{decode, encode, event_type, reference};
-use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
-use crate::program::Program;
+use crate::built_in::event_type;
+use crate::contract::{Manifest, ProgramError};
+use crate::native::{
+    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, SagaState,
+    TransitionBuilder, event_data,
+};
 
 /// Version of the state.
 const FORMAT: u16 = 1;
@@ -40,6 +40,8 @@ const HISTORY_LIMIT: u64 = 1_000;
 const WITHDRAWAL_TIMEOUT: Duration = Duration::from_hours(7 * 24);
 /// Code of the failure of a cancelled message.
 pub(super) const CANCELLED: &str = "cancelled";
+/// Reason why an input of an ended message has no effect.
+pub(super) const ENDED: &str = "the message has ended";
 
 /// State of a sent message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,14 +95,6 @@ impl SentMessage {
             lines: Vec::new(),
             total_lines: 0,
         }
-    }
-
-    /// Decodes a stored state.
-    ///
-    /// # Errors
-    /// If it is damaged, or of a newer release.
-    pub fn decode(state: &[u8]) -> Result<Self, ProgramError> {
-        decode(state, FORMAT, |state: &Self| state.format)
     }
 
     /// Returns whether a user cancelled it.
@@ -226,26 +220,14 @@ impl SentMessage {
     }
 }
 
-/// Program of sent messages. The correlation id of an instance is the id of the message.
+/// Saga of sent messages. The correlation id of an instance is the id of the message.
 #[derive(Debug)]
-pub struct MessageProgram {
-    reference: DefinitionRef,
-    manifest: Manifest,
-}
+pub struct SentMessages;
 
-impl Default for MessageProgram {
-    fn default() -> Self {
-        let manifest = Manifest {
-            started_by_signal: Some(event_type(SEND)),
-            history_limit: Some(HISTORY_LIMIT),
-            indexed: vec![thread_part()],
-            ..Manifest::default()
-        };
-        Self {
-            reference: reference(SAGA),
-            manifest,
-        }
-    }
+/// Returns the program of sent messages.
+#[must_use]
+pub fn program() -> NativeProgram<SentMessages> {
+    NativeProgram::new(SAGA, 1, SentMessages).expect("the name is valid")
 }
 
 /// Returns the indexed part of the business reference.
@@ -253,186 +235,175 @@ pub(super) fn thread_part() -> Name {
     name(&format!("reference.{THREAD}"))
 }
 
-impl Program for MessageProgram {
-    fn definition_ref(&self) -> &DefinitionRef {
-        &self.reference
-    }
+impl SagaState for SentMessage {
+    const FORMAT: u16 = FORMAT;
 
-    fn manifest(&self) -> &Manifest {
-        &self.manifest
+    fn format(&self) -> u16 {
+        self.format
     }
+}
 
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        Err(ProgramError::SchemaMismatch(format!(
-            "{} is a signal, not an event",
-            event.kind
-        )))
-    }
+impl NativeSaga for SentMessages {
+    type State = SentMessage;
+    const NOUN: &'static str = "message";
 
-    fn apply(
-        &self,
-        state: Option<&[u8]>,
-        input: &ProgramInput<'_>,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
-        let state = state.map(SentMessage::decode).transpose()?;
-        match (state, input) {
-            (state, ProgramInput::Event(event)) if event.kind.as_str() == SEND => {
-                send(state, event, context)
-            }
-            (None, _) => Ok(ProgramOutput::Rejected("the message does not exist".into())),
-            (Some(_), ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete) => {
-                Ok(ProgramOutput::Rejected("a message is never stuck".into()))
-            }
-            (Some(state), ProgramInput::Cancel { .. }) if state.status.is_final() => {
-                Ok(ProgramOutput::Rejected("the message has ended".into()))
-            }
-            (Some(state), _) if state.status.is_final() => {
-                Ok(ProgramOutput::Ignored("the message has ended".into()))
-            }
-            (Some(state), ProgramInput::Event(event)) if event.kind.as_str() == REPORT => {
-                let report = serde_json::from_value(event.data.clone())
-                    .map_err(|error| ProgramError::SchemaMismatch(format!("{REPORT}: {error}")))?;
-                apply_report(state, report, context)
-            }
-            (Some(_), ProgramInput::Event(_)) => Ok(ProgramOutput::Ignored(
-                "a message does not handle this event".into(),
-            )),
-            (Some(state), ProgramInput::WorkResult { outcome, .. }) => {
-                delivery_ended(state, outcome, context)
-            }
-            (Some(state), ProgramInput::Timer { name }) => timer_fired(state, name, context),
-            (Some(state), ProgramInput::Cancel { reason }) => cancel(state, reason, context),
+    fn manifest(&self) -> Manifest {
+        Manifest {
+            started_by_signal: Some(event_type(SEND)),
+            history_limit: Some(HISTORY_LIMIT),
+            indexed: vec![thread_part()],
+            ..Manifest::default()
         }
     }
 
-    fn view_state(&self, state: &[u8]) -> Option<Value> {
-        serde_json::to_value(SentMessage::decode(state).ok()?).ok()
+    fn on_event(
+        &self,
+        state: Option<SentMessage>,
+        event: &Event,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<SentMessage> {
+        let Some(state) = state else {
+            return send(None, event, transition);
+        };
+
+        match event.kind.as_str() {
+            SEND => send(Some(state), event, transition),
+            _ if state.status.is_final() => SagaDecision::ignore(ENDED),
+            REPORT => apply_report(state, event_data(event)?, transition),
+            _ => SagaDecision::ignore("a message does not handle this event"),
+        }
+    }
+
+    fn on_work_result(
+        &self,
+        state: SentMessage,
+        result: NativeWorkResult<'_>,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<SentMessage> {
+        if state.status.is_final() {
+            return SagaDecision::ignore(ENDED);
+        }
+        delivery_ended(state, result.outcome, transition)
+    }
+
+    fn on_timer(
+        &self,
+        mut state: SentMessage,
+        timer: &str,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<SentMessage> {
+        let before = state.timer();
+        let is_armed = before.is_some_and(|(armed, _)| armed == timer);
+        let Some(failure) = state.timeout(timer).filter(|_| is_armed) else {
+            return SagaDecision::ignore("the timer is not armed");
+        };
+
+        let note = failure.to_string();
+        state.fail(failure, transition.now());
+        withdraw_job(&state, transition);
+        store(state, before, note, transition)
+    }
+
+    fn on_cancel(
+        &self,
+        mut state: SentMessage,
+        reason: &str,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<SentMessage> {
+        if state.status.is_final() {
+            return SagaDecision::reject(ENDED);
+        }
+
+        let before = state.timer();
+        let reason = if reason.is_empty() {
+            String::new()
+        } else {
+            format!(": {reason}")
+        };
+        let failure = Failure {
+            code: CANCELLED.to_owned(),
+            message: format!("the sender cancelled it{reason}"),
+        };
+
+        state.fail(failure, transition.now());
+        transition.work(withdrawal(&state));
+        store(state, before, CANCELLED.to_owned(), transition)
     }
 }
 
 fn send(
     state: Option<SentMessage>,
     event: &Event,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
-    let invalid = |error: String| ProgramError::SchemaMismatch(format!("{SEND}: {error}"));
-    let sent: SendMessage =
-        serde_json::from_value(event.data.clone()).map_err(|error| invalid(error.to_string()))?;
-    check_id(context.key.correlation.as_str()).map_err(invalid)?;
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<SentMessage> {
+    let sent: SendMessage = event_data(event)?;
+    check_id(transition.context().key.correlation.as_str())
+        .map_err(|error| ProgramError::SchemaMismatch(format!("{SEND}: {error}")))?;
 
     match state {
         None => {
-            let state = SentMessage::new(sent, context.now);
+            let state = SentMessage::new(sent, transition.now());
+            transition.work(PeerTask::Deliver.work(&state.message, None));
             let note = format!("to {}", state.message.to);
-            output(
-                &state,
-                None,
-                vec![PeerTask::Deliver.work(&state.message, None)],
-                note,
-            )
+            store(state, None, note, transition)
         }
         Some(state) if state.message.is_same(&sent.message) && state.timeouts == sent.timeouts => {
-            Ok(ProgramOutput::Ignored("the message exists".into()))
+            SagaDecision::ignore("the message exists")
         }
-        Some(_) => Ok(ProgramOutput::Rejected(
-            "a message with this id and another content exists".into(),
-        )),
+        Some(_) => SagaDecision::reject("a message with this id and another content exists"),
     }
 }
 
 fn apply_report(
     mut state: SentMessage,
     report: Report,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<SentMessage> {
     let before = state.timer();
-    if !state.report(report, context.now) {
-        return Ok(ProgramOutput::Ignored("the report is not new".into()));
+    if !state.report(report, transition.now()) {
+        return SagaDecision::ignore("the report is not new");
     }
     let note = state.status.as_str().to_owned();
-    output(&state, before, Vec::new(), note)
+    store(state, before, note, transition)
 }
 
 fn delivery_ended(
     mut state: SentMessage,
     outcome: &WorkOutcome,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<SentMessage> {
     let before = state.timer();
     match outcome {
         WorkOutcome::Succeeded { payload, .. } => {
-            let report = serde_json::from_value(payload.clone()).map_err(|error| {
+            let report = Report::deserialize(payload).map_err(|error| {
                 ProgramError::SchemaMismatch(format!("result of the delivery: {error}"))
             })?;
-            apply_report(state, report, context)
+            apply_report(state, report, transition)
         }
-        WorkOutcome::Accepted => Ok(ProgramOutput::Ignored("a delivery has a result".into())),
+        WorkOutcome::Accepted => SagaDecision::ignore("a delivery has a result"),
         // An earlier attempt delivered it, and its response was lost.
         WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. }
             if state.delivered_at.is_some() =>
         {
-            Ok(ProgramOutput::Ignored("the message is delivered".into()))
+            SagaDecision::ignore("the message is delivered")
         }
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
-            state.fail(failure.clone(), context.now);
-            let work = withdrawal_of_job(&state);
-            output(&state, before, work, format!("not delivered: {failure}"))
+            state.fail(failure.clone(), transition.now());
+            withdraw_job(&state, transition);
+            store(
+                state,
+                before,
+                format!("not delivered: {failure}"),
+                transition,
+            )
         }
     }
 }
 
-fn timer_fired(
-    mut state: SentMessage,
-    timer: &str,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
-    let before = state.timer();
-    let Some(failure) = state
-        .timeout(timer)
-        .filter(|_| before.is_some_and(|(armed, _)| armed == timer))
-    else {
-        return Ok(ProgramOutput::Ignored("the timer is not armed".into()));
-    };
-
-    let note = failure.to_string();
-    state.fail(failure, context.now);
-    let work = withdrawal_of_job(&state);
-    output(&state, before, work, note)
-}
-
-fn cancel(
-    mut state: SentMessage,
-    reason: &str,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
-    let before = state.timer();
-
-    let reason = if reason.is_empty() {
-        String::new()
-    } else {
-        format!(": {reason}")
-    };
-    let failure = Failure {
-        code: CANCELLED.to_owned(),
-        message: format!("the sender cancelled it{reason}"),
-    };
-
-    state.fail(failure, context.now);
-    output(
-        &state,
-        before,
-        vec![withdrawal(&state)],
-        CANCELLED.to_owned(),
-    )
-}
-
-/// Returns the withdrawal of a job; other messages stay at the receiver.
-fn withdrawal_of_job(state: &SentMessage) -> Vec<Work> {
+/// Withdraws a job at the receiver; other messages stay there.
+fn withdraw_job(state: &SentMessage, transition: &mut TransitionBuilder<'_>) {
     if state.message.kind == MessageType::Job {
-        vec![withdrawal(state)]
-    } else {
-        Vec::new()
+        transition.work(withdrawal(state));
     }
 }
 
@@ -440,26 +411,25 @@ fn withdrawal(state: &SentMessage) -> Work {
     PeerTask::Withdraw.work(&state.message, Some(WITHDRAWAL_TIMEOUT))
 }
 
-fn output(
-    state: &SentMessage,
-    before: TimerState,
-    work: Vec<Work>,
+/// Stores the state, with its timer and what it waits for.
+fn store(
+    state: SentMessage,
+    timer_before: TimerState,
     note: String,
-) -> Result<ProgramOutput, ProgramError> {
-    let (wait_kind, wait_name) = match state.delivered_at {
-        None => (WaitKind::WorkResult, PeerTask::Deliver.tag()),
-        Some(_) => (WaitKind::Event, REPORT),
-    };
-    let change = Change {
-        status: state.status.of_instance(state.is_cancelled()),
-        work,
-        timer_before: before,
-        timer_after: state.timer(),
-        wait_kind,
-        wait_name,
-        thread: state.message.thread.clone(),
-        failure: state.failure.clone(),
-        note,
-    };
-    Ok(change.into_output(encode(state)?))
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<SentMessage> {
+    let timer = state.timer();
+    change_timer(timer_before, timer, transition);
+
+    let due = timer.map(|(_, due)| due);
+    match state.delivered_at {
+        None => transition.wait_for(WaitKind::WorkResult, PeerTask::Deliver.tag(), due),
+        Some(_) => transition.wait_for(WaitKind::Event, REPORT, due),
+    }
+
+    let status = state.status.of_instance(state.is_cancelled());
+    set_status(status, state.failure.as_ref(), transition);
+    transition.reference(thread_reference(state.message.thread.clone()));
+    transition.note(note);
+    Ok(SagaDecision::Transition(state))
 }

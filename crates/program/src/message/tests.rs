@@ -51,7 +51,7 @@ impl Harness {
     /// Returns the outbox instance of a message that was sent.
     fn sent(kind: MessageType) -> Self {
         let mut this = Self::new(
-            MessageProgram::default(),
+            program(),
             SAGA,
             CorrelationId::new("m-1").unwrap(),
         );
@@ -62,7 +62,7 @@ impl Harness {
     fn inbox() -> Self {
         let message = submission(MessageType::Chat).message;
         Self::new(
-            InboxProgram::default(),
+            inbox_program(),
             INBOX_SAGA,
             inbox_id(&message.from, &message.id),
         )
@@ -353,7 +353,7 @@ fn withdrawal_does_not_end_another_message_with_the_same_id() {
     let mut inbox = Harness::received(MessageType::Job);
     // The sender reuses the id after its retention.
     let mut sent = Harness::new(
-        MessageProgram::default(),
+        program(),
         SAGA,
         CorrelationId::new("m-1").unwrap(),
     );
@@ -399,7 +399,7 @@ fn nodes_are_distributed_among_the_effects_beside_the_own_one() {
     };
     let delivery = |from: &str, to: &str| {
         let mut sent = Harness::new(
-            MessageProgram::default(),
+            program(),
             SAGA,
             CorrelationId::new("m-1").unwrap(),
         );

@@ -1,12 +1,11 @@
-//! Parts that the programs of sent and received messages share: effects, timers, and the
-//! transition.
+//! Parts that the sagas of sent and received messages share: effects, timers, and the reference.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orlog_model::{
-    Effect, EffectName, Failure, InDoubtPolicy, Name, NodeName, Priority, Reference, RunChange,
-    Status, TimerChange, Timestamp, Transition, Wait, WaitKind, Work,
+    Effect, EffectName, Failure, InDoubtPolicy, Name, NodeName, Priority, Reference, Status,
+    Timestamp, Work,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::content::Message;
 use super::{EFFECT, EFFECTS, THREAD};
-use crate::contract::ProgramOutput;
+use crate::native::TransitionBuilder;
 
 /// Arguments of the effects [`EFFECTS`]. What it sends is the state of the instance that requests
 /// it.
@@ -90,64 +89,39 @@ pub(super) fn name(text: &str) -> Name {
 /// Timer of an instance: name and due time.
 pub(super) type TimerState = Option<(&'static str, Timestamp)>;
 
-/// Change of an instance, without its state.
-pub(super) struct Change {
-    pub(super) status: Status,
-    pub(super) work: Vec<Work>,
-    pub(super) timer_before: TimerState,
-    pub(super) timer_after: TimerState,
-    /// What the instance waits for.
-    pub(super) wait_kind: WaitKind,
-    pub(super) wait_name: &'static str,
-    pub(super) thread: String,
-    pub(super) failure: Option<Failure>,
-    pub(super) note: String,
+/// Replaces the timer of an instance, if it changed.
+pub(super) fn change_timer(
+    before: TimerState,
+    after: TimerState,
+    transition: &mut TransitionBuilder<'_>,
+) {
+    if before == after {
+        return;
+    }
+    if let Some((timer, _)) = before {
+        transition.cancel_timer(timer);
+    }
+    if let Some((timer, due)) = after {
+        transition.arm_timer_at(timer, due);
+    }
 }
 
-impl Change {
-    /// Returns the transition to an encoded state.
-    pub(super) fn into_output(self, state: Vec<u8>) -> ProgramOutput {
-        let Self {
-            status,
-            work,
-            timer_before,
-            timer_after,
-            wait_kind,
-            wait_name,
-            thread,
-            failure,
-            note,
-        } = self;
-
-        let mut timers = Vec::new();
-        if timer_before != timer_after {
-            timers.extend(timer_before.map(|(timer, _)| TimerChange::Cancel { name: name(timer) }));
-            timers.extend(timer_after.map(|(timer, due)| TimerChange::Arm {
-                name: name(timer),
-                due,
-            }));
-        }
-
-        let due = timer_after.map(|(_, due)| due);
-        let wait = Wait::new(wait_kind, name(wait_name), due);
-        ProgramOutput::Applied(Box::new(Transition {
-            run: RunChange::default(),
-            state,
-            status,
-            work,
-            timers,
-            tasks: Vec::new(),
-            waits: Some(wait)
-                .filter(|_| !status.is_final())
-                .into_iter()
-                .collect(),
-            reference: Some(Reference::Parts(Box::new(BTreeMap::from([(
-                THREAD.to_owned(),
-                thread,
-            )])))),
-            failure: failure.filter(|_| status == Status::Failed).map(Into::into),
-            variables: Vec::new(),
-            note,
-        }))
+/// Sets the status of an instance, with the failure of a failed one.
+pub(super) fn set_status(
+    status: Status,
+    failure: Option<&Failure>,
+    transition: &mut TransitionBuilder<'_>,
+) {
+    transition.set_status(status);
+    if status == Status::Failed
+        && let Some(failure) = failure
+    {
+        transition.failure(failure.clone());
     }
+}
+
+/// Returns the business reference of a message: its thread.
+pub(super) fn thread_reference(thread: String) -> Reference {
+    let parts = BTreeMap::from([(THREAD.to_owned(), thread)]);
+    Reference::Parts(Box::new(parts))
 }

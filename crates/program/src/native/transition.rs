@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use orlog_model::{
     Command, Confirmation, Effect, EffectName, EventType, Fact, Failure, IdError, Name, Priority,
-    Reference, Status, TimerChange, Wait, WaitKind, Work,
+    Reference, Status, TimerChange, Timestamp, Transition, Wait, WaitKind, Work,
 };
 use serde_json::Value;
 
-use crate::contract::Context;
+use crate::contract::{Context, ProgramError, ProgramInput};
 use crate::limits::check_payload;
 
 /// Builder of one transition. An invalid name is recorded, and the input is dead-lettered with that
@@ -16,35 +16,30 @@ use crate::limits::check_payload;
 #[derive(Debug)]
 pub struct TransitionBuilder<'a> {
     context: &'a Context<'a>,
-    pub(super) work: Vec<Work>,
-    pub(super) timers: Vec<TimerChange>,
-    pub(super) waits: Vec<Wait>,
-    pub(super) status: Status,
-    pub(super) reference: Option<Reference>,
-    pub(super) failure: Option<Failure>,
-    pub(super) note: Option<String>,
-    pub(super) error: Option<String>,
+    /// Transition so far; its state is set last.
+    transition: Transition,
+    error: Option<String>,
 }
 
 impl<'a> TransitionBuilder<'a> {
     pub(super) fn new(context: &'a Context<'a>) -> Self {
         Self {
             context,
-            work: Vec::new(),
-            timers: Vec::new(),
-            waits: Vec::new(),
-            status: Status::Running,
-            reference: None,
-            failure: None,
-            note: None,
+            transition: Transition::new(Vec::new(), Status::Running),
             error: None,
         }
     }
 
     /// Returns the context of the transition.
     #[must_use]
-    pub fn context(&self) -> &Context<'a> {
+    pub fn context(&self) -> &'a Context<'a> {
         self.context
+    }
+
+    /// Returns the time of the transition.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.context.now
     }
 
     /// Adds a command to the aggregate of the correlation id; its response is an event.
@@ -77,7 +72,8 @@ impl<'a> TransitionBuilder<'a> {
             return;
         };
 
-        self.waits
+        self.transition
+            .waits
             .push(Wait::new(WaitKind::WorkResult, tag.clone(), None));
         self.work(Work::Effect(Effect {
             tag,
@@ -113,51 +109,81 @@ impl<'a> TransitionBuilder<'a> {
             self.error
                 .get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));
         }
-        self.work.push(work);
+        self.transition.work.push(work);
     }
 
     /// Arms a timer that fires this duration after the time of the transition.
     pub fn arm_timer(&mut self, name: &str, after: Duration) {
+        self.arm_timer_at(name, self.context.now.saturating_add(after));
+    }
+
+    /// Arms a timer that fires at this time. It replaces the timer of the same name.
+    pub fn arm_timer_at(&mut self, name: &str, due: Timestamp) {
         if let Some(name) = self.checked(Name::new(name)) {
-            self.timers.push(TimerChange::Arm {
-                name,
-                due: self.context.now.saturating_add(after),
-            });
+            self.transition.timers.push(TimerChange::Arm { name, due });
         }
     }
 
     /// Cancels a timer.
     pub fn cancel_timer(&mut self, name: &str) {
         if let Some(name) = self.checked(Name::new(name)) {
-            self.timers.push(TimerChange::Cancel { name });
+            self.transition.timers.push(TimerChange::Cancel { name });
         }
     }
 
-    /// Records what the instance waits for. The wait is only displayed.
-    pub fn wait_for(&mut self, kind: WaitKind, name: &str) {
+    /// Records what the instance waits for, and until when. The wait is only displayed.
+    pub fn wait_for(&mut self, kind: WaitKind, name: &str, due: Option<Timestamp>) {
         if let Some(name) = self.checked(Name::new(name)) {
-            self.waits.push(Wait::new(kind, name, None));
+            self.transition.waits.push(Wait::new(kind, name, due));
         }
     }
 
     /// Sets the status of the instance after the transition. Default: `running`.
     pub fn set_status(&mut self, status: Status) {
-        self.status = status;
+        self.transition.status = status;
     }
 
     /// Sets the business reference of the instance.
     pub fn reference(&mut self, reference: impl Into<Reference>) {
-        self.reference = Some(reference.into());
+        self.transition.reference = Some(reference.into());
     }
 
     /// Sets the failure.
     pub fn failure(&mut self, failure: Failure) {
-        self.failure = Some(failure);
+        self.transition.failure = Some(failure.into());
     }
 
-    /// Sets the short note of the history entry.
+    /// Sets the short note of the history entry. Default: the label of the input.
     pub fn note(&mut self, note: impl Into<String>) {
-        self.note = Some(note.into());
+        self.transition.note = note.into();
+    }
+
+    /// Replaces everything but the state by another transition, for a saga whose steps run on the
+    /// step machine.
+    pub fn replace(&mut self, transition: Transition) {
+        self.transition = transition;
+    }
+
+    /// Returns the transition to an encoded state.
+    pub(super) fn finish(
+        self,
+        state: Vec<u8>,
+        input: &ProgramInput<'_>,
+    ) -> Result<Transition, ProgramError> {
+        if let Some(error) = self.error {
+            return Err(ProgramError::Evaluation(error));
+        }
+
+        let mut transition = self.transition;
+        transition.state = state;
+        // An instance that has ended waits for nothing.
+        if transition.status.is_final() {
+            transition.waits.clear();
+        }
+        if transition.note.is_empty() {
+            transition.note = input.label();
+        }
+        Ok(transition)
     }
 
     fn checked<T>(&mut self, id: Result<T, IdError>) -> Option<T> {

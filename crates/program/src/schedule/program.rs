@@ -1,18 +1,17 @@
-//! Program of schedules: maps the inputs of an instance to transitions of the schedule.
+//! Saga of schedules: maps the inputs of an instance to transitions of the schedule.
 
-use orlog_model::{
-    CorrelationId, DefinitionRef, Event, Name, Status, TimerChange, Timestamp, Transition, Wait,
-    WaitKind, WorkOutcome,
-};
+use orlog_model::{Event, Status, Timestamp, WaitKind, WorkOutcome};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::spec::ScheduleSpec;
+use super::spec::{CompiledSchedule, ScheduleSpec};
 use super::state::{Counts, DueRun, FORMAT, Requests, Schedule, ScheduleState, compile_spec};
 use super::{DELETE, PAUSE, PUT, RESUME, SAGA, TRIGGER};
-use crate::built_in::{decode, encode, event_type, reference};
-use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
-use crate::program::Program;
+use crate::built_in::event_type;
+use crate::contract::{Manifest, ProgramError};
+use crate::native::{
+    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, SagaState,
+    TransitionBuilder, event_data,
+};
 
 /// Name of the timer of the next start.
 const TIMER: &str = "next";
@@ -29,283 +28,223 @@ pub struct PutSchedule {
     pub file: Option<String>,
 }
 
-/// Program of schedules. Each schedule is an instance; its correlation id is the name of the
-/// schedule.
+/// Saga of schedules. Each schedule is an instance; its correlation id is the name of the schedule.
 #[derive(Debug)]
-pub struct ScheduleProgram {
-    reference: DefinitionRef,
-    manifest: Manifest,
+pub struct ScheduleSaga;
+
+/// Returns the program of schedules.
+#[must_use]
+pub fn program() -> NativeProgram<ScheduleSaga> {
+    NativeProgram::new(SAGA, 1, ScheduleSaga).expect("the name is valid")
 }
 
-impl Default for ScheduleProgram {
-    fn default() -> Self {
-        let manifest = Manifest {
+impl SagaState for ScheduleState {
+    const FORMAT: u16 = FORMAT;
+
+    fn format(&self) -> u16 {
+        self.format
+    }
+}
+
+impl NativeSaga for ScheduleSaga {
+    type State = ScheduleState;
+    const NOUN: &'static str = "schedule";
+
+    fn manifest(&self) -> Manifest {
+        Manifest {
             started_by_signal: Some(event_type(PUT)),
             history_limit: Some(HISTORY_LIMIT),
             ..Manifest::default()
-        };
-        Self {
-            reference: reference(SAGA),
-            manifest,
         }
     }
-}
 
-impl Program for ScheduleProgram {
-    fn definition_ref(&self) -> &DefinitionRef {
-        &self.reference
-    }
-
-    fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    fn correlate(&self, event: &Event) -> Result<CorrelationId, ProgramError> {
-        Err(ProgramError::SchemaMismatch(format!(
-            "{} is a signal, not an event",
-            event.kind
-        )))
-    }
-
-    fn apply(
+    fn on_event(
         &self,
-        state: Option<&[u8]>,
-        input: &ProgramInput<'_>,
-        context: &Context<'_>,
-    ) -> Result<ProgramOutput, ProgramError> {
-        let state = state.map(ScheduleState::decode).transpose()?;
-        match (state, input) {
-            (state, ProgramInput::Event(event)) => signal(state, event, context),
-            (None, _) => Ok(ProgramOutput::Ignored("the schedule does not exist".into())),
-            (Some(state), ProgramInput::Timer { .. }) => timer(state, context),
-            (Some(state), ProgramInput::WorkResult { tag, outcome }) => {
-                run_ended(state, tag, outcome, context)
+        state: Option<ScheduleState>,
+        event: &Event,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<ScheduleState> {
+        let Some(state) = state else {
+            return put(None, event, transition);
+        };
+
+        match event.kind.as_str() {
+            PUT => put(Some(state), event, transition),
+            DELETE => delete(state, transition),
+            PAUSE | RESUME | TRIGGER if state.has_ended() => {
+                SagaDecision::reject("the schedule has ended")
             }
-            (Some(state), ProgramInput::Cancel { .. }) => delete(state),
-            (Some(_), ProgramInput::Retry | ProgramInput::Skip | ProgramInput::ForceComplete) => {
-                Ok(ProgramOutput::Rejected("a schedule is never stuck".into()))
-            }
+            PAUSE => pause(state, transition),
+            RESUME => resume(state, transition),
+            TRIGGER => trigger(state, transition),
+            _ => SagaDecision::ignore("a schedule does not handle this event"),
         }
     }
 
-    fn view_state(&self, state: &[u8]) -> Option<Value> {
-        serde_json::to_value(ScheduleState::decode(state).ok()?).ok()
+    fn on_work_result(
+        &self,
+        mut state: ScheduleState,
+        result: NativeWorkResult<'_>,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<ScheduleState> {
+        let failure = match result.outcome {
+            WorkOutcome::Succeeded { .. } | WorkOutcome::Accepted => None,
+            WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
+                Some(failure.clone())
+            }
+        };
+
+        let mut requests = Requests::default();
+        if !state.run_ended(&mut requests, result.tag, failure, transition.now()) {
+            return SagaDecision::ignore("the run is unknown");
+        }
+        advance(state, requests, transition.now(), transition)
+    }
+
+    fn on_timer(
+        &self,
+        state: ScheduleState,
+        _name: &str,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<ScheduleState> {
+        // A clock that was set back can be behind the timer.
+        let now = transition.now();
+        let now = state.fires_at.map_or(now, |fires| fires.max(now));
+        advance(state, Requests::default(), now, transition)
+    }
+
+    fn on_cancel(
+        &self,
+        state: ScheduleState,
+        _reason: &str,
+        transition: &mut TransitionBuilder<'_>,
+    ) -> NativeResult<ScheduleState> {
+        delete(state, transition)
     }
 }
 
-impl ScheduleState {
-    /// Decodes a stored state.
-    ///
-    /// # Errors
-    /// If it is damaged, or of a newer release.
-    pub fn decode(state: &[u8]) -> Result<Self, ProgramError> {
-        decode(state, FORMAT, |state: &Self| state.format)
+fn pause(
+    mut state: ScheduleState,
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ScheduleState> {
+    if state.paused {
+        return SagaDecision::ignore("it is already paused");
     }
+    state.paused = true;
+    advance(state, Requests::default(), transition.now(), transition)
 }
 
-fn signal(
-    state: Option<ScheduleState>,
-    event: &Event,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
-    match (event.kind.as_str(), state) {
-        (PUT, state) => put(state, event, context),
-        (PAUSE | RESUME | TRIGGER | DELETE, None) => Ok(ProgramOutput::Rejected(
-            "the schedule does not exist".into(),
-        )),
-        (DELETE, Some(state)) => delete(state),
-        (PAUSE | RESUME | TRIGGER, Some(state)) if state.has_ended() => {
-            Ok(ProgramOutput::Rejected("the schedule has ended".into()))
-        }
-        (PAUSE, Some(state)) if state.paused => {
-            Ok(ProgramOutput::Ignored("it is already paused".into()))
-        }
-        (PAUSE, Some(mut state)) => {
-            state.paused = true;
-            change(state, context.now, context)
-        }
-        (RESUME, Some(state)) if !state.paused => {
-            Ok(ProgramOutput::Ignored("it is not paused".into()))
-        }
-        // A resume continues after now: due times of the pause are not made up for.
-        (RESUME, Some(state)) => transition(state, context, |state, own, _| {
-            state.paused = false;
-            state.pass(own, context.now);
-            true
-        }),
-        (TRIGGER, Some(mut state)) => {
-            // The due time is the id of a run, so two runs in one millisecond need different times.
-            let after_last = Timestamp::from_millis(state.triggered_at.as_millis() + 1);
-
-            state.triggered_at = context.now.max(after_last);
-            let due = DueRun {
-                at: state.triggered_at,
-                triggered: true,
-            };
-            transition(state, context, |state, own, requests| {
-                state.decide(own, requests, due, context.now);
-                true
-            })
-        }
-        (_, _) => Ok(ProgramOutput::Ignored(
-            "a schedule does not handle this event".into(),
-        )),
+fn resume(
+    mut state: ScheduleState,
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ScheduleState> {
+    if !state.paused {
+        return SagaDecision::ignore("it is not paused");
     }
+    state.paused = false;
+
+    // It continues after now: due times of the pause are not made up for.
+    let compiled = compile_stored(&state)?;
+    state.pass(&Schedule::of(&compiled, transition), transition.now());
+    advance(state, Requests::default(), transition.now(), transition)
+}
+
+fn trigger(
+    mut state: ScheduleState,
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ScheduleState> {
+    // The due time is the id of a run, so two runs in one millisecond need different times.
+    let after_last = Timestamp::from_millis(state.triggered_at.as_millis() + 1);
+    state.triggered_at = transition.now().max(after_last);
+    let due = DueRun {
+        at: state.triggered_at,
+        triggered: true,
+    };
+
+    let mut requests = Requests::default();
+    let compiled = compile_stored(&state)?;
+    let own = Schedule::of(&compiled, transition);
+    state.decide(&own, &mut requests, due, transition.now());
+    advance(state, requests, transition.now(), transition)
 }
 
 fn put(
     state: Option<ScheduleState>,
     event: &Event,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
-    let PutSchedule { spec, file } = serde_json::from_value(event.data.clone())
-        .map_err(|error| ProgramError::SchemaMismatch(format!("{PUT}: {error}")))?;
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ScheduleState> {
+    let PutSchedule { spec, file } = event_data(event)?;
     let invalid = |error: String| ProgramError::SchemaMismatch(format!("{PUT}: {error}"));
-    let name = context.key.correlation.as_str();
     let next = compile_spec(&spec).map_err(invalid)?;
-    super::check_name(name).map_err(invalid)?;
+    super::check_name(transition.context().key.correlation.as_str()).map_err(invalid)?;
 
+    let now = transition.now();
+    let mut requests = Requests::default();
     let Some(mut state) = state else {
-        return change(
-            ScheduleState::new(spec, file, context.now),
-            context.now,
-            context,
-        );
+        let state = ScheduleState::new(spec, file, now);
+        return advance(state, requests, now, transition);
     };
 
     if !state.deleted && state.spec == spec && state.file == file {
-        return Ok(ProgramOutput::Ignored("the schedule is unchanged".into()));
+        return SagaDecision::ignore("the schedule is unchanged");
     }
 
-    let mut requests = Requests::default();
     if state.deleted {
         // The cursor may be ahead of a clock that was set forward. The ids of the runs prevent a
         // second start.
         state.deleted = false;
         state.paused = false;
         state.counts = Counts::default();
-        state.cursor = context.now;
+        state.cursor = now;
 
         // The number tells the runs of the new schedule from those of the deleted one.
         state.recreations += 1;
     } else if let Ok(compiled) = compile_spec(&state.spec) {
-        state.finish(
-            &Schedule {
-                name,
-                compiled: &compiled,
-            },
-            &next,
-            &mut requests,
-            context.now,
-        );
+        let own = Schedule::of(&compiled, transition);
+        state.finish(&own, &next, &mut requests, now);
     } else {
         // An earlier release wrote the specification, and this one cannot read it.
-        state.cursor = state.cursor.max(context.now);
+        state.cursor = state.cursor.max(now);
     }
 
     // Runs in progress continue.
     state.spec = spec;
     state.file = file;
-    state.advance(
-        &Schedule {
-            name,
-            compiled: &next,
-        },
-        &mut requests,
-        context.now,
-    );
-    output(&state, requests)
-}
-
-fn timer(state: ScheduleState, context: &Context<'_>) -> Result<ProgramOutput, ProgramError> {
-    // A clock that was set back can be behind the timer.
-    let now = state
-        .fires_at
-        .map_or(context.now, |fires| fires.max(context.now));
-    change(state, now, context)
-}
-
-fn run_ended(
-    state: ScheduleState,
-    tag: &str,
-    outcome: &WorkOutcome,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
-    let failure = match outcome {
-        WorkOutcome::Succeeded { .. } | WorkOutcome::Accepted => None,
-        WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
-            Some(failure.clone())
-        }
-    };
-
-    transition(state, context, |state, _, requests| {
-        state.run_ended(requests, tag, failure, context.now)
-    })
+    advance(state, requests, now, transition)
 }
 
 /// Ends the schedule; its runs continue.
-fn delete(mut state: ScheduleState) -> Result<ProgramOutput, ProgramError> {
+fn delete(
+    mut state: ScheduleState,
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ScheduleState> {
     if state.deleted {
-        return Ok(ProgramOutput::Ignored(
-            "the schedule is already deleted".into(),
-        ));
+        return SagaDecision::ignore("the schedule is already deleted");
     }
     state.deleted = true;
     state.queued = None;
     state.fires_at = None;
-    output(&state, Requests::default())
+    store(state, Requests::default(), transition)
 }
 
 /// Decides the due times up to `now` after a change of the state.
-fn change(
-    state: ScheduleState,
-    now: Timestamp,
-    context: &Context<'_>,
-) -> Result<ProgramOutput, ProgramError> {
-    transition(state, &Context { now, ..*context }, |_, _, _| true)
-}
-
-/// Applies a change, then decides the due times.
-fn transition(
+fn advance(
     mut state: ScheduleState,
-    context: &Context<'_>,
-    apply: impl FnOnce(&mut ScheduleState, &Schedule<'_>, &mut Requests) -> bool,
-) -> Result<ProgramOutput, ProgramError> {
-    let compiled = compile_spec(&state.spec).map_err(ProgramError::InvalidState)?;
-    let own = Schedule {
-        name: context.key.correlation.as_str(),
-        compiled: &compiled,
-    };
-
-    let mut requests = Requests::default();
-    if !apply(&mut state, &own, &mut requests) {
-        return Ok(ProgramOutput::Ignored("the run is unknown".into()));
-    }
-
-    state.advance(&own, &mut requests, context.now);
-    output(&state, requests)
+    mut requests: Requests,
+    now: Timestamp,
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ScheduleState> {
+    let compiled = compile_stored(&state)?;
+    state.advance(&Schedule::of(&compiled, transition), &mut requests, now);
+    store(state, requests, transition)
 }
 
-fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, ProgramError> {
-    let name = Name::new(TIMER).expect("the name is short");
-    let timer = match state.fires_at {
-        Some(due) => TimerChange::Arm {
-            name: name.clone(),
-            due,
-        },
-        None => TimerChange::Cancel { name: name.clone() },
-    };
-
-    let waits = state
-        .fires_at
-        .map(|due| Wait::new(WaitKind::Timer, name, Some(due)));
-
-    // A deleted schedule whose runs continue has ended: they are child sagas of their own.
-    let status = if state.has_ended() {
-        Status::Completed
-    } else {
-        Status::Running
-    };
+/// Stores the state, with the timer of its next start.
+fn store(
+    state: ScheduleState,
+    requests: Requests,
+    transition: &mut TransitionBuilder<'_>,
+) -> NativeResult<ScheduleState> {
     let note = match (&requests.notes[..], state.fires_at) {
         ([], Some(next)) => format!("next {next}"),
         ([], None) if state.deleted => "deleted".to_owned(),
@@ -314,17 +253,28 @@ fn output(state: &ScheduleState, requests: Requests) -> Result<ProgramOutput, Pr
         (notes, _) => notes.join(", "),
     };
 
-    Ok(ProgramOutput::Applied(Box::new(Transition {
-        run: orlog_model::RunChange::default(),
-        state: encode(state)?,
-        status,
-        work: requests.work,
-        timers: vec![timer],
-        tasks: Vec::new(),
-        waits: waits.into_iter().collect(),
-        reference: Some(state.spec.saga.clone().into()),
-        failure: None,
-        variables: Vec::new(),
-        note,
-    })))
+    match state.fires_at {
+        Some(due) => {
+            transition.arm_timer_at(TIMER, due);
+            transition.wait_for(WaitKind::Timer, TIMER, Some(due));
+        }
+        None => transition.cancel_timer(TIMER),
+    }
+
+    // A deleted schedule whose runs continue has ended: they are child sagas of their own.
+    if state.has_ended() {
+        transition.set_status(Status::Completed);
+    }
+
+    for work in requests.work {
+        transition.work(work);
+    }
+    transition.reference(state.spec.saga.clone());
+    transition.note(note);
+    Ok(SagaDecision::Transition(state))
+}
+
+/// Compiles the specification of a state.
+fn compile_stored(state: &ScheduleState) -> Result<CompiledSchedule, ProgramError> {
+    compile_spec(&state.spec).map_err(ProgramError::InvalidState)
 }

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::spec::{CompiledSchedule, Overlap, ScheduleSpec};
+use crate::native::TransitionBuilder;
 
 /// Version of the state.
 pub(super) const FORMAT: u16 = 1;
@@ -461,8 +462,18 @@ impl ScheduleState {
 
 /// What the transitions of a schedule read.
 pub(super) struct Schedule<'a> {
-    pub(super) name: &'a str,
-    pub(super) compiled: &'a CompiledSchedule,
+    name: &'a str,
+    compiled: &'a CompiledSchedule,
+}
+
+impl<'a> Schedule<'a> {
+    /// Returns the schedule of the instance of a transition.
+    pub(super) fn of(compiled: &'a CompiledSchedule, transition: &TransitionBuilder<'a>) -> Self {
+        Self {
+            name: transition.context().key.correlation.as_str(),
+            compiled,
+        }
+    }
 }
 
 pub(super) fn compile_spec(spec: &ScheduleSpec) -> Result<CompiledSchedule, String> {

@@ -17,7 +17,7 @@ const MINUTE: i64 = 60_000;
 
 /// A schedule with its timer, its running instances, and all that it requested.
 struct Harness {
-    program: ScheduleProgram,
+    program: NativeProgram<ScheduleSaga>,
     key: InstanceKey,
     now: Timestamp,
     version: u64,
@@ -39,7 +39,7 @@ impl Harness {
             correlation: CorrelationId::new("s").unwrap(),
         };
         let mut this = Self {
-            program: ScheduleProgram::default(),
+            program: program(),
             key,
             now: Timestamp::parse(now).unwrap(),
             version: 0,

@@ -19,7 +19,7 @@ const START_AT: i64 = 1_000_000;
 
 /// A shadow and the pages that it requests.
 struct Harness {
-    program: ShadowProgram,
+    program: NativeProgram<ShadowSaga>,
     key: InstanceKey,
     now: i64,
     state: Option<Vec<u8>>,
@@ -61,7 +61,7 @@ impl Harness {
             shards,
         };
         let mut this = Self {
-            program: ShadowProgram::default(),
+            program: program(),
             key,
             now: START_AT,
             state: None,
