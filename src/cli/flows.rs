@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use orlog_program::document::Document;
-use orlog_program::flow;
+use orlog_sagas::flow;
 use serde_json::{Map, Value, json};
 
 use crate::cli::client::{ApiClient, ServerArgs, fields, path};

@@ -3,7 +3,7 @@
 
 use clap::Subcommand;
 use orlog_model::{Clock as _, Timestamp};
-use orlog_program::schedule::{Overlap, ScheduleSpec};
+use orlog_sagas::schedule::{Overlap, ScheduleSpec};
 use serde_json::{Value, json};
 
 use crate::cli::client::{ApiClient, ServerArgs, path};
@@ -268,7 +268,7 @@ fn next(args: NextArgs, console: &Console) -> Result<(), CommandError> {
         .map(|time| {
             (
                 time.to_string(),
-                orlog_program::schedule::local_time(time, zone),
+                orlog_sagas::schedule::local_time(time, zone),
             )
         })
         .collect();

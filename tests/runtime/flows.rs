@@ -10,7 +10,7 @@ use orlog_model::{
     SagaName, Status, Timestamp,
 };
 use orlog_program::Program;
-use orlog_program::flow::{self, FlowProgram};
+use orlog_sagas::flow;
 use orlog_testkit::SimClock;
 use orlog_testkit::fake_upstreams::FakeUpstreams;
 use orlog_testkit::runtime::{
@@ -118,7 +118,7 @@ async fn run(at: usize, crash: CrashKind) -> bool {
     let clock = SimClock::new(START);
     let _clock_driver = drive_clock(&clock);
     let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
-    let programs = vec![Arc::new(FlowProgram::default()) as Arc<dyn Program>];
+    let programs = vec![Arc::new(flow::program()) as Arc<dyn Program>];
     let mut setup = TestRuntimeConfig::new(
         home.path().to_owned(),
         programs,
@@ -145,7 +145,7 @@ async fn run(at: usize, crash: CrashKind) -> bool {
         play(&runtime).await;
     }
     let flow = instance(&runtime).expect("the flow exists");
-    let view = FlowProgram::default()
+    let view = flow::program()
         .view_state(&flow.state)
         .expect("the state is readable");
     let expected = json!({ "a": [1, 2], "b": 7, "each": [5, 5], "end": 9 });

@@ -9,11 +9,11 @@ use orlog_model::{
     Clock, ControlAction, ControlRequest, CorrelationId, EventType, Instance, InstanceKey,
     SagaName, Status, Timestamp,
 };
-use orlog_program::Program;
-use orlog_program::flow::{self, FlowProgram};
-use orlog_program::message::{
-    self, InboxProgram, Message, MessageFormat, MessageProgram, MessageStatus, MessageType,
-    PeerTask, ReceivedMessage, SendMessage, SentMessage, Timeouts,
+use orlog_program::{Program, SagaState as _};
+use orlog_sagas::flow;
+use orlog_sagas::message::{
+    self, Message, MessageFormat, MessageStatus, MessageType, PeerTask, ReceivedMessage,
+    SendMessage, SentMessage, Timeouts,
 };
 use orlog_store::InstanceQuery;
 use orlog_testkit::SimClock;
@@ -260,9 +260,9 @@ async fn run(kind: MessageType, at: usize, crash: CrashKind) -> bool {
     let _clock_driver = drive_clock(&clock);
     let world = FakeUpstreams::new(Arc::clone(&clock) as Arc<dyn Clock>, 1);
     let programs: Vec<Arc<dyn Program>> = vec![
-        Arc::new(MessageProgram::default()),
-        Arc::new(InboxProgram::default()),
-        Arc::new(FlowProgram::default()),
+        Arc::new(message::program()),
+        Arc::new(message::inbox_program()),
+        Arc::new(flow::program()),
     ];
     let mut setup = TestRuntimeConfig::new(
         home.path().to_owned(),

@@ -25,7 +25,7 @@ use orlog_effect::{Catalog, CatalogChange, EffectExecutor, UpstreamScope, is_job
 use orlog_model::{
     Confirmation, Destination, InstanceKey, SteadyTime, TenantId, Work, WorkKind, WorkOutcome,
 };
-use orlog_program::flow;
+use orlog_sagas::flow;
 use parking_lot::RwLock;
 use ractor::ActorRef;
 use tokio::sync::oneshot;

@@ -1,7 +1,7 @@
 //! Batches: one instruction for all instances that match a filter.
 
 use orlog_model::{InstanceKey, SagaName, TenantId};
-use orlog_program::batch;
+use orlog_sagas::batch;
 
 /// Returns the instance of a batch.
 ///

@@ -39,11 +39,6 @@ use std::sync::Arc;
 use orlog_actors::OwnedProgram;
 use orlog_effect::Catalog;
 use orlog_model::{DefinitionRef, DeployedSchedule, Deployment, SagaName, TenantId, Timestamp};
-use orlog_program::batch::{self, BatchProgram};
-use orlog_program::flow::FlowProgram;
-use orlog_program::message::{InboxProgram, MessageProgram};
-use orlog_program::schedule::ScheduleProgram;
-use orlog_program::shadow::{self, ShadowProgram};
 use orlog_program::{Diagnostic, Program};
 use orlog_store::PinCounts;
 use parking_lot::RwLock;
@@ -475,7 +470,7 @@ impl DefinitionSet {
         old.into_iter()
             .chain(older)
             .chain(active)
-            .chain(built_in().map(OwnedProgram::from))
+            .chain(orlog_sagas::programs().into_iter().map(OwnedProgram::from))
             .collect()
     }
 
@@ -511,18 +506,4 @@ impl fmt::Debug for DefinitionSet {
             .field("dir", &self.dir)
             .finish_non_exhaustive()
     }
-}
-
-/// Returns the programs of the built-in sagas, which every node has with any deployment.
-pub(crate) fn built_in() -> [Arc<dyn Program>; 8] {
-    [
-        Arc::new(ScheduleProgram::default()),
-        Arc::new(FlowProgram::default()),
-        Arc::new(MessageProgram::default()),
-        Arc::new(InboxProgram::default()),
-        Arc::new(BatchProgram::default()),
-        Arc::new(batch::page_program()),
-        Arc::new(ShadowProgram::default()),
-        Arc::new(shadow::page_program()),
-    ]
 }

@@ -1,7 +1,7 @@
 //! Flows: graphs of jobs that users submit at run time.
 
 use orlog_model::{InstanceKey, SagaName, TenantId};
-use orlog_program::flow;
+use orlog_sagas::flow;
 
 /// Returns the instance of a flow.
 ///

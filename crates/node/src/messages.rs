@@ -3,7 +3,7 @@
 pub mod peer_message;
 
 use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId};
-use orlog_program::message::{self, INBOX_PREFIX, Message};
+use orlog_sagas::message::{self, INBOX_PREFIX, Message};
 
 /// Returns the instance of a message: received messages have ids of their own form.
 ///

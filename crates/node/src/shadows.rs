@@ -1,7 +1,7 @@
 //! Shadows: compare a candidate with the active definition, by the recorded inputs of live
 //! instances.
 //!
-//! A shadow is an instance of the built-in saga `orlog.shadow` (`crates/program/src/shadow`). While
+//! A shadow is an instance of the built-in saga `orlog.shadow` (`crates/sagas/src/shadow`). While
 //! it runs, the saga actors record the inputs of a sample of the new instances in their histories.
 //! A page, an effect in the process of the shard, reads the instances that ended (`cases.rs`), adds
 //! the events that only the candidate consumes (`events.rs`), and compares them in memory
@@ -12,7 +12,7 @@ pub mod counts;
 pub mod events;
 
 use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId};
-use orlog_program::shadow;
+use orlog_sagas::shadow;
 
 /// Returns the instance of the shadow of a saga.
 ///

@@ -5,7 +5,6 @@
 //! rather than a list of steps implements [`NativeSaga`], or is a WebAssembly module
 //! ([`load_wasm`]).
 
-pub mod batch;
 pub mod budget;
 mod built_in;
 mod compile;
@@ -19,15 +18,12 @@ mod language;
 mod limits;
 mod lint;
 mod machine;
-pub mod message;
-mod message_template;
 mod native;
 mod program;
-pub mod schedule;
 mod schema;
-pub mod shadow;
 mod steps;
 mod template;
+mod template_of_value;
 mod versions;
 mod wasm;
 mod yaml;
@@ -38,7 +34,6 @@ pub mod in_doubt {
 }
 
 pub use built_in::is_built_in;
-pub use built_in::page::PageSaga;
 pub use compile::{CompiledDefinition, compile};
 pub use contract::{
     Context, EventSubscription, Manifest, Migration, ProgramError, ProgramInput, ProgramOutput,
@@ -60,7 +55,6 @@ pub use limits::{
 };
 pub use lint::{DataSamples, DefinitionGroup, GroupMember, LintWarning, remains_after_failure};
 pub use machine::{canonical_state, stored_variables};
-pub use message_template::{MessageTemplate, TemplateError};
 pub use native::{
     NativeProgram, NativeResult, NativeSaga, NativeWorkResult, Resolution, SagaDecision, SagaState,
     TransitionBuilder, event_data,
@@ -72,6 +66,7 @@ pub use steps::{
     HumanTask, JobAction, OnMaxRounds, RepeatAction, RestartAction, RetrySpec, RunnerSelector,
     SwitchCase, TimeLimit, TimeSpec,
 };
+pub use template_of_value::{MessageTemplate, TemplateError, VariableTemplate};
 pub use versions::{UnsupportedVersionPolicy, VersionSpec};
 pub use wasm::{WasmProgram, is_wasm, load_wasm};
 pub use yaml::{compile_yaml, document, load};

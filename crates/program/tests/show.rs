@@ -2,8 +2,8 @@
 
 use orlog_model::EventType;
 use orlog_program::{
-    CompiledDefinition, EventSubscription, NativeProgram, NativeSaga, Program, SagaDecision,
-    TransitionBuilder, compile_yaml,
+    CompiledDefinition, EventSubscription, Manifest, NativeProgram, NativeResult, NativeSaga,
+    Program, SagaDecision, SagaState, TransitionBuilder, compile_yaml, event_data,
 };
 use orlog_testkit::definition_suite::{InstanceDriver, failed, succeeded};
 use serde::{Deserialize, Serialize};
@@ -115,23 +115,27 @@ struct Count {
     seen: u32,
 }
 
+impl SagaState for Count {}
+
 #[derive(Deserialize)]
-#[serde(tag = "type", content = "data")]
-enum CountEvent {
-    Counted { by: u32 },
+struct Counted {
+    by: u32,
 }
 
 struct Counter;
 
 impl NativeSaga for Counter {
     type State = Count;
-    type Event = CountEvent;
+    const NOUN: &'static str = "counter";
 
-    fn subscriptions(&self) -> Vec<EventSubscription> {
-        vec![EventSubscription {
-            kind: EventType::new("Counted").expect("a valid event type"),
-            starts: true,
-        }]
+    fn manifest(&self) -> Manifest {
+        Manifest {
+            subscriptions: vec![EventSubscription {
+                kind: EventType::new("Counted").expect("a valid event type"),
+                starts: true,
+            }],
+            ..Manifest::default()
+        }
     }
 
     fn correlate(&self, _: &orlog_model::Event) -> Result<orlog_model::CorrelationId, String> {
@@ -141,13 +145,13 @@ impl NativeSaga for Counter {
     fn on_event(
         &self,
         state: Option<Count>,
-        event: CountEvent,
+        event: &orlog_model::Event,
         _: &mut TransitionBuilder<'_>,
-    ) -> SagaDecision<Count> {
-        let CountEvent::Counted { by } = event;
-        SagaDecision::Transition(Count {
+    ) -> NativeResult<Count> {
+        let Counted { by } = event_data(event)?;
+        Ok(SagaDecision::Transition(Count {
             seen: state.map_or(0, |state| state.seen) + by,
-        })
+        }))
     }
 }
 

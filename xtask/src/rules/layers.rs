@@ -22,6 +22,7 @@ const ALLOWED_FOR_ACTORS: &[&str] = &[
     "orlog-bus",
     "orlog-effect",
     "orlog-engine",
+    "orlog-sagas",
 ];
 const ALLOWED_FOR_SIMULATOR: &[&str] = &["orlog-model", "orlog-program", "orlog-engine"];
 const ALLOWED_FOR_NODE: &[&str] = &[
@@ -32,6 +33,7 @@ const ALLOWED_FOR_NODE: &[&str] = &[
     "orlog-bus",
     "orlog-effect",
     "orlog-engine",
+    "orlog-sagas",
     "orlog-actors",
     "orlog-signature",
     "orlog-simulator",
@@ -45,6 +47,7 @@ const ALLOWED_FOR_API: &[&str] = &[
     "orlog-bus",
     "orlog-effect",
     "orlog-engine",
+    "orlog-sagas",
     "orlog-actors",
     "orlog-signature",
     "orlog-simulator",
@@ -58,6 +61,7 @@ const ALLOWED_FOR_ROOT: &[&str] = &[
     "orlog-bus",
     "orlog-effect",
     "orlog-engine",
+    "orlog-sagas",
     "orlog-actors",
     "orlog-signature",
     "orlog-simulator",
@@ -67,7 +71,7 @@ const ALLOWED_FOR_ROOT: &[&str] = &[
 ];
 
 /// Layers from bottom to top: a crate and its allowed dependencies.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     ("orlog-model", &[]),
     ("orlog-journal", &[]),
     ("orlog-guest", &[]),
@@ -77,6 +81,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("orlog-bus", &["orlog-model", "orlog-journal"]),
     ("orlog-effect", &["orlog-model"]),
     ("orlog-engine", &["orlog-model", "orlog-program"]),
+    ("orlog-sagas", &["orlog-model", "orlog-program"]),
     (
         "orlog-workflow",
         &[

@@ -1,7 +1,7 @@
 //! Metrics of messages between contexts, by type and final status. The number of series is fixed.
 
 use orlog_model::{Commit, Instance, Status};
-use orlog_program::message::{self, MessageStatus, MessageType};
+use orlog_sagas::message::{self, MessageStatus, MessageType};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 

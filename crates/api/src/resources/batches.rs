@@ -10,7 +10,7 @@ mod view;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use orlog_model::{InstanceKey, TenantId};
-use orlog_program::batch::{self, BatchAction};
+use orlog_sagas::batch::{self, BatchAction};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;

@@ -8,7 +8,7 @@ mod view;
 use axum::extract::Path;
 use axum::{Extension, Json};
 use orlog_model::{ControlAction, InstanceKey, TenantId};
-use orlog_program::flow;
+use orlog_sagas::flow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;

@@ -12,7 +12,7 @@ mod view;
 use axum::extract::Path;
 use axum::{Extension, Json};
 use orlog_model::{ControlAction, InstanceKey, TenantId};
-use orlog_program::message::{self, ProcessMessage};
+use orlog_sagas::message::{self, ProcessMessage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};

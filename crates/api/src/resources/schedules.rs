@@ -6,7 +6,7 @@ mod view;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use orlog_model::{EventId, InstanceKey, TenantId};
-use orlog_program::schedule::{self, PutSchedule, ScheduleError, ScheduleSpec};
+use orlog_sagas::schedule::{self, PutSchedule, ScheduleError, ScheduleSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;

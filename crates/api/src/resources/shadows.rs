@@ -9,7 +9,7 @@ mod view;
 use axum::extract::Path;
 use axum::{Extension, Json};
 use orlog_model::{InstanceKey, TenantId};
-use orlog_program::shadow::{self, ShadowState};
+use orlog_sagas::shadow::{self, ShadowState};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;

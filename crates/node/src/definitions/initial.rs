@@ -15,7 +15,7 @@ use orlog_store::{Reader, Writer};
 use super::unreadable::UnreadableProgram;
 use crate::definitions::{
     self, DefinitionErrors, DefinitionSet, LoadedDefinition, OwnedDefinitions, SourceFile,
-    ValidatedDefinitions, built_in, compile_source, references,
+    ValidatedDefinitions, compile_source, references,
 };
 
 /// User of the deployment of a changed directory.
@@ -418,7 +418,7 @@ pub(crate) fn declare_indexes(
             .for_each(|definition| add(&definition.program));
     }
 
-    built_in().iter().for_each(&mut add);
+    orlog_sagas::programs().iter().for_each(&mut add);
     let indexed: Vec<_> = indexed
         .into_iter()
         .map(|(saga, names)| (saga, names.into_iter().collect()))

@@ -4,8 +4,8 @@ pub(crate) mod deployed;
 pub mod file;
 
 use orlog_model::{InstanceKey, SagaName, TenantId};
-use orlog_program::schedule::{self, ScheduleError, ScheduleSpec};
 use orlog_program::{Program, document::did_you_mean};
+use orlog_sagas::schedule::{self, ScheduleError, ScheduleSpec};
 
 /// Returns the instance of a schedule.
 ///

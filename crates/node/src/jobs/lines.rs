@@ -13,7 +13,7 @@ use futures::StreamExt as _;
 use orlog_actors::Runtime;
 use orlog_effect::EffectObserver;
 use orlog_model::{InstanceKey, JobLogAppend, JobLogChunk, LogLine, WorkItem};
-use orlog_program::flow;
+use orlog_sagas::flow;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

@@ -1,7 +1,7 @@
 //! Requests between the nodes of two contexts, and their responses.
 
 use orlog_model::{ContextAddress, CorrelationId};
-use orlog_program::message::{Delivery, Report};
+use orlog_sagas::message::{Delivery, Report};
 use serde::{Deserialize, Serialize};
 
 /// Path of the route that receives them.

@@ -36,15 +36,15 @@ impl BuiltInPages {
         let mut all = vec![
             orlog_effect::worker::runners(),
             self.batches
-                .upstream(orlog_program::batch::PAGE_EFFECT, page(8)),
+                .upstream(orlog_sagas::batch::PAGE_EFFECT, page(8)),
             self.shadows
-                .upstream(orlog_program::shadow::PAGE_EFFECT, page(1)),
+                .upstream(orlog_sagas::shadow::PAGE_EFFECT, page(1)),
         ];
 
         // A window of each one: messages that wait for a node do not stop those for the nodes of
         // other upstreams.
         all.extend(
-            orlog_program::message::EFFECTS.map(|effect| self.messages.upstream(effect, message())),
+            orlog_sagas::message::EFFECTS.map(|effect| self.messages.upstream(effect, message())),
         );
         all
     }
@@ -124,7 +124,7 @@ mod tests {
             .map(|upstream| upstream.name.as_str())
             .collect();
         assert_eq!(names.len(), upstreams.len());
-        for effect in orlog_program::message::EFFECTS {
+        for effect in orlog_sagas::message::EFFECTS {
             let scope = UpstreamScope::Effects(vec![EffectName::new(effect).unwrap()]);
             let serving: Vec<_> = upstreams
                 .iter()

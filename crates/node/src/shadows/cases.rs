@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use orlog_model::{CorrelationId, HistoryEntry, Input, Instance, InstanceKey, TenantId, Timestamp};
-use orlog_program::shadow::{Position, ShadowSpec};
+use orlog_sagas::shadow::{Position, ShadowSpec};
 use orlog_store::{ChangeQuery, Error, Reader};
 
 /// Maximum number of instances that one page reads.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use orlog_model::{CorrelationId, Timestamp};
 use orlog_program::Program;
-use orlog_program::shadow::{KindOutcome, PageOutcome};
+use orlog_sagas::shadow::{KindOutcome, PageOutcome};
 use orlog_simulator::shadow::{Comparison, Difference, ShadowCase, compare};
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use axum::Json;
 use orlog_engine::{MigrationPlan, forbidden};
 use orlog_model::{Instance, InstanceKey, TenantId};
 use orlog_program::Program;
-use orlog_program::batch::{BatchAction, BatchSpec};
+use orlog_sagas::batch::{BatchAction, BatchSpec};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -7,7 +7,7 @@ use orlog_actors::{ALREADY_APPLIED, ControlError, ControlResult};
 use orlog_effect::{FunctionCall, ProviderError};
 use orlog_engine::Rejection;
 use orlog_model::{ControlRequest, CorrelationId, EventId, InstanceKey, TraceParent};
-use orlog_program::batch::{
+use orlog_sagas::batch::{
     BatchAction, InstanceReason, PageOutcome, PageRequest, PageTask, Selection, batch_of,
 };
 

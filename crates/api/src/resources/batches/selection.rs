@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orlog_model::TenantId;
-use orlog_program::batch::Selection;
+use orlog_sagas::batch::Selection;
 use orlog_store::InstanceQuery;
 
 use crate::resources::sagas::instance_pages::parse_cursor;

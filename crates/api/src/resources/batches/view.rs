@@ -1,7 +1,8 @@
 //! Batches in responses.
 
 use orlog_model::{Instance, InstanceKey, Timestamp};
-use orlog_program::batch::{BatchAction, BatchState, InstanceReason, Selection};
+use orlog_program::SagaState as _;
+use orlog_sagas::batch::{BatchAction, BatchState, InstanceReason, Selection};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;

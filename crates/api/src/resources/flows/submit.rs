@@ -4,7 +4,7 @@ use axum::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use orlog_program::Diagnostic;
-use orlog_program::flow::{self, SubmitFlow};
+use orlog_sagas::flow::{self, SubmitFlow};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use orlog_effect::{FunctionCall, ProviderError};
 use orlog_model::{InstanceKey, NodeName, SagaName};
-use orlog_program::flow;
-use orlog_program::message::{
+use orlog_program::SagaState as _;
+use orlog_sagas::flow;
+use orlog_sagas::message::{
     self, MAX_LINES, MessageLine, MessageStatus, MessageType, PeerTask, ReceivedMessage, Report,
     SentMessage,
 };
@@ -246,7 +247,7 @@ fn failed(problem: &Problem) -> ProviderError {
 #[cfg(test)]
 mod tests {
     use orlog_model::Timestamp;
-    use orlog_program::message::MAX_LINE_BYTES;
+    use orlog_sagas::message::MAX_LINE_BYTES;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! `GET /v1/messages`: pages of the inbox or the outbox, and threads with the messages of both.
 
 use orlog_model::{InstanceKey, Name, SagaName, Status, TenantId, Timestamp};
-use orlog_program::message::{self, MessageStatus, MessageType, THREAD};
+use orlog_sagas::message::{self, MessageStatus, MessageType, THREAD};
 use orlog_store::{IndexedValue, InstanceQuery, VariableCondition};
 use serde::Deserialize;
 use utoipa::IntoParams;

@@ -10,8 +10,8 @@ use axum::Json;
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use orlog_model::{ControlRequest, EventId, InstanceKey, NodeName};
-use orlog_program::ProgramError;
-use orlog_program::message::{
+use orlog_program::{ProgramError, SagaState as _};
+use orlog_sagas::message::{
     self, Delivery, MAX_LINES, MAX_MESSAGE_BYTES, MailTarget, Message, MessageType, ReceiveMessage,
     ReceivedMessage, Report, SentMessage,
 };

@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use orlog_model::{
     ContextAddress, InstanceKey, TenantId, Timestamp, is_direction_control, parse_duration,
 };
-use orlog_program::flow;
-use orlog_program::message::{
+use orlog_sagas::flow;
+use orlog_sagas::message::{
     self, MAX_MESSAGE_BYTES, Message, MessageFormat, MessageType, SendMessage, Timeouts,
 };
 use serde::Deserialize;

@@ -1,7 +1,8 @@
 //! Messages in responses.
 
 use orlog_model::{Instance, InstanceKey, format_duration};
-use orlog_program::message::{
+use orlog_program::SagaState as _;
+use orlog_sagas::message::{
     self, Message, MessageFormat, MessageLine, MessageStatus, MessageType, ReceivedMessage,
     SentMessage, Timeouts,
 };

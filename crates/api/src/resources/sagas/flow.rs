@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_effect::UpstreamScope;
 use orlog_model::{Destination, InstanceKey, Priority, WorkItem, WorkKind};
-use orlog_program::flow;
+use orlog_sagas::flow;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

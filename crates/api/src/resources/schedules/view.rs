@@ -1,7 +1,8 @@
 //! Schedules in requests and responses.
 
 use orlog_model::{CorrelationId, Instance, InstanceKey, SagaName, Timestamp};
-use orlog_program::schedule::{DueRun, EndedRun, Overlap, Run, ScheduleSpec, ScheduleState};
+use orlog_program::SagaState as _;
+use orlog_sagas::schedule::{DueRun, EndedRun, Overlap, Run, ScheduleSpec, ScheduleState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use orlog_actors::{ControlError, Recording};
 use orlog_effect::{FunctionCall, ProviderError};
 use orlog_model::{InstanceKey, TenantId, Timestamp};
-use orlog_program::Program;
-use orlog_program::shadow::{
+use orlog_program::{Program, SagaState as _};
+use orlog_sagas::shadow::{
     CandidateSource, PageOutcome, PageRequest, PageTask, ShadowSpec, ShadowState, shadow_of,
 };
 

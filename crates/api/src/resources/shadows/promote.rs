@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
-use orlog_program::shadow::{self, ShadowState, ShadowStatus};
+use orlog_sagas::shadow::{self, ShadowState, ShadowStatus};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;

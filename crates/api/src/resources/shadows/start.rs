@@ -11,7 +11,7 @@ use orlog_model::{
     ControlAction, InstanceKey, OnExisting, SampleRate, StartRequest, TenantId, parse_duration,
 };
 use orlog_program::Program;
-use orlog_program::shadow::{
+use orlog_sagas::shadow::{
     CandidateSource, DEFAULT_DURATION, DefinitionId, MAX_DURATION, MAX_INSTANCES, MAX_SOURCE_BYTES,
     ShadowSpec,
 };

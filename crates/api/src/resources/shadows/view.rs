@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use orlog_model::{Instance, InstanceKey};
-use orlog_program::shadow::{DefinitionId, DifferenceKind, ShadowState};
+use orlog_program::SagaState as _;
+use orlog_sagas::shadow::{DefinitionId, DifferenceKind, ShadowState};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use orlog_actors::MetricSink as _;
 use orlog_model::{Timestamp, WorkKind};
-use orlog_program::message::{self, PeerTask};
+use orlog_sagas::message::{self, PeerTask};
 use orlog_store::{Error, Reader};
 
 use super::types::{float_gauge, int_gauge};

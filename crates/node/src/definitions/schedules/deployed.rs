@@ -13,7 +13,8 @@ use orlog_bus::RetryLog;
 use orlog_model::{
     Clock, ControlAction, ControlRequest, DeployedSchedule, EventId, EventType, InstanceKey,
 };
-use orlog_program::schedule::{self, PutSchedule, ScheduleState};
+use orlog_program::SagaState as _;
+use orlog_sagas::schedule::{self, PutSchedule, ScheduleState};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use uuid::Uuid;

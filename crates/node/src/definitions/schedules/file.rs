@@ -4,8 +4,8 @@ use std::path::Path;
 
 use orlog_model::{DeployedSchedule, TenantId};
 use orlog_program::document::{Document, Entry};
-use orlog_program::schedule::{ScheduleError, ScheduleSpec, check_name};
 use orlog_program::{Diagnostic, Program};
+use orlog_sagas::schedule::{ScheduleError, ScheduleSpec, check_name};
 use serde_json::{Map, Value};
 
 /// Suffix of schedule files.

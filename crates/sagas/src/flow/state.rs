@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use orlog_model::Failure;
+use orlog_model::{CorrelationId, Failure};
+use orlog_program::SagaState;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::native::SagaState;
-
 /// Version of the state.
 const FORMAT: u16 = 1;
+/// Maximum length of the id of a flow, in bytes.
+const MAX_ID_BYTES: usize = 100;
 
 /// Data of the signal [`super::SUBMIT`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,4 +87,20 @@ impl SagaState for FlowState {
     fn format(&self) -> u16 {
         self.format
     }
+}
+
+/// Checks the id of a flow.
+///
+/// # Errors
+/// If it cannot be a correlation id, or is too long.
+pub fn check_id(id: &str) -> Result<CorrelationId, String> {
+    let checked = CorrelationId::for_path(id)
+        .map_err(|error| error.to_string().replace("correlation id", "flow id"))?;
+    if id.len() > MAX_ID_BYTES {
+        return Err(format!(
+            "flow id has {} bytes, the limit is {MAX_ID_BYTES}",
+            id.len()
+        ));
+    }
+    Ok(checked)
 }

@@ -1,17 +1,16 @@
 //! Saga of schedules: maps the inputs of an instance to transitions of the schedule.
 
 use orlog_model::{Event, Status, Timestamp, WaitKind, WorkOutcome};
+use orlog_program::{
+    Manifest, NativeProgram, NativeResult, NativeSaga, NativeWorkResult, ProgramError,
+    SagaDecision, SagaState, TransitionBuilder, event_data,
+};
 use serde::{Deserialize, Serialize};
 
 use super::spec::{CompiledSchedule, ScheduleSpec};
 use super::state::{Counts, DueRun, FORMAT, Requests, Schedule, ScheduleState, compile_spec};
 use super::{DELETE, PAUSE, PUT, RESUME, SAGA, TRIGGER};
-use crate::built_in::event_type;
-use crate::contract::{Manifest, ProgramError};
-use crate::native::{
-    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, SagaState,
-    TransitionBuilder, event_data,
-};
+use crate::event_type;
 
 /// Name of the timer of the next start.
 const TIMER: &str = "next";

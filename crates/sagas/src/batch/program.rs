@@ -6,12 +6,11 @@ use super::page::PageOutcome;
 use super::spec::{BatchSpec, check_id};
 use super::state::{BatchState, BatchStatus, FORMAT};
 use super::{CREATE, PAUSE, RESUME, SAGA, STOP};
-use crate::built_in::event_type;
-use crate::built_in::page::{TAG, outcome_of};
-use crate::contract::{Manifest, ProgramError};
-use crate::native::{
-    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, SagaState,
-    TransitionBuilder, event_data,
+use crate::event_type;
+use crate::page::{TAG, outcome_of};
+use orlog_program::{
+    Manifest, NativeProgram, NativeResult, NativeSaga, NativeWorkResult, ProgramError,
+    SagaDecision, SagaState, TransitionBuilder, event_data,
 };
 
 /// Name of the timer of the next page.

@@ -10,16 +10,15 @@ use orlog_model::{
     CorrelationId, Effect, EffectName, Event, InDoubtPolicy, InstanceKey, Name, ParentEndPolicy,
     SagaName, SlotAssigner, StartChild, Status, WaitKind, Work, WorkOutcome,
 };
+use orlog_program::{
+    EventSubscription, Manifest, NativeProgram, NativeResult, NativeSaga, NativeWorkResult,
+    ProgramError, SagaDecision, SagaState, TransitionBuilder,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::event_type;
-use crate::contract::{EventSubscription, Manifest, ProgramError};
-use crate::native::{
-    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, SagaState,
-    TransitionBuilder,
-};
+use crate::event_type;
 
 /// Tag of the work of a page.
 pub(crate) const TAG: &str = "page";

@@ -22,6 +22,10 @@ use orlog_model::{
     CancelChild, Event, Failure, ParentEndPolicy, SagaName, StartChild, Timestamp, WaitKind, Work,
     WorkOutcome,
 };
+use orlog_program::{
+    Context, Manifest, NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision,
+    SagaState, TransitionBuilder, event_data,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -31,13 +35,8 @@ use super::sent::{CANCELLED, ENDED, thread_part};
 use super::status::{MAX_LINES, MessageLine, MessageStatus, Report};
 use super::transition::{PeerTask, name, set_status, thread_reference};
 use super::{ACKNOWLEDGE, DELIVER, INBOX_SAGA, LINE, PROCESS, REJECT};
-use crate::built_in::event_type;
-use crate::contract::{Context, Manifest};
+use crate::event_type;
 use crate::flow::{self, SubmitFlow};
-use crate::native::{
-    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, SagaState,
-    TransitionBuilder, event_data,
-};
 
 /// Version of the state.
 const FORMAT: u16 = 1;

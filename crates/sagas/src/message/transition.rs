@@ -7,13 +7,13 @@ use orlog_model::{
     Effect, EffectName, Failure, InDoubtPolicy, Name, NodeName, Priority, Reference, Status,
     Timestamp, Work,
 };
+use orlog_program::TransitionBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::content::Message;
 use super::{EFFECT, EFFECTS, THREAD};
-use crate::native::TransitionBuilder;
 
 /// Arguments of the effects [`EFFECTS`]. What it sends is the state of the instance that requests
 /// it.

@@ -20,8 +20,8 @@ pub use state::{BatchState, BatchStatus};
 
 use orlog_model::InstanceKey;
 
-use crate::built_in::page::{PageNames, PageSaga};
-use crate::native::NativeProgram;
+use crate::page::{PageNames, PageSaga};
+use orlog_program::NativeProgram;
 
 /// Name of the saga of batches.
 pub const SAGA: &str = "orlog.batch";

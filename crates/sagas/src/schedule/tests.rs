@@ -6,12 +6,11 @@ use orlog_model::{
     CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId,
     TimerChange, Timestamp, Transition, Work, WorkOutcome,
 };
+use orlog_program::{Context, NativeProgram, Program, ProgramInput, ProgramOutput};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::{Context, ProgramInput, ProgramOutput};
-use crate::program::Program;
 
 const MINUTE: i64 = 60_000;
 

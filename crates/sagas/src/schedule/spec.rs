@@ -4,14 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use orlog_model::{CorrelationId, EventType, SagaName, Timestamp, parse_duration};
+use orlog_program::{TemplateError, VariableTemplate, is_built_in};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::times::Times;
-use crate::built_in::is_built_in;
-use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
-use crate::expression::{Bindings, Scope};
-use crate::template::Template;
 
 /// Maximum length of the name of a schedule, in bytes: the correlation ids of its runs contain it.
 pub const MAX_NAME_BYTES: usize = 200;
@@ -114,7 +111,7 @@ pub(super) struct CompiledSchedule {
     pub(super) times: Times,
     pub(super) catch_up: Duration,
     pub(super) jitter: Duration,
-    data: Template,
+    data: VariableTemplate,
 }
 
 impl ScheduleSpec {
@@ -194,17 +191,12 @@ impl ScheduleSpec {
             });
         }
 
-        let mut findings = RawDiagnostics::new();
-        let scope = Scope {
-            roots: &[],
-            vars: None,
-            element: Some(VARIABLES),
-        };
-        let data = Template::compile(&self.data, "data", &scope, &mut findings);
-        errors.extend(findings.into_iter().map(ScheduleError::from));
+        let data = VariableTemplate::compile(&self.data, "data", VARIABLES)
+            .map_err(|found| errors.extend(found.into_iter().map(ScheduleError::from)))
+            .ok();
 
-        match (saga, event, times, catch_up, jitter) {
-            (Some(saga), Some(event), Some(times), Some(catch_up), Some(jitter))
+        match (saga, event, times, catch_up, jitter, data) {
+            (Some(saga), Some(event), Some(times), Some(catch_up), Some(jitter), Some(data))
                 if errors.is_empty() =>
             {
                 Ok(CompiledSchedule {
@@ -230,22 +222,19 @@ impl CompiledSchedule {
         run: &CorrelationId,
     ) -> Result<Value, String> {
         let value = json!({ "name": name, "time": at.to_string(), "correlation": run });
-        let bindings = Bindings::before_any_instance().element(VARIABLES, &value, 0);
-        self.data
-            .evaluate(&bindings)
-            .map_err(|error| error.to_string())
+        self.data.evaluate(&value)
     }
 }
 
-impl From<RawDiagnostic> for ScheduleError {
-    fn from(finding: RawDiagnostic) -> Self {
-        let suggestion = finding
+impl From<TemplateError> for ScheduleError {
+    fn from(error: TemplateError) -> Self {
+        let suggestion = error
             .suggestion
             .map(|text| format!("; {text}"))
             .unwrap_or_default();
         Self {
-            field: finding.path,
-            message: finding.message + &suggestion,
+            field: error.path,
+            message: error.message + &suggestion,
         }
     }
 }

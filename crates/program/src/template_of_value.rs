@@ -1,4 +1,4 @@
-//! Templates outside definitions, over a received message: its `body` and its `headers`.
+//! Templates outside definitions: over a received message, or over one named value.
 
 use std::fmt;
 
@@ -7,12 +7,6 @@ use serde_json::Value;
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::{Bindings, Root, Scope};
 use crate::template::Template;
-
-const SCOPE: Scope<'static> = Scope {
-    roots: &[Root::Body, Root::Headers],
-    vars: None,
-    element: None,
-};
 
 /// Compiled template over a received message. Text that starts with `=` is an expression, as in
 /// definitions.
@@ -71,13 +65,12 @@ impl MessageTemplate {
     /// # Errors
     /// All errors of its expressions.
     pub fn compile(template: &Value, path: &str) -> Result<Self, Vec<TemplateError>> {
-        let mut findings = Vec::new();
-        let template = Template::compile(template, path, &SCOPE, &mut findings);
-        if findings.is_empty() {
-            Ok(Self(template))
-        } else {
-            Err(findings.into_iter().map(TemplateError::from).collect())
-        }
+        let scope = Scope {
+            roots: &[Root::Body, Root::Headers],
+            vars: None,
+            element: None,
+        };
+        compile(template, path, &scope).map(Self)
     }
 
     /// Evaluates the template. Its cost is bounded as in definitions.
@@ -89,6 +82,58 @@ impl MessageTemplate {
         self.0
             .evaluate(&bindings)
             .map_err(|error| error.to_string())
+    }
+}
+
+/// Compiled template over one value, which expressions read by a name: `= schedule.time`.
+#[derive(Debug)]
+pub struct VariableTemplate {
+    variable: &'static str,
+    template: Template,
+}
+
+impl VariableTemplate {
+    /// Compiles a template over the variable; `path` is its name in errors.
+    ///
+    /// # Errors
+    /// All errors of its expressions.
+    pub fn compile(
+        template: &Value,
+        path: &str,
+        variable: &'static str,
+    ) -> Result<Self, Vec<TemplateError>> {
+        let scope = Scope {
+            roots: &[],
+            vars: None,
+            element: Some(variable),
+        };
+        let template = compile(template, path, &scope)?;
+        Ok(Self { variable, template })
+    }
+
+    /// Evaluates the template. Its cost is bounded as in definitions.
+    ///
+    /// # Errors
+    /// The expression without a value, and the reason.
+    pub fn evaluate(&self, value: &Value) -> Result<Value, String> {
+        let bindings = Bindings::before_any_instance().element(self.variable, value, 0);
+        self.template
+            .evaluate(&bindings)
+            .map_err(|error| error.to_string())
+    }
+}
+
+fn compile(
+    template: &Value,
+    path: &str,
+    scope: &Scope<'_>,
+) -> Result<Template, Vec<TemplateError>> {
+    let mut findings = Vec::new();
+    let template = Template::compile(template, path, scope, &mut findings);
+    if findings.is_empty() {
+        Ok(template)
+    } else {
+        Err(findings.into_iter().map(TemplateError::from).collect())
     }
 }
 

@@ -7,11 +7,10 @@ use orlog_model::{
     CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SLOTS, SagaName, SampleRate,
     Status, TenantId, TimerChange, Timestamp, Work, WorkOutcome,
 };
+use orlog_program::{Context, Program, ProgramInput, ProgramOutput, SagaState as _};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::{Context, ProgramInput, ProgramOutput};
-use crate::program::Program;
 
 const LIVE: [u8; 16] = [1; 16];
 const CANDIDATE: [u8; 16] = [2; 16];

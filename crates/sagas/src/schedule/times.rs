@@ -24,7 +24,7 @@ use jiff::{SignedDuration, Timestamp as Instant};
 use orlog_model::Timestamp;
 
 use super::cron_fields;
-use crate::diagnostic::did_you_mean;
+use orlog_program::did_you_mean;
 
 /// Minimum interval.
 pub(super) const MIN_INTERVAL: Duration = Duration::from_secs(1);

@@ -9,12 +9,11 @@ use orlog_model::{
     CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId,
     TimerChange, Timestamp, Work, WorkOutcome,
 };
+use orlog_program::{Context, Program, ProgramInput, ProgramOutput, SagaState as _};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::{Context, ProgramInput, ProgramOutput};
-use crate::program::Program;
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -50,11 +49,7 @@ impl Harness {
 
     /// Returns the outbox instance of a message that was sent.
     fn sent(kind: MessageType) -> Self {
-        let mut this = Self::new(
-            program(),
-            SAGA,
-            CorrelationId::new("m-1").unwrap(),
-        );
+        let mut this = Self::new(program(), SAGA, CorrelationId::new("m-1").unwrap());
         this.signal(SEND, json!(submission(kind))).unwrap();
         this
     }
@@ -352,11 +347,7 @@ fn job_that_an_earlier_attempt_stored_is_stopped_when_its_delivery_fails() {
 fn withdrawal_does_not_end_another_message_with_the_same_id() {
     let mut inbox = Harness::received(MessageType::Job);
     // The sender reuses the id after its retention.
-    let mut sent = Harness::new(
-        program(),
-        SAGA,
-        CorrelationId::new("m-1").unwrap(),
-    );
+    let mut sent = Harness::new(program(), SAGA, CorrelationId::new("m-1").unwrap());
     sent.now = sent.now.saturating_add(DAY);
     sent.signal(SEND, json!(submission(MessageType::Job)))
         .unwrap();
@@ -398,11 +389,7 @@ fn nodes_are_distributed_among_the_effects_beside_the_own_one() {
         effect.name.to_string()
     };
     let delivery = |from: &str, to: &str| {
-        let mut sent = Harness::new(
-            program(),
-            SAGA,
-            CorrelationId::new("m-1").unwrap(),
-        );
+        let mut sent = Harness::new(program(), SAGA, CorrelationId::new("m-1").unwrap());
         let mut submission = submission(MessageType::Chat);
         (submission.message.from, submission.message.to) =
             (from.parse().unwrap(), to.parse().unwrap());

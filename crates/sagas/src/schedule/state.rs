@@ -20,11 +20,11 @@ use orlog_model::{
     CancelChild, CorrelationId, Failure, Name, ParentEndPolicy, SagaName, StartChild, Timestamp,
     Work,
 };
+use orlog_program::TransitionBuilder;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::spec::{CompiledSchedule, Overlap, ScheduleSpec};
-use crate::native::TransitionBuilder;
 
 /// Version of the state.
 pub(super) const FORMAT: u16 = 1;

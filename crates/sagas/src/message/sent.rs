@@ -18,6 +18,10 @@
 use std::time::Duration;
 
 use orlog_model::{Event, Failure, Name, Timestamp, WaitKind, Work, WorkOutcome, format_duration};
+use orlog_program::{
+    Manifest, NativeProgram, NativeResult, NativeSaga, NativeWorkResult, ProgramError,
+    SagaDecision, SagaState, TransitionBuilder, event_data,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -25,12 +29,7 @@ use super::content::{Delivery, Message, MessageType, SendMessage, Timeouts, chec
 use super::status::{MessageLine, MessageStatus, Report};
 use super::transition::{PeerTask, TimerState, change_timer, name, set_status, thread_reference};
 use super::{REPORT, SAGA, SEND, THREAD};
-use crate::built_in::event_type;
-use crate::contract::{Manifest, ProgramError};
-use crate::native::{
-    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, SagaState,
-    TransitionBuilder, event_data,
-};
+use crate::event_type;
 
 /// Version of the state.
 const FORMAT: u16 = 1;

@@ -6,12 +6,11 @@ use super::page::PageOutcome;
 use super::spec::ShadowSpec;
 use super::state::{FORMAT, ShadowState, ShadowStatus};
 use super::{PROMOTED, SAGA, START, STOP};
-use crate::built_in::event_type;
-use crate::built_in::page::{TAG, outcome_of};
-use crate::contract::{EventSubscription, Manifest};
-use crate::native::{
-    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, SagaState,
-    TransitionBuilder, event_data,
+use crate::event_type;
+use crate::page::{TAG, outcome_of};
+use orlog_program::{
+    EventSubscription, Manifest, NativeProgram, NativeResult, NativeSaga, NativeWorkResult,
+    SagaDecision, SagaState, TransitionBuilder, event_data,
 };
 
 /// Name of the timer of the next page.

@@ -1,22 +1,18 @@
 //! Saga of flows: applies the inputs of an instance with the step machine.
 
 use orlog_model::{Event, Fact, Failure, Status, Work, WorkOutcome};
+use orlog_program::flow::{CompiledFlow, FlowJob, Rerun};
+use orlog_program::{
+    Context, EventSubscription, MAX_PAYLOAD_BYTES, Manifest, NativeProgram, NativeResult,
+    NativeSaga, NativeWorkResult, ProgramError, ProgramInput, ProgramOutput, SagaDecision,
+    TransitionBuilder, event_data,
+};
 use serde_json::{Map, Value, json};
 
 use super::cache::FlowCache;
-use super::spec::{CompiledFlow, FlowJob, check_id};
-use super::state::{FlowState, SubmitFlow};
+use super::state::{FlowState, SubmitFlow, check_id};
 use super::{FINISHED, RERUN, RETRY, SAGA, SUBMIT};
-use crate::built_in::event_type;
-use crate::contract::{
-    Context, EventSubscription, Manifest, ProgramError, ProgramInput, ProgramOutput,
-};
-use crate::limits::MAX_PAYLOAD_BYTES;
-use crate::machine::Rerun;
-use crate::native::{
-    NativeProgram, NativeResult, NativeSaga, NativeWorkResult, SagaDecision, TransitionBuilder,
-    event_data,
-};
+use crate::event_type;
 
 /// Number of history entries of a flow, of which each job has one or two for each run.
 const HISTORY_LIMIT: u64 = 10_000;

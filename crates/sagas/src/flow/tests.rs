@@ -6,12 +6,12 @@ use orlog_model::{
     CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SagaName, Status, TenantId,
     TimerChange, Timestamp, Work, WorkOutcome,
 };
+use orlog_program::{
+    Context, MAX_PAYLOAD_BYTES, NativeProgram, Program as _, ProgramInput, ProgramOutput,
+};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::{Context, ProgramInput, ProgramOutput};
-use crate::limits::MAX_PAYLOAD_BYTES;
-use crate::program::Program as _;
 
 /// `a` and `b` start; `c` receives the result of `a`; `d` follows `b` and `c`.
 const DIAMOND: &str = "
@@ -551,6 +551,6 @@ fn documented_flows_compile() {
         include_str!("../../../../examples/media/flow.yaml"),
     ] {
         let flow = compile(text, "flow.yaml").unwrap_or_else(|found| panic!("{found:?}"));
-        assert!(flow.spec.jobs.len() >= 3);
+        assert!(flow.spec().jobs.len() >= 3);
     }
 }

@@ -21,8 +21,8 @@ pub use state::{DifferenceKind, ShadowState, ShadowStatus};
 
 use orlog_model::InstanceKey;
 
-use crate::built_in::page::{PageNames, PageSaga};
-use crate::native::NativeProgram;
+use crate::page::{PageNames, PageSaga};
+use orlog_program::NativeProgram;
 
 /// Name of the saga of shadows.
 pub const SAGA: &str = "orlog.shadow";

@@ -4,12 +4,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use orlog_program::flow::{CompiledFlow, compile};
+use orlog_program::{ProgramError, budget};
 use parking_lot::Mutex;
 
-use super::spec::{CompiledFlow, compile};
 use super::state::FlowState;
-use crate::budget;
-use crate::contract::ProgramError;
 
 /// Maximum size of the texts of the cached flows, in bytes.
 const MAX_BYTES: usize = 16 << 20;

@@ -7,12 +7,11 @@ use orlog_model::{
     CorrelationId, Event, EventId, EventType, Failure, InstanceKey, SLOTS, SagaName, SlotAssigner,
     Status, TenantId, TimerChange, Timestamp, Transition, Work, WorkOutcome,
 };
+use orlog_program::{Context, Program, ProgramInput, ProgramOutput, SagaState as _};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::{Context, ProgramInput, ProgramOutput};
-use crate::program::Program;
 
 /// A batch, and the instances that its pages find.
 struct Harness {
