@@ -1,8 +1,16 @@
 //! Early events: events that arrive before the step that awaits them, or its compensation, has
 //! started.
 //!
-//! They are kept in the state, in the order of arrival, and applied when the step starts. An event
-//! that a step which has started would have consumed is late or a duplicate, and is not kept.
+//! They are kept in the state, in the order of arrival, and applied when the step starts. A later
+//! step, a later round of a loop, and the next run of a saga that restarts all count.
+//!
+//! | event | a step that has started consumed it before | kept |
+//! |---|---|---|
+//! | of a step that waits for an event | yes or no | while such a step may start, also in the next run |
+//! | confirmation of a command or a compensation | no | while that step may start |
+//! | confirmation of a command or a compensation | yes | no: it repeats the result of that step |
+
+use std::collections::BTreeMap;
 
 use orlog_model::{Event, EventType, Failure};
 
@@ -16,7 +24,7 @@ use super::step_input::StepInput;
 use super::step_state::StepState;
 use crate::contract::ProgramError;
 use crate::expression::{EventData, envelope};
-use crate::steps::kind::EXPRESSION_ERROR;
+use crate::steps::kind::{Completion, EXPRESSION_ERROR};
 
 /// Maximum number of early events of an instance.
 const MAX_EARLY_EVENTS: usize = 100;
@@ -102,24 +110,90 @@ pub(super) fn drop_stale_early(run: &mut Execution<'_>) {
 
     let early = std::mem::take(&mut run.state.extra_mut().early);
     let now = run.context.now;
-    let kept = early
-        .into_iter()
-        .filter(|event| event.expires_at > now && is_early(run, &event.kind, event.event()))
-        .collect();
+    let mut kept = Vec::new();
+    let mut expired = Dropped::default();
+    let mut not_awaited = Dropped::default();
+
+    for event in early {
+        if event.expires_at <= now {
+            expired.add(event.kind);
+        } else if is_early(run, &event.kind, event.event()) {
+            kept.push(event);
+        } else {
+            not_awaited.add(event.kind);
+        }
+    }
+
     run.state.extra_mut().early = kept;
+    expired.note(run, "expired");
+    not_awaited.note(run, "no step can await it");
+}
+
+/// Dropped early events by type. The history states them: their publisher received the response
+/// that they are accepted.
+#[derive(Default)]
+struct Dropped(BTreeMap<EventType, usize>);
+
+impl Dropped {
+    fn add(&mut self, kind: EventType) {
+        *self.0.entry(kind).or_default() += 1;
+    }
+
+    fn note(self, run: &mut Execution<'_>, reason: &str) {
+        for (kind, count) in self.0 {
+            let times = if count == 1 {
+                String::new()
+            } else {
+                format!(" {count} times")
+            };
+            run.add_note(&format!("{kind} dropped{times}: {reason}"));
+        }
+    }
 }
 
 fn early<'r>(run: &'r Execution<'_>) -> &'r [EarlyEvent] {
     run.state.extra.as_ref().map_or(&[], |extra| &extra.early)
 }
 
-/// Returns whether a step or a compensation that may still start awaits the event, and none that
-/// has started does.
+/// Returns whether a step or a compensation that may still start can await the event. See the table
+/// of the module.
 fn is_early(run: &Execution<'_>, kind: &EventType, event: EventData<'_>) -> bool {
+    if run.state.phase.status().is_final() {
+        return false;
+    }
+
     let entries = run.saga.entries.get(kind).map_or(&[][..], Vec::as_slice);
-    !run.state.phase.status().is_final()
-        && entries.iter().any(|entry| may_start(run, *entry, event))
-        && !entries.iter().any(|entry| has_started(run, *entry, event))
+    let restarts = may_restart(run);
+    let is_awaited_later = entries
+        .iter()
+        .filter(|entry| is_wait(run, **entry))
+        .any(|entry| restarts || may_start(run, *entry, event));
+
+    // Publishers of events are not bound to the steps, so each event counts. A confirmation follows
+    // the command of its step: a second one must not confirm another command.
+    is_awaited_later
+        || entries.iter().any(|entry| may_start(run, *entry, event))
+            && !entries.iter().any(|entry| has_started(run, *entry, event))
+}
+
+/// Returns whether the step waits for the event, and does not request it.
+fn is_wait(run: &Execution<'_>, entry: EventBinding) -> bool {
+    let traits = run.saga.steps[entry.step].action.kind.traits();
+    !entry.is_compensation && traits.completion == Completion::Event
+}
+
+/// Returns whether the instance may still begin another run, in which every step starts again.
+fn may_restart(run: &Execution<'_>) -> bool {
+    if run.state.flags.has(Flags::COMPENSATION_STARTED) {
+        return false;
+    }
+
+    let mut steps = run.saga.steps.iter().enumerate();
+    steps.any(|(index, step)| {
+        let state = run.state.step_state(index);
+        step.action.kind.restart().is_some()
+            && matches!(state, StepState::Pending | StepState::Retrying)
+    })
 }
 
 fn may_start(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -> bool {

@@ -102,6 +102,30 @@ fn late_and_repeated_results_are_not_kept() {
 }
 
 #[test]
+fn each_event_counts_for_the_next_step_that_waits_for_it() {
+    let saga = saga(
+        "vars: { first: null, second: null }
+steps:
+  - { id: deposit, do: { event: Paid }, save: { first: =event.n } }
+  - { id: log, do: { effect: e.log } }
+  - { id: rest, do: { event: Paid }, save: { second: =event.n } }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    run.event("Paid", json!({ "n": 1 })).unwrap();
+    assert_eq!(
+        run.event("Paid", json!({ "n": 2 })).unwrap(),
+        "Paid kept until its step starts"
+    );
+    run.event("Paid", json!({ "n": 3 })).unwrap();
+    assert_eq!(
+        ok(&mut run, "log"),
+        "log: ok, rest: ok, completed, Paid dropped: no step can await it"
+    );
+    assert_eq!(run.state_view()["vars"], json!({ "first": 1, "second": 2 }));
+}
+
+#[test]
 fn condition_selects_the_step_that_has_not_started() {
     let saga = saga(
         "steps:
@@ -118,7 +142,10 @@ fn condition_selects_the_step_that_has_not_started() {
         "it repeats the result of `a`"
     );
     run.event("Done", json!({ "n": 3 })).unwrap();
-    assert_eq!(ok(&mut run, "b"), "b: ok, c: ok, completed");
+    assert_eq!(
+        ok(&mut run, "b"),
+        "b: ok, c: ok, completed, Done dropped: no step can await it"
+    );
 }
 
 #[test]

@@ -96,6 +96,50 @@ fn early_events_pass_to_the_new_run() {
 }
 
 #[test]
+fn event_after_its_step_is_kept_for_the_next_run() {
+    let saga = saga(
+        "vars: { total: =event.total }
+steps:
+  - { id: tick, do: { event: Tick }, save: { total: =vars.total + event.by }, timeout: 1h }
+  - { id: log, do: { effect: e.log } }
+  - { id: again, do: { restart_as_new: Go, data: { total: =vars.total } } }
+",
+    );
+    let mut run = start_run(&saga, json!({ "total": 0 }));
+    for by in 1..=5 {
+        run.event("Tick", json!({ "by": by })).unwrap();
+    }
+    for n in 2..=6 {
+        let note = ok(&mut run, "log");
+        assert!(note.contains(&format!("again: run {n}")), "{note}");
+    }
+    assert_eq!(run.state_view()["vars"]["total"], 15);
+    assert_eq!(step_state(&run, "tick"), "running");
+    assert!(run.state_view().get("early_events").is_none());
+}
+
+#[test]
+fn no_run_follows_a_compensation_so_its_events_are_dropped() {
+    let saga = saga(
+        "steps:
+  - { id: tick, do: { event: Tick } }
+  - { id: log, do: { effect: e.log }, undo: { effect: e.undo } }
+  - { id: close, do: { effect: e.close } }
+  - { id: again, do: { restart_as_new: Go, data: {} } }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    run.event("Tick", json!({})).unwrap();
+    run.event("Tick", json!({})).unwrap();
+    ok(&mut run, "log");
+    let note = fail(&mut run, "close");
+    assert!(
+        note.contains("Tick dropped: no step can await it"),
+        "{note}"
+    );
+}
+
+#[test]
 fn history_of_earlier_runs_is_deleted_one_entry_for_each_transition() {
     let saga = saga(MONTHLY);
     let mut run = start_run(&saga, json!({ "month": 1, "total": 0 }));
