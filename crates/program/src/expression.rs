@@ -6,6 +6,7 @@
 //! same input always gives the same value: maps are read in key order. Cost is limited before the
 //! run (length, nesting) and during the run (data read and produced).
 
+mod arithmetic;
 mod ast;
 mod check;
 mod constants;

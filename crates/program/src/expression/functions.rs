@@ -8,13 +8,14 @@ use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use cel::common::ast::{Expr, IdedExpr};
 use cel::common::types::{
-    BYTES_TYPE, CelBool, CelBytes, CelDouble, CelInt, CelList, CelMap, CelString, DYN_TYPE,
-    INT_TYPE, Kind, LIST_TYPE, STRING_TYPE, Type,
+    BYTES_TYPE, CelBool, CelBytes, CelInt, CelList, CelMap, CelString, DYN_TYPE, INT_TYPE, Kind,
+    LIST_TYPE, STRING_TYPE, Type,
 };
 use cel::common::value::{CowVal, FromVal, Val};
 use cel::parser::{Macro, MacroExprHelper};
 use cel::{Env, ExecutionError, ParseError};
 
+use super::arithmetic::{self, Number};
 use super::ast;
 use super::cost::{charge, exhausted_error, spend_copy, text_cost};
 use super::json;
@@ -66,6 +67,7 @@ pub(super) fn environment() -> &'static Arc<Env> {
             .and_then(|()| cel::extensions::math(&mut env))
             .and_then(|()| cel::extensions::lists(&mut env))
             .and_then(|()| super::two_variable_macros::extension(&mut env))
+            .and_then(|()| arithmetic::add_functions(&mut env))
             .and_then(|()| orlog_functions(&mut env));
 
         extended.expect("no two functions have the same name and arguments");
@@ -347,39 +349,24 @@ fn join<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     Ok(CowVal::owned(CelString::from(joined)))
 }
 
-/// Returns the sum of whole numbers, or of doubles; 0 for an empty list.
+/// Returns the sum of numbers; 0 for an empty list.
 fn sum<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
-    let error = |reason: &str| ExecutionError::function_error("sum", reason);
     let mut items = args[0]
         .as_iterable()
         .ok_or_else(|| ExecutionError::invalid_argument_count(1, 0))?
         .iter();
 
-    let mut whole = None;
-    let mut double = None;
+    let mut sum = Number::ZERO;
     while let Some(item) = items.next() {
         charge(1)?;
-        if let Some(number) = item.downcast_ref::<CelInt>() {
-            // Whole numbers keep every digit; doubles would not.
-            let sum = whole.unwrap_or(0_i64).checked_add(*number.inner());
-            whole = Some(sum.ok_or_else(|| error("the sum exceeds 64 bits"))?);
-        } else if let Some(number) = item.downcast_ref::<CelDouble>() {
-            double = Some(double.unwrap_or(0.0) + number.inner());
-        } else {
-            return Err(ExecutionError::UnexpectedType {
-                got: name_of(item),
-                want: "int or double".to_owned(),
-            });
-        }
+        let number = Number::of(item).ok_or_else(|| ExecutionError::UnexpectedType {
+            got: name_of(item),
+            want: "int or double".to_owned(),
+        })?;
+        sum = arithmetic::sum(sum, number)
+            .map_err(|_| ExecutionError::function_error("sum", "the sum exceeds 64 bits"))?;
     }
-
-    match (whole, double) {
-        (Some(_), Some(_)) => Err(error(
-            "the list has whole numbers and doubles; convert them with double(x)",
-        )),
-        (_, Some(double)) => Ok(CowVal::owned(CelDouble::from(double))),
-        (whole, None) => Ok(CowVal::owned(CelInt::from(whole.unwrap_or(0)))),
-    }
+    Ok(sum.into_value())
 }
 
 fn replace<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {

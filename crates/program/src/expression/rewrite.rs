@@ -1,10 +1,11 @@
-//! Rewrites checked expressions: `==` and `in` support JSON, and calls that can cost more than the
+//! Rewrites checked expressions: `==`, `in` and arithmetic support JSON, and calls that can cost more than the
 //! expression length suggests are charged.
 
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
 };
 
+use super::arithmetic;
 use super::ast::{children, is_bind};
 use super::functions::{COSTLY, CostWrapper, EACH, EQUAL, IN, INPUT, USE};
 
@@ -92,6 +93,14 @@ impl Rewriter {
                 .for_each(|input| wrap(input, INPUT, Vec::new()));
         }
 
+        if call.target.is_none()
+            && !call.args.iter().any(is_accumulator)
+            && let Some(function) = arithmetic::replacement(&call.func_name)
+        {
+            function.clone_into(&mut call.func_name);
+            return;
+        }
+
         let Some((_, instead)) = COSTLY.iter().find(|(name, _)| *name == call.func_name) else {
             return;
         };
@@ -155,6 +164,11 @@ impl Rewriter {
             wrap(&mut c.iter_range, EACH, vec![IdedExpr { id, expr: weight }]);
         }
     }
+}
+
+/// Returns whether the node is the accumulator of a macro, which CEL extends in place.
+fn is_accumulator(node: &IdedExpr) -> bool {
+    matches!(&node.expr, Expr::Ident(name) if name.starts_with('@'))
 }
 
 /// Returns the name at the start of `name.a[0].?b`, and whether fields follow.

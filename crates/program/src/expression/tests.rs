@@ -1,6 +1,7 @@
 //! Tests of valid and invalid expressions.
 
 use orlog_model::{CorrelationId, SagaName, TenantId};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -212,7 +213,7 @@ fn runtime_errors_are_readable() {
     check_error("vars.items[9]", "the index is out of bounds");
     check_error("vars.total / 0", "division by zero");
     check_error(
-        "vars.total + 1.5",
+        "vars.total + 'a'",
         "`add` does not support these types; int() and double() convert numbers",
     );
     check_error("9223372036854775807 + vars.total", "overflow in add");
@@ -233,13 +234,70 @@ fn conditions_must_be_boolean() {
 }
 
 #[test]
-fn sum_adds_numbers_of_one_type() {
+fn whole_and_decimal_numbers_mix() {
+    for (source, expected) in [
+        ("1 + 1.5", json!(2.5)),
+        ("10 - 2.5", json!(7.5)),
+        ("3 * 0.5", json!(1.5)),
+        ("5 / 2.0", json!(2.5)),
+        ("5.5 % 2", json!(1.5)),
+        ("1.5 < 2 && 2 <= 2.0", json!(true)),
+        ("math.greatest(1, 2.5)", json!(2.5)),
+        // A value beyond `int` is unsigned; JSON has it.
+        ("18446744073709551614u + 1", json!(u64::MAX)),
+        // Whole numbers stay whole and exact.
+        ("7 / 2", json!(3)),
+        ("9007199254740993 + 1", json!(9_007_199_254_740_994_i64)),
+    ] {
+        assert_eq!(evaluate(source), Ok(expected), "{source}");
+    }
+}
+
+#[test]
+fn decimal_numbers_are_computed_with_their_decimal_digits() {
+    for (source, expected) in [
+        ("0.1 + 0.2", json!(0.3)),
+        ("1.1 * 3", json!(3.3)),
+        ("100 - 99.99", json!(0.01)),
+        ("0.1 + 0.2 == 0.3", json!(true)),
+        ("[0.1, 0.2, 0.3].sum()", json!(0.6)),
+        ("1.15 + 2.3 - 3.45", json!(0.0)),
+        ("1.0 / 3", json!(0.333_333_333_333_333_3)),
+        // Beyond the range of decimals, as doubles.
+        ("1e300 * 10", json!(1e301)),
+        ("1e-40 + 1", json!(1.0)),
+    ] {
+        assert_eq!(evaluate(source), Ok(expected), "{source}");
+    }
+    let error = evaluate("1.0 / 0").unwrap_err();
+    assert!(error.contains("not a JSON number"), "{error}");
+}
+
+proptest! {
+    /// The exact sum of amounts with two decimal places is the whole sum of their cents.
+    #[test]
+    fn sums_of_cents_are_exact(cents in prop::collection::vec(-10_000_000_i64..10_000_000, 1..20)) {
+        let amounts: Vec<_> = cents
+            .iter()
+            .map(|cents| format!("{}{}.{:02}", if *cents < 0 { "-" } else { "" }, cents.abs() / 100, cents.abs() % 100))
+            .collect();
+        let total: i64 = cents.iter().sum();
+        let expected: f64 = format!("{}{}.{:02}", if total < 0 { "-" } else { "" }, total.abs() / 100, total.abs() % 100)
+            .parse()
+            .unwrap();
+        let found = evaluate(&format!("[{}].sum()", amounts.join(", "))).unwrap();
+        prop_assert_eq!(found.as_f64(), Some(expected));
+    }
+}
+
+#[test]
+fn sum_adds_numbers() {
     let of = evaluate;
     assert_eq!(of("[1, 2, 3].sum()"), Ok(json!(6)));
     assert_eq!(of("[1.5, 2.0].sum()"), Ok(json!(3.5)));
+    assert_eq!(of("[10, 20.5].sum()"), Ok(json!(30.5)));
     assert_eq!(of("[].sum()"), Ok(json!(0)));
     for (source, expected) in [
-        ("[1, 2.5].sum()", "convert them with double(x)"),
         ("[9223372036854775807, 1].sum()", "exceeds 64 bits"),
         ("['a'].sum()", "int or double"),
     ] {
