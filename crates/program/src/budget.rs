@@ -87,6 +87,7 @@ pub fn within<T>(units: u64, work: impl FnOnce() -> T) -> Result<Metered<T>, Exc
 }
 
 /// Spends units; returns false, now and later, once the budget is exceeded.
+#[must_use]
 pub fn spend(units: u64) -> bool {
     let Some(meter) = METER.get() else {
         return true;

@@ -109,13 +109,13 @@ impl Number {
     pub(super) fn into_value<'b, 'v>(self) -> CowVal<'b, 'v> {
         match self {
             Self::Decimal(number) => CowVal::owned(CelDouble::from(number)),
-            Self::Whole(number) => match i64::try_from(number) {
-                Ok(number) => CowVal::owned(CelInt::from(number)),
-                Err(_) => {
-                    let number = u64::try_from(number).expect("results have at most 64 bits");
-                    CowVal::owned(CelUInt::from(number))
+            Self::Whole(number) => {
+                if let Ok(number) = i64::try_from(number) {
+                    return CowVal::owned(CelInt::from(number));
                 }
-            },
+                let number = u64::try_from(number).expect("results have at most 64 bits");
+                CowVal::owned(CelUInt::from(number))
+            }
         }
     }
 
