@@ -101,6 +101,11 @@ pub fn spend(units: u64) -> bool {
     left.is_some() && !meter.is_exceeded
 }
 
+/// Spends units of work that is done. The next check finds a budget that they exceed.
+pub(crate) fn record(units: u64) {
+    let _ = spend(units);
+}
+
 /// Spends the units of a text or of JSON.
 pub(crate) fn spend_bytes(bytes: usize) -> bool {
     spend(1 + (bytes / BYTES_PER_UNIT) as u64)

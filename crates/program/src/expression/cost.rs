@@ -38,7 +38,7 @@ pub(crate) fn evaluate<T>(step: Option<&str>, work: impl FnOnce() -> T) -> T {
     REMAINING_UNITS.set(Some(opened));
 
     let value = work();
-    budget::spend(u64::from(spent_units()));
+    budget::record(u64::from(spent_units()));
     budget::record_place(step, None);
     value
 }

@@ -263,7 +263,7 @@ impl ModuleCall {
 
     /// Spends the used fuel from the budget of the transition.
     fn spend_budget(&self) {
-        budget::spend(1 + self.used_fuel() / FUEL_PER_UNIT);
+        budget::record(1 + self.used_fuel() / FUEL_PER_UNIT);
         // The limit of a module is an error of the module; less fuel is that of the transition.
         if self.is_out_of_fuel && self.fuel < MAX_FUEL {
             budget::exceed();
