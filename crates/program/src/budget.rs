@@ -89,8 +89,14 @@ pub fn within<T>(units: u64, work: impl FnOnce() -> T) -> Result<Metered<T>, Exc
 /// Spends units; returns false, now and later, once the budget is exceeded.
 #[must_use]
 pub fn spend(units: u64) -> bool {
+    record(units);
+    !is_exceeded()
+}
+
+/// Spends units of work that is done. The next check finds a budget that they exceed.
+pub(crate) fn record(units: u64) {
     let Some(meter) = METER.get() else {
-        return true;
+        return;
     };
 
     let left = meter.remaining.checked_sub(units);
@@ -98,12 +104,6 @@ pub fn spend(units: u64) -> bool {
         remaining: left.unwrap_or_default(),
         is_exceeded: meter.is_exceeded || left.is_none(),
     }));
-    left.is_some() && !meter.is_exceeded
-}
-
-/// Spends units of work that is done. The next check finds a budget that they exceed.
-pub(crate) fn record(units: u64) {
-    let _ = spend(units);
 }
 
 /// Spends the units of a text or of JSON.
