@@ -89,14 +89,14 @@ impl NativeSaga for BatchSaga {
                     transition.work(work);
                 }
                 let note = progress(&state);
-                store(state, note, transition)
+                Ok(store(state, note, transition))
             }
             WorkOutcome::Accepted => SagaDecision::ignore("a page has a result"),
             WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
                 state.status = BatchStatus::Failed;
                 state.error = Some(failure.message.clone());
                 transition.failure(failure.clone());
-                store(state, failure.to_string(), transition)
+                Ok(store(state, failure.to_string(), transition))
             }
         }
     }
@@ -187,7 +187,7 @@ fn advance(
     if let Some(work) = state.advance(transition.context().key, transition.now()) {
         transition.work(work);
     }
-    store(state, note.to_owned(), transition)
+    Ok(store(state, note.to_owned(), transition))
 }
 
 /// Returns the note of a page.
@@ -214,7 +214,7 @@ fn store(
     state: BatchState,
     note: String,
     transition: &mut TransitionBuilder<'_>,
-) -> NativeResult<BatchState> {
+) -> SagaDecision<BatchState> {
     let is_in_flight = state.in_flight.is_some();
     let due = state
         .next_at
@@ -241,5 +241,5 @@ fn store(
     });
     transition.reference(state.spec.selection.saga.to_string());
     transition.note(note);
-    Ok(SagaDecision::Transition(state))
+    SagaDecision::Transition(state)
 }

@@ -239,7 +239,7 @@ impl NativeSaga for ReceivedMessages {
 
         // The sender has not ended the message, so it must receive the end.
         transition.work(state.request_report());
-        store(state, CANCELLED.to_owned(), transition)
+        Ok(store(state, CANCELLED.to_owned(), transition))
     }
 }
 
@@ -259,7 +259,7 @@ fn deliver(
         (None, Some(reason)) => {
             let mut state = ReceivedMessage::new(message, transition.now());
             state.fail(WITHDRAWN, reason, transition.now());
-            store(state, WITHDRAWN.to_owned(), transition)
+            Ok(store(state, WITHDRAWN.to_owned(), transition))
         }
         (Some(state), Some(_)) if state.status.is_final() => SagaDecision::ignore(ENDED),
         // The sender gave the same id to another message.
@@ -269,7 +269,7 @@ fn deliver(
         (Some(mut state), Some(reason)) => {
             cancel_flow(&state, &reason, transition);
             state.fail(WITHDRAWN, reason, transition.now());
-            store(state, WITHDRAWN.to_owned(), transition)
+            Ok(store(state, WITHDRAWN.to_owned(), transition))
         }
         // A message that was withdrawn before its delivery has no body to compare.
         (Some(state), None) if state.is_withdrawn() || state.message == message => {
@@ -293,7 +293,7 @@ fn receive(
         // An accepted job needs no report: the answer to the delivery has its status.
         state.acknowledge(transition.now());
         transition.work(start_flow(&state, transition.context()));
-        return store(state, note, transition);
+        return Ok(store(state, note, transition));
     }
 
     // Without a recipient, the message is stored all the same; a line reports the reason.
@@ -304,7 +304,7 @@ fn receive(
     }
 
     // The answer to the delivery is the first report, so none is requested.
-    store(state, note, transition)
+    Ok(store(state, note, transition))
 }
 
 /// Returns the start of the flow of a job.
@@ -368,7 +368,7 @@ fn change(
     } else {
         state.status.as_str()
     };
-    store(state, note.to_owned(), transition)
+    Ok(store(state, note.to_owned(), transition))
 }
 
 fn flow_ended(
@@ -386,7 +386,7 @@ fn flow_ended(
 
     transition.work(state.request_report());
     let note = format!("flow: {}", state.status.as_str());
-    store(state, note, transition)
+    Ok(store(state, note, transition))
 }
 
 /// Adds the outcome of the mail to the lines.
@@ -404,7 +404,7 @@ fn mail_ended(
     if !state.status.is_final() {
         transition.work(state.request_report());
     }
-    store(state, note, transition)
+    Ok(store(state, note, transition))
 }
 
 /// Cancels the flow of a job.
@@ -424,7 +424,7 @@ fn store(
     state: ReceivedMessage,
     note: String,
     transition: &mut TransitionBuilder<'_>,
-) -> NativeResult<ReceivedMessage> {
+) -> SagaDecision<ReceivedMessage> {
     match state.message.kind {
         MessageType::Job => transition.wait_for(WaitKind::Saga, FLOW_TAG, None),
         MessageType::Chat | MessageType::Mail => {
@@ -436,5 +436,5 @@ fn store(
     set_status(status, state.failure.as_ref(), transition);
     transition.reference(thread_reference(state.message.thread.clone()));
     transition.note(note);
-    Ok(SagaDecision::Transition(state))
+    SagaDecision::Transition(state)
 }

@@ -300,7 +300,7 @@ impl NativeSaga for SentMessages {
         let note = failure.to_string();
         state.fail(failure, transition.now());
         withdraw_job(&state, transition);
-        store(state, before, note, transition)
+        Ok(store(state, before, note, transition))
     }
 
     fn on_cancel(
@@ -326,7 +326,7 @@ impl NativeSaga for SentMessages {
 
         state.fail(failure, transition.now());
         transition.work(withdrawal(&state));
-        store(state, before, CANCELLED.to_owned(), transition)
+        Ok(store(state, before, CANCELLED.to_owned(), transition))
     }
 }
 
@@ -344,7 +344,7 @@ fn send(
             let state = SentMessage::new(sent, transition.now());
             transition.work(PeerTask::Deliver.work(&state.message, None));
             let note = format!("to {}", state.message.to);
-            store(state, None, note, transition)
+            Ok(store(state, None, note, transition))
         }
         Some(state) if state.message.is_same(&sent.message) && state.timeouts == sent.timeouts => {
             SagaDecision::ignore("the message exists")
@@ -363,7 +363,7 @@ fn apply_report(
         return SagaDecision::ignore("the report is not new");
     }
     let note = state.status.as_str().to_owned();
-    store(state, before, note, transition)
+    Ok(store(state, before, note, transition))
 }
 
 fn delivery_ended(
@@ -389,12 +389,12 @@ fn delivery_ended(
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
             state.fail(failure.clone(), transition.now());
             withdraw_job(&state, transition);
-            store(
+            Ok(store(
                 state,
                 before,
                 format!("not delivered: {failure}"),
                 transition,
-            )
+            ))
         }
     }
 }
@@ -416,7 +416,7 @@ fn store(
     timer_before: TimerState,
     note: String,
     transition: &mut TransitionBuilder<'_>,
-) -> NativeResult<SentMessage> {
+) -> SagaDecision<SentMessage> {
     let timer = state.timer();
     change_timer(timer_before, timer, transition);
 
@@ -430,5 +430,5 @@ fn store(
     set_status(status, state.failure.as_ref(), transition);
     transition.reference(thread_reference(state.message.thread.clone()));
     transition.note(note);
-    Ok(SagaDecision::Transition(state))
+    SagaDecision::Transition(state)
 }

@@ -223,7 +223,7 @@ fn delete(
     state.deleted = true;
     state.queued = None;
     state.fires_at = None;
-    store(state, Requests::default(), transition)
+    Ok(store(state, Requests::default(), transition))
 }
 
 /// Decides the due times up to `now` after a change of the state.
@@ -235,7 +235,7 @@ fn advance(
 ) -> NativeResult<ScheduleState> {
     let compiled = compile_stored(&state)?;
     state.advance(&Schedule::of(&compiled, transition), &mut requests, now);
-    store(state, requests, transition)
+    Ok(store(state, requests, transition))
 }
 
 /// Stores the state, with the timer of its next start.
@@ -243,7 +243,7 @@ fn store(
     state: ScheduleState,
     requests: Requests,
     transition: &mut TransitionBuilder<'_>,
-) -> NativeResult<ScheduleState> {
+) -> SagaDecision<ScheduleState> {
     let note = match (&requests.notes[..], state.fires_at) {
         ([], Some(next)) => format!("next {next}"),
         ([], None) if state.deleted => "deleted".to_owned(),
@@ -270,7 +270,7 @@ fn store(
     }
     transition.reference(state.spec.saga.clone());
     transition.note(note);
-    Ok(SagaDecision::Transition(state))
+    SagaDecision::Transition(state)
 }
 
 /// Compiles the specification of a state.

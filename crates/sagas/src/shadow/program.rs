@@ -87,14 +87,14 @@ impl NativeSaga for ShadowSaga {
                     transition.work(work);
                 }
                 let note = format!("{} equal, {} different", state.equal, state.different);
-                store(state, note, transition)
+                Ok(store(state, note, transition))
             }
             WorkOutcome::Accepted => SagaDecision::ignore("a page has a result"),
             WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
                 state.status = ShadowStatus::Failed;
                 state.error = Some(failure.message.clone());
                 transition.failure(failure.clone());
-                store(state, failure.to_string(), transition)
+                Ok(store(state, failure.to_string(), transition))
             }
         }
     }
@@ -142,7 +142,7 @@ fn advance(
     if let Some(work) = state.advance(transition.context().key, transition.now()) {
         transition.work(work);
     }
-    store(state, note.to_owned(), transition)
+    Ok(store(state, note.to_owned(), transition))
 }
 
 /// Stores the state, with what it waits for.
@@ -150,20 +150,17 @@ fn store(
     state: ShadowState,
     note: String,
     transition: &mut TransitionBuilder<'_>,
-) -> NativeResult<ShadowState> {
+) -> SagaDecision<ShadowState> {
     let due = state
         .next_at
         .filter(|_| !state.status.is_final() && state.in_flight.is_none());
 
-    match due {
-        Some(due) => {
-            transition.arm_timer_at(TIMER, due);
-            transition.wait_for(WaitKind::Timer, TIMER, Some(due));
-        }
-        None => {
-            transition.cancel_timer(TIMER);
-            transition.wait_for(WaitKind::WorkResult, TAG, None);
-        }
+    if let Some(due) = due {
+        transition.arm_timer_at(TIMER, due);
+        transition.wait_for(WaitKind::Timer, TIMER, Some(due));
+    } else {
+        transition.cancel_timer(TIMER);
+        transition.wait_for(WaitKind::WorkResult, TAG, None);
     }
 
     transition.set_status(match state.status {
@@ -175,5 +172,5 @@ fn store(
         ShadowStatus::Failed => Status::Failed,
     });
     transition.note(note);
-    Ok(SagaDecision::Transition(state))
+    SagaDecision::Transition(state)
 }
