@@ -449,7 +449,9 @@ pub(crate) fn attempt_outcome(result: &Result<Reply, ProviderError>) -> AttemptO
         }
         Err(ProviderError::Transient { trouble, .. }) => match trouble {
             TransientCause::Throttled => AttemptOutcome::Throttled,
-            TransientCause::Unavailable => AttemptOutcome::Unavailable,
+            TransientCause::Unavailable | TransientCause::ReportedUnavailable => {
+                AttemptOutcome::Unavailable
+            }
             TransientCause::ResponseLost | TransientCause::Undetermined => {
                 AttemptOutcome::ResponseLost
             }

@@ -528,10 +528,7 @@ impl EffectExecutor {
             },
         };
 
-        execution.in_doubt |= matches!(
-            trouble,
-            TransientCause::ResponseLost | TransientCause::Undetermined
-        );
+        execution.in_doubt |= trouble.is_in_doubt();
         execution.last = Some(failure);
 
         // The attempt executed nothing and could not determine whether an earlier one was executed:

@@ -249,13 +249,26 @@ pub enum ProviderError {
 pub enum TransientCause {
     /// The upstream works but throttles the call: not executed, and not counted by the breaker.
     Throttled,
-    /// The upstream is unreachable or reports that it is unhealthy: not executed.
+    /// The upstream is unreachable, or its own rules say that it did not execute the call.
     Unavailable,
+    /// The response says that the upstream is unavailable. A proxy in front of it may have sent the
+    /// response after it forwarded the call: in doubt.
+    ReportedUnavailable,
     /// The response was lost: in doubt. The executor probes before the next attempt.
     ResponseLost,
     /// The attempt could not determine whether an earlier one was executed, and executed nothing:
     /// in doubt. The `in_doubt` policy decides.
     Undetermined,
+}
+
+impl TransientCause {
+    /// Returns whether the call may have been executed.
+    pub(crate) fn is_in_doubt(self) -> bool {
+        match self {
+            Self::Throttled | Self::Unavailable => false,
+            Self::ReportedUnavailable | Self::ResponseLost | Self::Undetermined => true,
+        }
+    }
 }
 
 impl ProviderError {
@@ -288,6 +301,12 @@ impl ProviderError {
     /// Creates a transient error: not executed; a retry may succeed.
     pub fn unavailable(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::transient(TransientCause::Unavailable, code, message)
+    }
+
+    /// Creates a transient error: the response says that the upstream is unavailable, and may be
+    /// that of a proxy. The outcome is unknown.
+    pub fn reported_unavailable(code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::transient(TransientCause::ReportedUnavailable, code, message)
     }
 
     /// Creates a transient error: not executed because the upstream throttled the call.

@@ -281,7 +281,7 @@ fn start_creates_instance_work_timers_dedupe_key_and_history() {
         (1, Status::Running, at(1_000))
     );
     assert_eq!(commit.work.len(), 2);
-    assert_eq!(commit.work[0].deadline, Some(at(61_000)));
+    assert_eq!(commit.work[0].deadline, Some(at(60_500)));
     assert_eq!(
         commit
             .arm
@@ -429,7 +429,7 @@ fn late_decision_keeps_full_timeouts_and_ids() {
         *commit
     };
     let (prompt, late) = (at_time(1_000), at_time(9_000_000));
-    assert_eq!(late.work[0].deadline, Some(at(9_060_000)));
+    assert_eq!(late.work[0].deadline, Some(at(9_059_500)));
     assert_eq!(late.arm[0].due, at(9_060_000));
     assert_eq!(late.work[0].id, prompt.work[0].id);
 }

@@ -158,7 +158,11 @@ async fn status_codes_are_classified() {
         (11, "grpc_out_of_range", None),
         (12, "grpc_unimplemented", None),
         (13, "grpc_internal", Some(TransientCause::ResponseLost)),
-        (14, "grpc_unavailable", Some(TransientCause::Unavailable)),
+        (
+            14,
+            "grpc_unavailable",
+            Some(TransientCause::ReportedUnavailable),
+        ),
         (15, "grpc_data_loss", Some(TransientCause::ResponseLost)),
         (16, "grpc_unauthenticated", None),
     ] {

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | 2xx | succeeded |
 //! | 425, 429 | throttled: retried |
-//! | 408, 503 | unavailable: retried |
+//! | 408 | unavailable: the request did not arrive as a whole; retried |
+//! | 503 | unavailable: in doubt, because a proxy may have forwarded the request; retried |
 //! | other 5xx | response lost: in doubt; retried |
 //! | 3xx, 4xx | permanent error |
 
@@ -89,7 +90,8 @@ pub(crate) fn classify_status(
     let message = message(summary, response);
     let error = match status.as_u16() {
         425 | 429 => ProviderError::throttled(code, message),
-        408 | 503 => ProviderError::unavailable(code, message),
+        408 => ProviderError::unavailable(code, message),
+        503 => ProviderError::reported_unavailable(code, message),
         500..=599 => ProviderError::response_lost(code, message),
         _ => ProviderError::permanent(code, message),
     };
@@ -298,7 +300,7 @@ mod tests {
             TransientCause::Throttled,
             Some(7),
         );
-        check_trouble(503, &[], TransientCause::Unavailable, None);
+        check_trouble(503, &[], TransientCause::ReportedUnavailable, None);
         check_trouble(408, &[], TransientCause::Unavailable, None);
         check_trouble(
             500,
@@ -314,19 +316,19 @@ mod tests {
         check_trouble(
             503,
             &[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT"), date],
-            TransientCause::Unavailable,
+            TransientCause::ReportedUnavailable,
             Some(30),
         );
         check_trouble(
             503,
             &[("retry-after", "Sun, 06 Nov 1994 08:49:07 GMT"), date],
-            TransientCause::Unavailable,
+            TransientCause::ReportedUnavailable,
             None,
         );
         check_trouble(
             503,
             &[("retry-after", "Sun, 06 Nov 1994 08:50:07 GMT")],
-            TransientCause::Unavailable,
+            TransientCause::ReportedUnavailable,
             None,
         );
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `OK` | succeeded |
 //! | `RESOURCE_EXHAUSTED`, `ABORTED` | throttled: not executed, the upstream is healthy; retried |
-//! | `UNAVAILABLE` | unavailable: retried |
+//! | `UNAVAILABLE` | unavailable: in doubt, because a proxy may have forwarded the call; retried |
 //! | `DEADLINE_EXCEEDED`, `CANCELLED`, `UNKNOWN`, `INTERNAL`, `DATA_LOSS` | in doubt; retried |
 //! | every other | permanent error |
 
@@ -225,7 +225,7 @@ impl GrpcStatus {
     fn provider_error(&self, Failure { code, message }: Failure) -> ProviderError {
         let provider_error = match self.code {
             Code::ResourceExhausted | Code::Aborted => ProviderError::throttled(code, message),
-            Code::Unavailable => ProviderError::unavailable(code, message),
+            Code::Unavailable => ProviderError::reported_unavailable(code, message),
             Code::Ok
             | Code::DeadlineExceeded
             | Code::Cancelled
