@@ -7,7 +7,8 @@ use orlog_model::{
     ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, EventType, Fact,
     Failure, HistoryEntry, Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name,
     NotifyParent, ParentEndPolicy, ParentRef, PendingWork, SagaResult, Status, Timer, TimerChange,
-    Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id, derive_id,
+    Timestamp, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id,
+    derive_id,
 };
 use serde_json::Value;
 use uuid::Uuid;

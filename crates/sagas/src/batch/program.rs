@@ -109,7 +109,7 @@ impl NativeSaga for BatchSaga {
     ) -> NativeResult<BatchState> {
         // A clock that was set back can be behind the timer.
         state.next_at = None;
-        advance(state, "next page", transition)
+        Ok(advance(state, "next page", transition))
     }
 
     fn on_cancel(
@@ -132,7 +132,7 @@ fn create(
         .map_err(|error| ProgramError::SchemaMismatch(format!("{CREATE}: {error}")))?;
 
     match state {
-        None => advance(BatchState::new(spec), "created", transition),
+        None => Ok(advance(BatchState::new(spec), "created", transition)),
         Some(state) if state.spec == spec => SagaDecision::ignore("the batch exists"),
         Some(_) => SagaDecision::reject("a batch with this id and another content exists"),
     }
@@ -148,7 +148,7 @@ fn pause(
         BatchStatus::AwaitingApproval => SagaDecision::ignore("it waits for an approval"),
         _ => {
             state.status = BatchStatus::Paused;
-            advance(state, "paused", transition)
+            Ok(advance(state, "paused", transition))
         }
     }
 }
@@ -167,7 +167,7 @@ fn resume(
     };
 
     state.status = BatchStatus::Running;
-    advance(state, note, transition)
+    Ok(advance(state, note, transition))
 }
 
 fn stop(mut state: BatchState, transition: &mut TransitionBuilder<'_>) -> NativeResult<BatchState> {
@@ -175,7 +175,7 @@ fn stop(mut state: BatchState, transition: &mut TransitionBuilder<'_>) -> Native
         return SagaDecision::ignore("it is already stopped");
     }
     state.status = BatchStatus::Stopping;
-    advance(state, "stopping", transition)
+    Ok(advance(state, "stopping", transition))
 }
 
 /// Requests the next page, if one is due.
@@ -183,11 +183,11 @@ fn advance(
     mut state: BatchState,
     note: &str,
     transition: &mut TransitionBuilder<'_>,
-) -> NativeResult<BatchState> {
+) -> SagaDecision<BatchState> {
     if let Some(work) = state.advance(transition.context().key, transition.now()) {
         transition.work(work);
     }
-    Ok(store(state, note.to_owned(), transition))
+    store(state, note.to_owned(), transition)
 }
 
 /// Returns the note of a page.

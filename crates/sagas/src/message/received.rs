@@ -254,7 +254,7 @@ fn deliver(
     } = event_data(event)?;
 
     match (state, withdrawn) {
-        (None, None) => receive(message, mail, transition),
+        (None, None) => Ok(receive(message, mail, transition)),
         // The withdrawal overtook its delivery, which then changes nothing (ADR 0081).
         (None, Some(reason)) => {
             let mut state = ReceivedMessage::new(message, transition.now());
@@ -286,14 +286,14 @@ fn receive(
     message: Message,
     mail: Option<MailTarget>,
     transition: &mut TransitionBuilder<'_>,
-) -> NativeResult<ReceivedMessage> {
+) -> SagaDecision<ReceivedMessage> {
     let mut state = ReceivedMessage::new(message, transition.now());
     let note = format!("from {}", state.message.from);
     if state.message.kind == MessageType::Job {
         // An accepted job needs no report: the answer to the delivery has its status.
         state.acknowledge(transition.now());
         transition.work(start_flow(&state, transition.context()));
-        return Ok(store(state, note, transition));
+        return store(state, note, transition);
     }
 
     // Without a recipient, the message is stored all the same; a line reports the reason.
@@ -304,7 +304,7 @@ fn receive(
     }
 
     // The answer to the delivery is the first report, so none is requested.
-    Ok(store(state, note, transition))
+    store(state, note, transition)
 }
 
 /// Returns the start of the flow of a job.

@@ -59,7 +59,7 @@ impl NativeSaga for ShadowSaga {
     ) -> NativeResult<ShadowState> {
         let Some(state) = state else {
             let spec: ShadowSpec = event_data(event)?;
-            return advance(ShadowState::new(spec), "started", transition);
+            return Ok(advance(ShadowState::new(spec), "started", transition));
         };
 
         match event.kind.as_str() {
@@ -107,7 +107,7 @@ impl NativeSaga for ShadowSaga {
     ) -> NativeResult<ShadowState> {
         // A clock that was set back can be behind the timer.
         state.next_at = None;
-        advance(state, "next page", transition)
+        Ok(advance(state, "next page", transition))
     }
 
     fn on_cancel(
@@ -130,7 +130,7 @@ fn end(
         return SagaDecision::ignore("it has ended");
     }
     state.end(status);
-    advance(state, note, transition)
+    Ok(advance(state, note, transition))
 }
 
 /// Requests the next page, if one is due.
@@ -138,11 +138,11 @@ fn advance(
     mut state: ShadowState,
     note: &str,
     transition: &mut TransitionBuilder<'_>,
-) -> NativeResult<ShadowState> {
+) -> SagaDecision<ShadowState> {
     if let Some(work) = state.advance(transition.context().key, transition.now()) {
         transition.work(work);
     }
-    Ok(store(state, note.to_owned(), transition))
+    store(state, note.to_owned(), transition)
 }
 
 /// Stores the state, with what it waits for.
