@@ -52,6 +52,8 @@ fn start(
         let mut commit = rejection_commit(context.key, command, parent, failure, context.now);
 
         // The dedupe key prevents a second rejection on each redelivery.
+        // A missing instance stores none, because its duplicates are not looked up. The derived id
+        // of the message makes a second rejection a duplicate on the bus.
         commit.dedupe_key = context.instance.and(input.dedupe_key());
 
         Decision::Commit(Box::new(commit))
@@ -162,6 +164,7 @@ fn cancel(
         {
             ignore("the cancel command is not from its parent")
         }
+        // The child can end before the command arrives.
         Some(instance) if instance.status.is_final() => ignore("it has ended"),
         Some(instance) if instance.paused => buffer_input(context, input),
         Some(_) => decide_with_program(context, input, &ProgramInput::Cancel { reason }),

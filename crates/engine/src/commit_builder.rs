@@ -31,6 +31,8 @@ pub(crate) fn build_commit(
     let mut commit = Box::new(cleanup_commit(context.key, cause.input, context.now));
 
     let mut timers = context.instance.map_or_else(Vec::new, |i| i.timers.clone());
+    // The fired timer is removed first: its row is already deleted above, and a new timer of its
+    // name must not delete it again.
     remove_fired_timer(&mut timers, cause.input);
     change_timers(&mut timers, &mut commit, &transition, cause.identity);
 
@@ -82,6 +84,8 @@ pub(crate) fn build_commit(
     );
 
     if transition.status.is_final() {
+        // An ended instance with pending work is neither purged nor restarted. Only work whose late
+        // success must be compensated stays.
         let ended_before = context
             .instance
             .is_some_and(|instance| instance.status.is_final());
@@ -105,6 +109,8 @@ pub(crate) fn build_commit(
         &mut commit,
     );
 
+    // One commit stores the key and the transition, so a second delivery after a crash finds both
+    // or neither.
     commit.dedupe_key = cause.input.has_dedupe_key().then_some(cause.identity);
 
     // A run deletes the entries of earlier runs one by one, so that the store needs no ranges.
@@ -293,6 +299,7 @@ fn work_id(run_id: Uuid, cause: &TransitionCause<'_>, index: usize, work: &Work)
             ..
         }) => derive_child_id(run_id, &[b"fact", kind.as_str().as_bytes(), key.as_bytes()]),
         Work::Fact(_) => derive_child_id(
+            // A fact without a key has no other identity than its place in the transition.
             run_id,
             &[b"caused_fact", identity, &(index as u64).to_le_bytes()],
         ),

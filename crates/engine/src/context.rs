@@ -54,6 +54,8 @@ pub(crate) fn cleanup_commit(key: &InstanceKey, input: &Input, now: Timestamp) -
     let mut commit = Commit::empty(key.clone(), now);
 
     match input {
+        // Also a result that is not applied removes its row. Otherwise the relay would dispatch the
+        // work again.
         Input::WorkResult(outcome) => commit.settles = Some(outcome.outbox_key.clone()),
         Input::Timer(TimerFired { name, token, due }) => {
             commit.disarm.push(Timer {

@@ -213,6 +213,7 @@ fn decide_control(
         };
     };
 
+    // A request that is based on an old state is reported as stale, also if the status forbids it.
     if let Some(rejection) = staleness(instance, control) {
         return Decision::Reject(rejection);
     }

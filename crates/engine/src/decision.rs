@@ -107,6 +107,7 @@ pub(crate) fn ignore_with_cleanup(
     reason: impl Into<Cow<'static, str>>,
 ) -> Decision {
     let commit = cleanup_commit(key, input, now);
+    // Without a row to delete, the decision needs no commit.
     let clears = commit.settles.is_some() || !commit.disarm.is_empty();
     Decision::Ignore {
         reason: reason.into(),

@@ -51,6 +51,8 @@ pub(crate) fn buffer_cancel(context: &DecisionContext<'_>, input: &Input) -> Dec
 
 fn buffer_early_input(context: &DecisionContext<'_>, input: &Input, ttl: Duration) -> Decision {
     let key = input.identity();
+    // The dedupe keys of a missing instance are not stored, so the buffer itself detects a second
+    // delivery.
     if context.buffered.iter().any(|buffered| buffered.key == key) {
         return ignore("already buffered until its instance starts");
     }
@@ -93,6 +95,8 @@ pub(crate) fn expire(
     fired: &TimerFired,
     now: Timestamp,
 ) -> Decision {
+    // Only the timer of the oldest input counts. A timer of an input that was deleted meanwhile is
+    // stale.
     let is_armed = expiry_timer(early).is_some_and(|timer| {
         (timer.due, &timer.name, timer.token) == (fired.due, &fired.name, fired.token)
     });

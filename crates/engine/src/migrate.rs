@@ -52,6 +52,7 @@ pub fn decide_migration(
     if let Some(rejection) = staleness(instance, control) {
         return Decision::Reject(rejection);
     }
+    // A repeated request with another id has nothing to do, which is no obstacle.
     if instance.definition.hash == to.definition_ref().hash {
         return ignore("the instance already uses this definition");
     }

@@ -34,6 +34,7 @@ pub fn publish_result(key: &InstanceKey, now: Timestamp, input: &Input, decision
     let payload = result.outcome.payload();
     match carrier(commit, payload) {
         Some(fact) => {
+            // The payload is stored once. A reader takes it from the data of the fact.
             let has_payload = payload == Some(&fact.data);
             fact.result = Some(Box::new(event(result, effect, has_payload)));
         }

@@ -31,6 +31,7 @@ fn push_input(payloads: &mut RecordedPayloads, input: &Input, limit: usize) {
             ControlAction::Signal { data, .. } => Some(data),
             ControlAction::Deliver { event, .. } => Some(&event.data),
             ControlAction::Start(start) => Some(&start.data),
+            // The outcome or the assignee is part of the decision, so the whole action is recorded.
             ControlAction::Task {
                 order: order @ (TaskAction::Complete { .. } | TaskAction::Assign { .. }),
                 ..

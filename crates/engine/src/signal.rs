@@ -46,6 +46,7 @@ pub(crate) fn decide_signal(
         return buffer_input(context, input);
     }
 
+    // The time can pass while the signal is buffered. It then means at once.
     match due_at.filter(|due| *due > context.now) {
         Some(due) => schedule(context, input, control, event, due, instance),
         None => decide_with_program(context, input, &ProgramInput::Event(event)),
@@ -112,6 +113,7 @@ fn schedule(
             .filter_map(|timer| timer.signal.as_deref())
     };
 
+    // The dedupe key of the input can expire before the time of the signal.
     if scheduled().any(|signal| signal.event.dedupe_key() == event.dedupe_key()) {
         return ignore("the signal is already scheduled");
     }
@@ -185,6 +187,7 @@ pub(crate) fn deliver_scheduled(
         ))
     };
 
+    // The wait can end between the request and the time of the signal.
     if signal
         .wait_token
         .is_some_and(|token| !instance.waits_under(token))

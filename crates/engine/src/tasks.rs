@@ -55,6 +55,8 @@ pub(crate) fn decide_task(
         TaskAction::Complete { outcome, data } => match check_outcome(&task.spec, outcome.as_ref())
         {
             Err(reason) => reject(reason),
+            // A completion runs the program, which a paused instance must not do. The other actions
+            // change only the task.
             Ok(()) if instance.paused => {
                 reject("its instance is paused; resume it before you complete the task".to_owned())
             }
@@ -67,6 +69,7 @@ pub(crate) fn decide_task(
                 decide_with_program(context, input, &program_input)
             }
         },
+        // A claim of another user was rejected above, so this one is repeated.
         TaskAction::Claim if task.claimed_by.is_some() => {
             ignore("already claimed by the same user")
         }

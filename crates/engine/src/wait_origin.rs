@@ -43,6 +43,7 @@ fn hash(input: &Input, identity: DedupeKey, wait: &Wait) -> u32 {
         identity.hash_with(&time.as_millis().to_le_bytes())
     });
     let low = (identity.hash_with(wait.name.as_str().as_bytes()) ^ request) & u64::from(u32::MAX);
+    // The value 0 is reserved for waits with which the run started.
     u32::try_from(low).unwrap_or_default().max(1)
 }
 

@@ -58,10 +58,12 @@ impl JournalDir {
 
     /// Removes incomplete files, and keeps the spares that have the right size.
     pub(crate) fn remove_stale_files(&mut self) -> Result<()> {
+        // A `.new` file is never part of the log: a process ended before its rename.
         for path in files(&self.path, "new")? {
             fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         }
 
+        // An earlier process may have had another segment size or another number of spares.
         for path in files(&self.path, "spare")? {
             let length = fs::metadata(&path)
                 .map_err(Error::io("measure", &path))?
@@ -80,6 +82,8 @@ impl JournalDir {
     /// Creates a segment durably, with space for `needed_bytes` bytes of records. On an error the
     /// directory is unchanged, unless the error is [`Error::Poisoned`].
     pub(crate) fn create(&mut self, first: u64, needed_bytes: u64) -> Result<Segment> {
+        // A record larger than a segment has a segment of its own, because a record never spans two
+        // files.
         let capacity = self
             .options
             .segment_size()
@@ -107,6 +111,8 @@ impl JournalDir {
     pub(crate) fn drop_segment(&mut self, segment: &Segment) -> Result<()> {
         let reusable = segment.capacity == self.options.segment_size();
         if reusable && self.spares.len() < self.options.spare_segments {
+            // A reader may still read the old file. It compares the seed and the sequence of each
+            // record, so the next content of the file is not confused with this one.
             let spare = segment.path.with_extension("spare");
             fs::rename(&segment.path, &spare).map_err(Error::io("rename", &segment.path))?;
             self.spares.push(spare);
@@ -122,6 +128,8 @@ impl JournalDir {
     }
 
     fn recycle(&self, path: PathBuf, first: u64) -> Result<(PathBuf, File, u32)> {
+        // The old records stay in the file. The header contains a terminator, and their checksums
+        // start from another seed.
         let file = self
             .disk
             .open(File::options().read(true).write(true), &path);
@@ -282,10 +290,12 @@ fn create_dir_in(parent: &Path, path: &Path, disk: &dyn Disk) -> Result<()> {
     ensure_dir(parent, disk)?;
     fs::create_dir(path).map_err(Error::write("create", path, 0))?;
     let handle = File::open(parent).map_err(Error::io("open", parent))?;
+    // Without this sync, a power failure could remove a directory with durable records.
     disk.sync_dir(&handle).map_err(Error::io("sync", parent))
 }
 
 fn lock(path: PathBuf) -> Result<File> {
+    // The file is never deleted: a second process could lock a new file of the same name.
     let file = File::options()
         .write(true)
         .create(true)

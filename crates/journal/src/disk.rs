@@ -53,6 +53,8 @@ pub struct LocalDisk;
 impl Disk for LocalDisk {
     fn allocate(&self, file: &File, bytes: u64) -> io::Result<()> {
         match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+            // Some file systems cannot reserve blocks. Zeros written in full reserve them too, and
+            // report a full disk now, not in an append.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(self, file, 0, bytes),
             other => Ok(other?),
         }

@@ -69,6 +69,7 @@ impl JournalInner {
             return Ok(self.synced());
         }
 
+        // Records that were appended during the wait for the lock share this fsync.
         let reached = self.written();
         let segment = self.active();
         // Records up to `reached` are in this segment or in one that was synced before this one was
@@ -79,6 +80,8 @@ impl JournalInner {
                 .map_err(Error::poison(&segment.path)),
         )?;
 
+        // The position moves only after the fsync: records are written with it as proof of what a
+        // recovery must find.
         self.synced.store(reached, Ordering::Release);
         Ok(reached)
     }
@@ -133,6 +136,8 @@ impl JournalInner {
     /// Makes `segment` the active one. It replaces a segment that starts with the same sequence.
     pub(crate) fn push(&self, segment: Arc<Segment>) {
         let mut segments = self.segments.write();
+        // A record too large for an empty segment replaces that segment: both start with the same
+        // sequence, and so have the same file name.
         if segments
             .back()
             .is_some_and(|last| last.first == segment.first)

@@ -71,6 +71,8 @@ impl Journal {
             expected,
         };
 
+        // The directory is not created for a journal that is missing. An error must leave the disk
+        // as it was.
         if expected > 0 && !dir.as_ref().is_dir() {
             return Err(lost_end(0));
         }
@@ -92,6 +94,7 @@ impl Journal {
         } else {
             segments.push(journal_dir.create(first, 0)?);
             report.first_sequence = first;
+            // The sequence 0 is never assigned, so it means that nothing was written.
             report.last_sequence = first - 1;
         }
 
@@ -123,6 +126,8 @@ impl Journal {
     /// [`Error::TooLarge`]; [`Error::Full`], [`Error::Rotation`] and [`Error::Io`], after which a
     /// later append may succeed; [`Error::Poisoned`].
     pub fn append(&mut self, parts: &[&[u8]]) -> Result<u64> {
+        // After a failed fsync an append could be lost silently, although a later sync returns
+        // success.
         self.log.check_not_poisoned()?;
 
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
@@ -134,6 +139,7 @@ impl Journal {
         }
 
         let needed_bytes = format::encoded_len(bytes);
+        // The terminator of the record must also fit. The size above contains it.
         if self.active.tail() + needed_bytes > self.active.capacity {
             self.roll(needed_bytes)?;
         }
@@ -142,6 +148,8 @@ impl Journal {
             &mut self.buffer,
             self.active.seed,
             self.next,
+            // The synced position in each record lets recovery separate a torn write from the loss
+            // of durable data.
             self.log.synced(),
             parts,
         );
@@ -172,10 +180,14 @@ impl Journal {
     pub fn truncate_before(&mut self, sequence: u64) -> Result<()> {
         self.log.check_not_poisoned()?;
         while let Some(oldest) = self.log.oldest_before(sequence) {
+            // Readers check this mark after they read other bytes than expected, so it is set
+            // before the file can be reused.
             oldest.retire();
             // Dropped one by one, each durably: a gap in the middle would look like corruption.
             let dropped = self.dir.drop_segment(&oldest);
             self.log.poison(dropped)?;
+            // The segment leaves the list after its file, so a failed removal is repeated by the
+            // next truncation.
             self.log.pop_oldest();
         }
         Ok(())
@@ -224,6 +236,8 @@ impl Journal {
         // Recovery requires this: all records in older segments are durable.
         self.log.sync()?;
 
+        // The journal is intact after these errors, so callers retry the append. `Full` and
+        // `Poisoned` keep their meaning.
         let created = self
             .dir
             .create(self.next, needed_bytes)
@@ -240,6 +254,8 @@ impl Journal {
                 other => other,
             });
 
+        // The sync of the directory may have failed after the rename. Then it is unknown which
+        // segment a recovery finds.
         self.active = Arc::new(self.log.poison(created)?);
         self.log.push(Arc::clone(&self.active));
         Ok(())
@@ -252,6 +268,7 @@ impl Journal {
         let written = disk.write_at(&segment.file, &self.buffer, segment.tail());
         let size = self.buffer.len() as u64;
 
+        // One large commit must not hold its memory for the rest of the process.
         if self.buffer.capacity() > RETAINED_BUFFER_BYTES {
             self.buffer = Vec::new();
         }

@@ -40,10 +40,13 @@ impl ReadBuffer {
         limit: u64,
     ) -> io::Result<ScanResult> {
         let rest = limit.saturating_sub(offset);
+        // The limit of a reader is the tail, because the bytes after it may still change.
         if rest < TERMINATOR_BYTES as u64 {
             return Ok(ScanResult::End);
         }
 
+        // A terminator is recognized before the header, because fewer bytes than a header may
+        // follow it.
         let unit = self.view(file, offset, ALIGNMENT, limit)?;
         if unit.iter().all(|byte| *byte == 0) {
             return Ok(ScanResult::End);
@@ -58,6 +61,8 @@ impl ReadBuffer {
             0,
         ));
 
+        // The length is checked before the payload is read, so that damage causes no large
+        // allocation.
         if header.length < RECORD_HEADER_BYTES || header.length as u64 > rest {
             return Ok(ScanResult::Invalid("the record length is invalid"));
         }
@@ -91,6 +96,8 @@ impl ReadBuffer {
 
     fn fill(&mut self, file: &File, offset: u64, count: u64) -> io::Result<()> {
         let count = usize::try_from(count).expect("a record fits into memory");
+        // The buffer is empty if the read below fails. Otherwise a retry would find bytes of
+        // another offset.
         self.length = 0;
         if self.bytes.len() < count {
             self.bytes.resize(count, 0);

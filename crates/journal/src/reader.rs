@@ -124,6 +124,7 @@ impl Cursor {
     /// # Errors
     /// The errors of [`Cursor::read`].
     pub fn read_up_to(&mut self, last: u64) -> Result<Option<Record<'_>>> {
+        // A sequence is published after its bytes, so the record that is read below is complete.
         if self.next > last.min(self.log.written()) {
             return Ok(None);
         }
@@ -134,6 +135,7 @@ impl Cursor {
             .as_ref()
             .expect("the cursor has just advanced to this position");
 
+        // The record was verified in the same buffer, so this view reads no file.
         let start = position.offset - header.footprint();
         let bytes = self.window.view(
             &position.segment.file,
@@ -151,6 +153,8 @@ impl Cursor {
 
     /// Advances past the record `next`, which has been written.
     fn advance(&mut self) -> Result<RecordHeader> {
+        // At the end of its segment the cursor moves to the next one. At the end of the log this
+        // line is not reached.
         if self
             .position
             .as_ref()
@@ -170,8 +174,10 @@ impl Cursor {
         let segment = self.log.segment_of(self.next)?;
         let (mut sequence, offset) = segment.index_lookup(self.next);
         let mut position = ReadPosition { segment, offset };
+        // The buffer has bytes of another file.
         self.window = ReadBuffer::default();
 
+        // The index has one entry for about 256 KiB. The records in between are skipped one by one.
         while sequence < self.next {
             step(&self.log, &mut self.window, &mut position, sequence)?;
             sequence += 1;
@@ -204,6 +210,8 @@ fn step(
     if segment.is_retired() {
         return Err(Error::Truncated {
             requested: sequence,
+            // The list of segments may still contain the dropped one, so its successor is at least
+            // the next record.
             first: log.first().max(sequence + 1),
         });
     }

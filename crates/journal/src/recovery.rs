@@ -52,6 +52,8 @@ pub(crate) fn scan_segments(segments: &[Segment]) -> Result<RecoveryReport> {
     for (index, segment) in segments.iter().enumerate() {
         let end = walk(segment, segments.get(index + 1).map(|next| next.first))?;
         if index + 1 == segments.len() {
+            // All other segments were synced before their successor was created, so an incomplete
+            // record in them is corruption.
             report.torn_bytes = torn_bytes(segment, &end)?;
         }
         report.last_sequence = end.next - 1;
@@ -118,6 +120,7 @@ fn walk(segment: &Segment, until: Option<u64>) -> Result<SegmentEnd> {
     while until != Some(next) {
         let found = record_at(&mut window, segment, segment.tail())?;
         match found {
+            // A record cannot state that itself or a later record is durable.
             ScanResult::Record(header) if header.sequence == next && header.durable < next => {
                 segment.extend(next, header.footprint());
                 next += 1;
@@ -142,6 +145,7 @@ fn end_of_walk(segment: &Segment, until: Option<u64>, end: SegmentEnd) -> Result
             segment.tail(),
             "records before the next segment are missing",
         )),
+        // A complete record in the wrong place is no torn write, also not in the last segment.
         (_, ScanResult::Record(_)) => Err(Error::corrupt(
             &segment.path,
             segment.tail(),
@@ -162,11 +166,15 @@ fn torn_bytes(segment: &Segment, end: &SegmentEnd) -> Result<u64> {
         _ => tail,
     };
 
+    // The search also runs after a terminator: a lost page of zeros in the middle of the log looks
+    // like one.
     let mut buffer = ReadBuffer::default();
     search(segment, end.next, |offset| {
         let ScanResult::Record(header) = record_at(&mut buffer, segment, offset)? else {
             return Ok(());
         };
+        // Its writer had seen the sync of the missing record. Cutting here would lose durable data
+        // silently.
         if header.durable >= end.next {
             return Err(Error::corrupt(&segment.path, tail, reason));
         }
@@ -187,6 +195,7 @@ fn search(
     let tail = segment.tail();
     let header_bytes = RECORD_HEADER_BYTES as u64;
 
+    // At least one header is missing before the next record.
     let mut offset = tail + header_bytes;
     while offset + header_bytes <= segment.capacity {
         let count = PIECE_BYTES.min(segment.capacity - offset);
@@ -242,6 +251,8 @@ fn remnant(segment: &Segment, expected: u64) -> Result<u64> {
 /// the first of them.
 fn doubtful_from(segment: &Segment) -> Result<u64> {
     let mut window = ReadBuffer::default();
+    // The last records state the most recent sync. The scan starts at the last index entry, not at
+    // the start of the segment.
     let (mut sequence, mut offset) = segment.index_lookup(u64::MAX);
     let mut durable = segment.first - 1;
 

@@ -108,6 +108,7 @@ impl Segment {
             HeaderError::Damaged(reason) => Error::corrupt(path, 0, reason),
         })?;
 
+        // A file that was renamed or copied by hand must not be read as another part of the log.
         if header.first != first {
             return Err(Error::corrupt(
                 path,
@@ -129,6 +130,8 @@ impl Segment {
 
     /// Publishes the record `sequence`, written at the tail, to the readers.
     pub(crate) fn extend(&self, sequence: u64, footprint: u64) {
+        // Only the writer, and the recovery before it, moves the tail. It cannot change before the
+        // store below.
         let offset = self.tail();
         let mut entries = self.index.lock();
 
@@ -148,6 +151,7 @@ impl Segment {
     pub(crate) fn index_lookup(&self, sequence: u64) -> (u64, u64) {
         let entries = self.index.lock();
 
+        // The first entry has the first sequence of the segment, so the list is never empty.
         let after = entries.partition_point(|entry| entry.sequence <= sequence);
         let entry = entries[after.saturating_sub(1)];
         (entry.sequence, entry.offset)

@@ -106,6 +106,7 @@ impl AttemptLog {
     pub fn extend(&mut self, later: Self) {
         self.omitted = self.omitted.saturating_add(later.omitted);
         for record in later.records {
+            // Texts of another process are not bounded yet.
             self.push(record.bounded());
         }
     }

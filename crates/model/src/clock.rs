@@ -134,6 +134,7 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Returns the time at which `due` is reached if the wall clock is not set meanwhile.
     fn steady_at(&self, due: Timestamp) -> SteadyTime {
+        // `MAX` means never. The sum below would be a finite time.
         if due == Timestamp::MAX {
             return SteadyTime::MAX;
         }

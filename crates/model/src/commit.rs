@@ -138,6 +138,7 @@ impl Commit {
             work.filter(|work| work.abandoned).map(|work| work.id)
         }
 
+        // Most transitions abandon nothing, so the previous snapshot is usually not visited.
         let now: Vec<_> = abandoned(self.instance.as_ref()).collect();
         if now.is_empty() {
             return now;

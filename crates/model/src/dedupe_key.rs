@@ -95,6 +95,7 @@ impl Input {
             Input::Workflow(command) => {
                 DedupeKey::of(&[b"workflow", command.id.as_str().as_bytes()])
             }
+            // The id of a work item is a hash already, and it is unique within the instance.
             Input::WorkResult(result) => DedupeKey(result.work_id),
             Input::Timer(timer) => DedupeKey::of(&[
                 b"timer",

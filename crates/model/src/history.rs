@@ -105,6 +105,7 @@ impl InputOrigin {
     /// Returns the origin of an input that this node decides now.
     #[must_use]
     pub fn new(input: &Input, node: &str, now: Timestamp) -> Self {
+        // The clock of the sender can be ahead. The delay is then zero.
         let waited = u64::try_from(now.duration_since(input.at()).as_millis()).unwrap_or(u64::MAX);
         let attributes = input.event().and_then(|event| event.attributes.clone());
 

@@ -263,6 +263,7 @@ impl fmt::Display for InstanceKey {
 /// same id.
 #[must_use]
 pub fn derive_id(at: Timestamp, parts: &[&[u8]]) -> Uuid {
+    // A UUID has no times before 1970.
     with_time(
         u64::try_from(at.as_millis()).unwrap_or(0),
         parts.iter().copied(),
@@ -282,6 +283,7 @@ pub fn derive_child_id(parent: Uuid, parts: &[&[u8]]) -> Uuid {
 
 /// Returns the time of a UUID v7, in milliseconds since 1970.
 fn unix_millis(id: Uuid) -> u64 {
+    // The time is in the first 48 bits.
     u64::try_from(id.as_u128() >> 80).unwrap_or(0)
 }
 

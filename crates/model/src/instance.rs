@@ -149,6 +149,7 @@ impl Instance {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.status.is_final()
+            // A paused instance can have buffered inputs, which its resume must find.
             && !self.paused
             && self.pending_work.is_empty()
             && self.timers.is_empty()

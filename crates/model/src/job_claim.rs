@@ -35,6 +35,8 @@ impl JobClaim {
     #[must_use]
     pub fn id_for(instance: &InstanceKey, random: Uuid) -> Uuid {
         let Slot(slot) = SlotAssigner::slot_of_key(instance);
+        // Version 8 marks ids with a slot. The bits of the version and the variant are in other
+        // bytes.
         let mut bytes = random.into_bytes();
         [bytes[14], bytes[15]] = slot.to_be_bytes();
         uuid::Builder::from_custom_bytes(bytes).into_uuid()

@@ -114,6 +114,8 @@ impl RecordedPayloads {
     /// transition.
     pub fn push_variables(&mut self, variables: &[VariableChange], limit: usize) {
         let changes = Changes(variables);
+        // Readers find payloads by their position, so a transition without changes has an empty
+        // payload.
         self.push(
             Some(&changes).filter(|changes| changes.iter().next().is_some()),
             limit,
@@ -142,6 +144,8 @@ impl RecordedPayloads {
                 header if header == u64::from(NONE) => None,
                 header if header == u64::from(SAME_AS_INPUT) => input.clone(),
                 header => {
+                    // The headers below `TEXT` are handled above, so the differences cannot
+                    // underflow.
                     let length = usize::try_from((header - TEXT) / 2).ok()?;
                     let is_cut = (header - TEXT) % 2 == 1;
                     let size = if is_cut {
@@ -149,6 +153,7 @@ impl RecordedPayloads {
                     } else {
                         length as u64
                     };
+                    // A damaged row ends the list early. It must not end the process.
                     let (text, behind) = rest.split_at_checked(length)?;
                     rest = behind;
                     Some(RecordedPayload {

@@ -28,6 +28,7 @@ impl TraceParent {
         let bytes: [u8; LENGTH] = text.as_bytes().try_into().ok()?;
         let is_valid = bytes.iter().enumerate().all(|(index, byte)| match index {
             2 | 35 | 52 => *byte == b'-',
+            // Upper case is invalid in a W3C header.
             _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
         });
         (bytes.starts_with(b"00") && is_valid).then_some(Self(bytes))
@@ -79,6 +80,7 @@ impl TraceParent {
     /// are all zero.
     #[must_use]
     pub fn is_sampled(&self) -> bool {
+        // The flag is the lowest bit, so each odd digit has it.
         b"13579bdf".contains(&self.0[LENGTH - 1]) && self.is_valid()
     }
 
@@ -164,6 +166,7 @@ impl SpanId {
     /// Creates a span id from any bytes.
     #[must_use]
     pub fn new(bytes: [u8; 8]) -> Self {
+        // An id of zero is invalid in a W3C header.
         if bytes == [0; 8] {
             Self([0, 0, 0, 0, 0, 0, 0, 1])
         } else {

@@ -46,6 +46,7 @@ impl FromStr for WaitToken {
     type Err = WaitTokenError;
 
     fn from_str(text: &str) -> Result<Self, WaitTokenError> {
+        // The digits are checked first, because the parser below also accepts a sign.
         let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let value = is_hex.then(|| u64::from_str_radix(text, 16).ok()).flatten();
         value.map(Self).ok_or(WaitTokenError)

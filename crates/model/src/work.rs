@@ -296,6 +296,7 @@ impl WorkItem {
         let name = match &self.work {
             Work::Command(c) => c.aggregate_type.as_str(),
             Work::Effect(e) => e.name.as_str(),
+            // Facts and results share one destination for each tenant, which preserves their order.
             Work::Fact(_) | Work::PublishResult(_) => "",
             Work::StartChild(s) => s.saga.as_str(),
             Work::CancelChild(s) => s.saga.as_str(),

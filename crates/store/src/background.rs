@@ -44,12 +44,14 @@ impl Background {
 
         let io_error = Error::io("start a thread for", path);
         let flusher = Arc::clone(shared);
+        // The flusher is the first thread, because `wake_flusher` uses the first waker.
         background
             .spawn("orlog-flush", move |wake| {
                 flush::maintenance_loop(&flusher, &wake);
             })
             .map_err(&io_error)?;
 
+        // With `Sync`, each commit syncs its own record.
         if let Durability::Interval(interval) = durability {
             let shared = Arc::clone(shared);
             let disk = Arc::clone(disk);
@@ -68,6 +70,7 @@ impl Background {
         name: &str,
         run: impl FnOnce(Receiver<()>) + Send + 'static,
     ) -> io::Result<()> {
+        // A thread handles all work when it wakes, so one pending wake-up is enough.
         let (waker, wake) = sync_channel(1);
         self.threads.push(
             Builder::new()
@@ -104,6 +107,7 @@ impl Background {
     /// Notifies the snapshot thread that a snapshot is due.
     pub(crate) fn wake_snapshots(&self) {
         if let Some(waker) = &self.snapshots {
+            // As for the flusher: a full channel has a wake-up already.
             waker.try_send(()).ok();
         }
     }
@@ -120,6 +124,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
+        // A thread ends when its waker is dropped, so this precedes the joins.
         self.wakers.clear();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -132,6 +137,8 @@ impl Drop for Background {
 /// Syncs the journal in every interval with writes.
 fn sync(shared: &Shared, disk: &StoreDir, interval: Duration, wake: &Receiver<()>) {
     while wake.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+        // After a failed sync the journal rejects every call. Only a recovery can continue, and it
+        // starts another thread.
         if let Err(error) = shared.record_failure(shared.sync(disk)) {
             tracing::error!(%error, "journal sync failed");
             return;

@@ -14,6 +14,7 @@ pub struct Cancellation(Arc<AtomicBool>);
 impl Cancellation {
     /// Cancels the reads: scans return [`crate::Error::Cancelled`] at the next group of rows.
     pub fn cancel(&self) {
+        // No other data depends on the flag. A reader that sees it late copies one more group.
         self.0.store(true, Ordering::Relaxed);
     }
 

@@ -47,6 +47,8 @@ pub fn copy_consistently<R>(
     let mut not_closed = Vec::new();
     for (reader, to) in stores {
         let shared = &*reader.shared;
+        // The flush is outside of the moment. Only the few commits after it go into the journal of
+        // the copy.
         shared.flush_all()?;
 
         // No further flush starts, because it truncates the journal. The locks are acquired in the
@@ -61,6 +63,7 @@ pub fn copy_consistently<R>(
     }
 
     let (copied, result) = copy_states(stores, moment)?;
+    // No flush runs, so the journals still contain the records after the flushed positions.
     for ((_, to), (disk, copied)) in stores.iter().zip(disks.iter().zip(&copied)) {
         disk.copy_journal(
             &to.join("journal"),
@@ -69,6 +72,8 @@ pub fn copy_consistently<R>(
         )?;
     }
 
+    // Without a flush since the moment, each snapshot of the tables has the flushed position of its
+    // copy.
     let tables = disks
         .iter()
         .map(|disk| disk.tables().snapshot())
@@ -82,6 +87,7 @@ pub fn copy_consistently<R>(
         tables.copy(&dir.join("mdbx.dat"))?;
     }
 
+    // The snapshots use the open tables, so a store may close only after them.
     drop(tables);
     drop(not_closed);
     Ok((copied, result))
@@ -118,6 +124,8 @@ fn copy_states<R>(
 }
 
 fn store_copy(tables: &MergedTables) -> Result<StoreCopy, Error> {
+    // Read with the lock: a later checkpoint would cover messages whose commits are not in the
+    // copy.
     let mut checkpoints = Vec::new();
     tables.scan(Table::Checkpoint, &[], None, &mut |key, value| {
         checkpoints.push((

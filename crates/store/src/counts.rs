@@ -57,6 +57,7 @@ impl CountChanges {
     ) {
         let group =
             |instance: &Instance| (instance.status, instance.paused, instance.definition.hash);
+        // Most transitions change neither the status nor the definition, and cost nothing here.
         if before.map(group) == after.map(group) {
             return;
         }
@@ -83,11 +84,14 @@ impl CountChanges {
         tables: &MergedTables,
         record: &mut RecordWriter,
     ) -> Result<(), Error> {
+        // Instances that change there and back within one group leave the count as it was.
         for (key, change) in self.0.iter().filter(|(_, change)| *change != 0) {
             let old = tables.get(Table::Count, key, |value| {
                 decode::<u64>(Table::Count, value)
             })?;
 
+            // Counts can be inexact after an unreadable instance was deleted or replaced. They must
+            // not wrap.
             match old
                 .transpose()?
                 .unwrap_or_default()
@@ -161,6 +165,7 @@ impl MergedTables {
             return Ok(());
         }
 
+        // The counts are written below the memtables. A memtable with older counts would hide them.
         self.flush()?;
         let mut changes = CountChanges::default();
         self.scan(Table::Instance, &[], None, &mut |row, value| {
@@ -177,6 +182,8 @@ impl MergedTables {
 
         let mut record = RecordWriter::default();
         record.clear();
+        // A count whose instances are gone is not written below, so all old counts are deleted
+        // first.
         self.scan_keys(Table::Count, &[], None, &mut |row, _| {
             record.delete(Table::Count, row)?;
             Ok(ControlFlow::Continue(()))
@@ -199,6 +206,7 @@ impl MergedTables {
             Instant::now(),
         )?;
 
+        // The mark is in the same transaction: after a crash, the next opening counts again.
         self.disk()
             .tables()
             .write(Some(&counts), &Vec::new(), &[(COUNTED, EMPTY)])

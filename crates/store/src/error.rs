@@ -206,6 +206,8 @@ impl Error {
     /// Returns whether the store can continue; if not, it must be recovered. A closed store is not
     /// damaged: a background thread may find it closed while the writer recovers it.
     pub(crate) fn is_recoverable(&self) -> bool {
+        // After these errors, the content of memory and disk may differ, or another owner may
+        // write.
         !matches!(
             self,
             Error::Poisoned { .. }
@@ -260,6 +262,7 @@ impl From<orlog_journal::Error> for Error {
                 );
                 Error::Lost { path, reason }
             }
+            // `Truncated`: the tables need a record that the journal no longer contains.
             Journal::WrongIdentity { .. } | Journal::Corrupt { .. } | Journal::Truncated { .. } => {
                 Error::DamagedJournal { reason: text }
             }

@@ -26,6 +26,7 @@ impl Shared {
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let one_at_a_time = lock(&self.flushing);
         let flushed = self.flush_immutable();
+        // A success also clears the failure, so the statistics show the current state.
         *lock(&self.flush_failure) = flushed.as_ref().err().map(ToString::to_string);
         drop(one_at_a_time);
         self.record_failure(flushed)
@@ -42,8 +43,10 @@ impl Shared {
         let position = frozen.state().position;
         drop(frozen);
 
+        // Only after the rows are durable in the tables: until then readers need the memtable.
         let flushed = self.change(|tables| Ok(tables.drop_immutable()))?;
         self.flushes.record(start.elapsed());
+        // A flush has touched many pages, which stay mapped.
         disk.tables().release_memory(self.resident_bytes);
         // Outside the lock: a large memtable takes a while to free.
         drop(flushed);
@@ -72,6 +75,7 @@ impl Shared {
         &self,
         change: impl FnOnce(&StoreDir) -> Result<Option<(Indexes, IndexChanges)>, Error>,
     ) -> Result<bool, Error> {
+        // A flush in between would maintain the old set of indexes.
         let one_at_a_time = lock(&self.flushing);
         let changed = self
             .read(|tables| Ok(Arc::clone(tables.disk())))
@@ -88,6 +92,7 @@ impl Shared {
 
     /// Flushes all memtables.
     pub(crate) fn flush_all(&self) -> Result<(), Error> {
+        // The first round freezes the active memtable, and the second one flushes it.
         for _ in 0..2 {
             self.flush()?;
             self.freeze()?;
@@ -108,6 +113,7 @@ impl Shared {
     pub(crate) fn wait_for_memtable_space(&self) -> Result<bool, Error> {
         let mut is_frozen = false;
         while self.read(|tables| Ok(self.is_full(tables)))? {
+            // The commit flushes itself, or waits for the thread that does.
             self.flush()?;
             self.freeze()?;
             is_frozen = true;
@@ -132,6 +138,7 @@ impl Shared {
     /// Flushes the immutable memtable, and the active one if it is old enough. Returns the time of
     /// the next check.
     pub(crate) fn run_maintenance(&self) -> Result<Option<Instant>, Error> {
+        // The writer wakes this thread for a memtable that it has made immutable.
         self.flush()?;
         let due = self.read(|tables| Ok(self.flush_due(tables)))?;
         if due.is_some_and(|due| due <= Instant::now()) {
@@ -139,6 +146,7 @@ impl Shared {
             self.flush()?;
         }
 
+        // One step at a time: a commit that needs space waits for the lock of this step.
         if self.advance_indexes()? {
             return Ok(Some(Instant::now()));
         }

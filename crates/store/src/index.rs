@@ -93,6 +93,7 @@ impl Indexes {
         for (index, progress) in &mut next.0 {
             let is_wanted = *index == Index::Instances || wanted.contains(index);
             match progress {
+                // Some of its rows are deleted already, so the build starts again.
                 Progress::Removing if is_wanted => *progress = Progress::Building(ByteBuf::new()),
                 Progress::Building(_) | Progress::Ready if !is_wanted => {
                     *progress = Progress::Removing;
@@ -127,6 +128,8 @@ impl Indexes {
             old.clear();
             new.clear();
             let key = instance_key(row)?;
+            // Indexes in progress are maintained too: a build does not return to the instances that
+            // it has passed.
             let add = |value: &[u8], keys: &mut Vec<Key>| {
                 self.0
                     .iter()
@@ -161,6 +164,7 @@ impl Indexes {
         variables: VariableReader,
     ) -> Result<Option<(Self, IndexChanges)>, Error> {
         let mut next = self.clone();
+        // One index at a time, which limits the work of a step.
         let Some(at) = next
             .0
             .iter()
@@ -178,6 +182,7 @@ impl Indexes {
                     None => *progress = Progress::Ready,
                 }
             }
+            // The index leaves the list in the transaction that deletes its last rows.
             _ if remove(tables, index, &mut changes)? => {}
             _ => drop(next.0.remove(at)),
         }
@@ -206,6 +211,7 @@ fn build(
     };
 
     let visit: &mut RowVisitor<'_> = &mut |row, value| {
+        // A damaged instance gets no rows, as in a flush.
         readable(add_keys(
             index,
             &instance_key(row)?,

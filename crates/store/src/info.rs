@@ -61,6 +61,7 @@ pub fn read_info(
     let [format, identity, store_state, journal_place] = seen.meta.as_slice() else {
         return Ok(None);
     };
+    // Without a format row, the creation of the store was interrupted.
     let Some(format) = check_format(format.as_deref(), &tables)? else {
         return Ok(None);
     };

@@ -75,6 +75,7 @@ impl Mdbx {
 
         // Before anything is changed: a newer release may own the directory.
         admit(format.as_deref())?;
+        // Only now: a rejected format may have no checksums.
         if let Some(row) = &format {
             verified(path, Table::Meta, format_key, row)?;
         }
@@ -131,6 +132,7 @@ impl Mdbx {
                 checksum::seal(&mut sealed, Table::Index, key, EMPTY);
                 cursor.put(key, &sealed, WriteFlags::UPSERT)?;
             } else if cursor.set::<()>(key)?.is_some() {
+                // An index that is built may not have the row yet.
                 cursor.del(WriteFlags::empty())?;
             }
         }
@@ -152,6 +154,7 @@ impl Mdbx {
     /// Returns the value of a row. A damaged row is counted and logged.
     fn verified<'a>(&self, table: Table, key: &[u8], row: &'a [u8]) -> Result<&'a [u8], Error> {
         verified(&self.path, table, key, row).inspect_err(|error| {
+            // A damaged page has many rows, and each read would write a record.
             if self.damaged_reads.fetch_add(1, Ordering::Relaxed) < LOGGED_DAMAGE {
                 tracing::error!(%error, "damaged row");
             }
@@ -184,6 +187,7 @@ impl Mdbx {
         index: &IndexChanges,
         meta: &[(&[u8], &[u8])],
     ) -> libmdbx::Result<bool> {
+        // An error drops the transaction, which aborts it, so no part of a flush is visible.
         let txn = self.db.begin_rw_txn()?;
         if let Some(memtable) = memtable {
             for table in Table::ALL {
@@ -191,6 +195,7 @@ impl Mdbx {
             }
         }
         self.write_index(&txn, index)?;
+        // In the transaction of the rows, because the position of the tables is one of them.
         self.put_meta(&txn, meta)?;
         txn.commit()
     }
@@ -214,6 +219,7 @@ impl Mdbx {
         let info = self.db.info()?;
         let stat = self.db.stat()?;
         let total = info.geometry().current_size() / u64::from(stat.page_size()).max(1);
+        // The pages after the last used one are free, but not in the free list.
         let used = (info.last_pgno() as u64 + 1).saturating_sub(self.db.freelist()? as u64);
 
         Ok(PageStats {
@@ -230,6 +236,7 @@ impl Tables for Mdbx {
     }
 
     fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
+        // The value is not read, so its damage does not matter.
         let row = self
             .read_txn()?
             .get::<()>(self.handle(table), key)
@@ -323,6 +330,8 @@ impl TableSnapshot for MdbxSnapshot<'_> {
                 break;
             }
 
+            // A scan of keys passes damaged rows, so that they can be deleted. Other scans skip
+            // them or fail, depending on the table.
             let value = match self.of.verified(range.table, &key, &value) {
                 Ok(value) => value,
                 Err(_) if range.access == RowAccess::Keys => checksum::unverified(&value),
@@ -372,6 +381,7 @@ fn options(max_bytes: u64) -> DatabaseOptions {
         no_rdahead: true,
         page_size: Some(PageSize::Set(4096)),
         mode: Mode::ReadWrite(ReadWriteOptions {
+            // The journal is truncated after a flush, so the tables must be durable.
             sync_mode: SyncMode::Durable,
             min_size: size(step.min(1 << 20)),
             max_size: size(max_bytes),
@@ -421,6 +431,7 @@ fn format(db: &Database<NoWriteMap>, key: &[u8]) -> libmdbx::Result<Option<Vec<u
     let txn = db.begin_ro_txn()?;
     match txn.open_table(Some(Table::Meta.name())) {
         Ok(meta) => txn.get(&meta, key),
+        // A new environment has no tables yet.
         Err(MdbxError::NotFound) => Ok(None),
         Err(error) => Err(error),
     }
@@ -433,6 +444,7 @@ fn format(db: &Database<NoWriteMap>, key: &[u8]) -> libmdbx::Result<Option<Vec<u
 )]
 fn handles(db: &Database<NoWriteMap>) -> libmdbx::Result<Vec<libmdbx::Table<'static>>> {
     let txn = db.begin_rw_txn()?;
+    // A store of an earlier release lacks the tables that were added since.
     for table in Table::ALL {
         txn.prime_for_permaopen(txn.create_table(Some(table.name()), TableFlags::empty())?);
     }

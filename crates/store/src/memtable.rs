@@ -111,6 +111,7 @@ impl Memtable {
         self.store_state = store_state;
         self.last_entry = at.last_entry;
         self.record_bytes += record.len();
+        // The age counts from the first commit, so an empty memtable is never due.
         self.born.get_or_insert(now);
         Ok(())
     }
@@ -140,6 +141,7 @@ impl Memtable {
         };
 
         match op {
+            // An outbox key is written once, so each insertion is a new row.
             RowOp::Insert(Table::Outbox, key, _) => {
                 if let Some(kind) = kind(key) {
                     store_state.by_kind[kind] += 1;
@@ -200,10 +202,12 @@ impl Memtable {
     fn delete(&mut self, table: Table, key: Bytes) {
         let rows = &mut self.tables[table as usize];
         match rows.get_mut(&key) {
+            // No lower layer has the row, so nothing must be hidden.
             Some(MemtableEntry::New(_)) => {
                 rows.remove(&key);
             }
             Some(entry) => *entry = MemtableEntry::Tombstone,
+            // A lower layer may have the row.
             None => {
                 rows.insert(key, MemtableEntry::Tombstone);
             }

@@ -164,6 +164,7 @@ impl MergedTables {
     pub(crate) fn memtable_entries(&self, range: ScanRange<'_>, limit: usize) -> MemtableEntries {
         let mut entries = Vec::new();
         for (key, row) in self.memtable_rows(range) {
+            // The first entry that does not fit ends the part that is complete.
             if entries.len() == limit {
                 let cut = Some(Key::from_slice(key));
                 return MemtableEntries { entries, cut };
@@ -181,6 +182,7 @@ impl MergedTables {
     }
 
     fn in_memory(&self, table: Table, key: &[u8]) -> Option<MemtableLookup<&Bytes>> {
+        // The upper memtable first: its entry, also a tombstone, hides that of the lower one.
         self.active
             .get(table, key)
             .or_else(|| self.frozen.as_ref()?.get(table, key))
@@ -244,6 +246,8 @@ impl MergedTables {
     fn scan_rows(&self, range: ScanRange<'_>, visit: &mut RowVisitor<'_>) -> Result<(), Error> {
         let entries = self.memtable_rows(range);
         let entries = entries.map(|(key, row)| (&**key, row.map(Bytes::as_ref)));
+        // The immutable memtable is dropped only with the exclusive lock, so its rows are in the
+        // entries or in this snapshot.
         let snapshot = self.disk.tables().snapshot()?;
 
         merge(entries, Some(&*snapshot), range, visit)

@@ -23,6 +23,7 @@ pub(crate) fn check_tables(dir: &Path, expected: Option<DurablePosition>) -> Res
     }
 
     let reason = match (orlog_journal::has_segments(&dir.join("journal"))?, expected) {
+        // The tables are created before the journal, so a journal alone proves that they are lost.
         (true, _) => "the journal exists, but the tables are missing".to_owned(),
         (false, Some(expected)) => format!(
             "it is missing; its commit {} was durable",
@@ -82,6 +83,8 @@ fn check_identity(
 }
 
 fn expected_last(expected: Option<DurablePosition>, identity: [u8; 16], flushed: u64) -> u64 {
+    // With an accepted loss, the position may be that of another store. It does not apply to this
+    // one.
     let known = expected.filter(|expected| expected.identity == identity);
     known.map_or(0, |known| known.position).max(flushed)
 }
@@ -130,6 +133,7 @@ pub(crate) fn open_journal(
     match Journal::open_on(&path, open.clone(), Arc::clone(&device)) {
         Err(JournalError::LostEnd { last, expected, .. }) if options.accept_data_loss => {
             tracing::error!(path = %path.display(), last, expected, "loss of commits accepted");
+            // The loss is accepted, so the records that remain are opened without the expectation.
             open.expected_last = 0;
             if last < flushed.position {
                 // The tables continue after their own position; the journal does not reach it.

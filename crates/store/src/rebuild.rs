@@ -68,6 +68,7 @@ pub fn rebuild_tables<E: From<Error>>(
     options: &Options,
     base: impl FnOnce(&Path) -> Result<RebuildBase, E>,
 ) -> Result<RebuiltTables, E> {
+    // A rebuild accepts no loss: a journal that ends too early is an error.
     let options = Options {
         expected: Some(expected),
         accept_data_loss: false,
@@ -78,12 +79,15 @@ pub fn rebuild_tables<E: From<Error>>(
     let journal = open_journal(dir, expected, &options)?;
 
     let work = dir.join(presence::REBUILD_DIR);
+    // An interrupted rebuild may have left an incomplete directory.
     remove(&work)?;
     let built =
         base(&work).and_then(|base| Ok(build(&work, base, expected.identity, &journal, &options)?));
     let rows = built.inspect_err(|_| drop(fs::remove_dir_all(&work)))?;
 
     let mut aside = None;
+    // After the first step, an opening finds the tables in `rebuild` and reports that the rebuild
+    // was interrupted.
     for step in SwapStep::ALL {
         aside = step.run(dir)?.or(aside);
     }
@@ -125,6 +129,7 @@ fn build(
 ) -> Result<u64, Error> {
     let disk = match base {
         RebuildBase::NewStore { dedupe_window } => {
+            // Without a base, the journal must start with the first commit.
             check_continues(journal, 0)?;
             StoreDir::create_tables(
                 work,
@@ -138,6 +143,7 @@ fn build(
         RebuildBase::Copy => open_copy(work, identity, options)?,
     };
 
+    // A copy has a journal of its own, with the commits after its tables.
     let mut tables = MergedTables::replay(&disk)?;
     check_continues(journal, tables.state().position)?;
 
@@ -148,10 +154,12 @@ fn build(
             RecordPosition::position(position),
             &Bytes::copy_from_slice(record),
         )?;
+        // A long journal must not stay in memory as one memtable.
         tables.flush_if_full(options.memtable_bytes)
     })?;
 
     tables.flush()?;
+    // No journal record has the mark that the counts are complete.
     tables.count_if_needed()?;
 
     let StoreState {
@@ -159,6 +167,7 @@ fn build(
         outbox_depth,
         ..
     } = *tables.state();
+    // The tables are closed before their directory is checked and renamed.
     drop((tables, disk));
 
     // A backup that only adjoins the journal has no rows in common with it: only its counters
@@ -170,12 +179,14 @@ fn build(
         ));
     }
 
+    // The names must be durable before the old tables are moved.
     sync_dir(&work.join("tables"))?;
     sync_dir(work)?;
     check_rows(work)
 }
 
 fn open_copy(work: &Path, identity: [u8; 16], options: &Options) -> Result<Arc<StoreDir>, Error> {
+    // The copy may end before the expected position, which is that of the journal.
     let copy = StoreDir::open(
         work,
         &Options {
@@ -340,6 +351,7 @@ impl SwapStep {
             Self::RemoveWorkDir => remove(&work)?,
         }
 
+        // Each step is durable before the next one, so a crash leaves a known state.
         sync_dir(dir)?;
         Ok(aside)
     }

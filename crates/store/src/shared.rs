@@ -145,6 +145,7 @@ impl Shared {
     /// Makes a record with the requested durability visible to all readers, and wakes the watchers.
     pub(crate) fn publish(&self, at: RecordPosition, record: &Bytes) -> Result<(), Error> {
         self.change(|tables| tables.apply(at, record))?;
+        // A watcher that wakes must find the rows, so they are visible first.
         self.position.send_replace(at.position);
         Ok(())
     }
@@ -157,6 +158,7 @@ impl Shared {
     /// Syncs the journal and records the duration.
     pub(crate) fn sync(&self, disk: &StoreDir) -> Result<(), Error> {
         let start = Instant::now();
+        // A call without anything to sync would distort the durations.
         if disk.sync()? {
             self.fsyncs.record(start.elapsed());
         }
@@ -185,6 +187,7 @@ impl Shared {
         };
 
         let error = block.error();
+        // The first failure is the cause of the later ones.
         lock(&self.poison).get_or_insert(block);
         Err(error)
     }
@@ -205,8 +208,10 @@ impl Shared {
         let position = self.durable_position();
         *lock(&self.closed_at) = position;
 
+        // Waits for the reads on disk. Readers acquire the two locks in the same order.
         let disk = self.disk_exclusive().take();
         let closed = self.exclusive().take();
+        // The files are closed here, so that another writer can open them.
         drop((disk, closed));
         drop((flushing, copying));
     }
@@ -231,10 +236,12 @@ impl Shared {
 
     /// Continues with reopened tables.
     pub(crate) fn reopen(&self, tables: MergedTables) {
+        // A recovery ends the purge. The next check for expired keys starts it again.
         self.is_purging.store(false, Ordering::Relaxed);
         let position = tables.state().position;
         *self.disk_exclusive() = Some(Arc::clone(tables.disk()));
         *self.exclusive() = Some(tables);
+        // Commits are accepted only after the tables are in place.
         *lock(&self.poison) = None;
         *lock(&self.flush_failure) = None;
 

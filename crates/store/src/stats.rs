@@ -144,6 +144,7 @@ impl DurationHistogram {
 
 fn bucket(duration: Duration) -> usize {
     let seconds = duration.as_secs_f64();
+    // The bounds are inclusive.
     BOUNDS_SECONDS.partition_point(|bound| *bound < seconds)
 }
 
@@ -157,6 +158,7 @@ pub(crate) struct AtomicDurationHistogram {
 impl AtomicDurationHistogram {
     /// Records one duration.
     pub(crate) fn record(&self, duration: Duration) {
+        // The counters are independent. A reader may see a duration in only one of them.
         self.counts[bucket(duration)].fetch_add(1, Ordering::Relaxed);
         self.sum_nanos.fetch_add(
             u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),

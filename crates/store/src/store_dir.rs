@@ -73,6 +73,7 @@ impl StoreDir {
         options: &Options,
         device: Arc<dyn orlog_journal::Disk>,
     ) -> Result<Arc<Self>, Error> {
+        // Before anything is created: an empty directory can be a lost store.
         presence::admit(dir, options)?;
         let (tables, about) = open_tables(dir, options, StoreOrigin::local(identity()))?;
         if about.location.is_some() {
@@ -84,6 +85,7 @@ impl StoreDir {
             });
         }
 
+        // The tables state which commits the journal must contain.
         let journal = presence::open_journal(
             dir,
             options,
@@ -235,6 +237,7 @@ impl StoreDir {
         let Some(local) = &self.journal else {
             return Ok(false);
         };
+        // The thread of the interval calls this also when nothing was committed.
         if local.log.last_synced() == local.log.last_written() {
             return Ok(false);
         }
@@ -263,6 +266,7 @@ impl StoreDir {
                 .map(|location| (LOG_POSITION_KEY, location.as_slice())),
         );
 
+        // Before the write, because the replaced rows are read from the tables.
         let changes = self
             .indexes()
             .changes(&*self.tables, memtable, self.variables)?;
@@ -275,8 +279,10 @@ impl StoreDir {
                 .map(|(key, row)| (key.as_slice(), row.as_slice())),
         );
 
+        // Rows, indexes, sizes and the position are one transaction.
         self.tables.write(Some(memtable), &changes, &meta)?;
 
+        // Without this reference, `make_mut` changes the sizes without a copy.
         drop(current);
         Arc::make_mut(&mut lock(&self.usages)).replace(usages);
         Ok(())
@@ -306,6 +312,7 @@ impl StoreDir {
     ) -> Result<(), Error> {
         self.tables
             .write(None, changes, &[(INDEXES_KEY, &encoded(&next))])?;
+        // Only after the rows are durable: a query uses a ready index at once.
         *lock(&self.indexes) = Arc::new(next);
         Ok(())
     }
@@ -314,6 +321,7 @@ impl StoreDir {
     /// of the copy.
     pub(crate) fn copy_tables(&self, file: &Path) -> Result<(u64, Option<LogPosition>), Error> {
         let snapshot = self.tables.snapshot()?;
+        // Read from the snapshot, because flushes have moved the position since the opening.
         let store_state: StoreState =
             value::decode(Table::Meta, &snapshot.meta(STATE_KEY)?.unwrap_or_default())?;
         let location = snapshot
@@ -337,6 +345,7 @@ impl StoreDir {
         let (mut copy, _) = Journal::open(made(dir)?, options)?;
 
         if let Some(local) = &self.journal {
+            // The caller prevents flushes, so these records are not truncated.
             let mut cursor = local.log.read_from(after + 1)?;
             while let Some(record) = cursor.read_up_to(last)? {
                 copy.append(&[record.payload])?;
@@ -414,6 +423,7 @@ fn open_tables(
         Ok(())
     })?;
 
+    // Without a format row, the store is new or its creation was interrupted.
     let about = match found {
         None => StoreMetadata::make(&tables, options, new)?,
         Some(format) => StoreMetadata::read(&tables, options, format)?,
@@ -495,11 +505,13 @@ impl StoreMetadata {
             .map(|(key, row)| (*key, row.as_slice()))
             .collect();
 
+        // One transaction: a store has all of these rows or none.
         tables.write(None, &Vec::new(), &rows)?;
         Ok(about)
     }
 
     fn read(tables: &dyn Tables, options: &Options, format: u32) -> Result<Self, Error> {
+        // The format is durable before any row of it, so that an older release rejects the store.
         if format == UPGRADED_FORMAT {
             let format = FORMAT.to_be_bytes();
             let indexes = encoded(&Indexes::older_store());
@@ -511,6 +523,7 @@ impl StoreMetadata {
         }
 
         let window = Duration::from_millis(row(tables, WINDOW_KEY)?);
+        // The window is the length of the stored buckets, so it cannot change.
         if window.as_millis() != options.dedupe_window.as_millis() {
             tracing::warn!(
                 requested_seconds = options.dedupe_window.as_secs(),

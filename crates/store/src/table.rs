@@ -112,6 +112,7 @@ impl Table {
     /// Returns the name on disk.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            // These names differ from the displayed ones.
             Table::Instance => "instance",
             Table::Timer => "timer",
             Table::DeadLetter => "dead_letter",

@@ -108,6 +108,7 @@ pub(crate) fn translate(
 
     let mut store_state = *tables.state();
     store_state.position += 1;
+    // With a clock that was set back, keys would be stored in buckets that may be purged.
     store_state.latest = store_state.latest.max(now);
     let bucket = keys.bucket(store_state.latest);
 
@@ -131,6 +132,7 @@ pub(crate) fn translate(
     for change in group {
         translation.change(change)?;
         let bytes = translation.record.bytes().len();
+        // A single change cannot be divided. It has only the limit of the journal.
         if bytes > GROUP_BYTES && group.len() > 1 {
             return Err(Error::TooLarge {
                 bytes: bytes as u64,
@@ -159,8 +161,10 @@ pub(crate) fn translate(
         ..
     } = translation;
 
+    // After all changes, so that each count is read and written once for the group.
     counts.write(tables, record)?;
     let (purged, purge) = purge.map_or(Ok((0, None)), |purge| purge.run(tables, record, share))?;
+    // Last: the feed lists the rows of all other operations.
     feeding.write_group(tables, &store_state, trimmed, record)?;
     Ok(Translation {
         store_state,
@@ -195,6 +199,7 @@ impl<'a> ChangeTranslator<'a> {
             Change::PurgeInstance { key, version } => {
                 let row = self.keys.instance(key);
                 let purged = purge::purge_instance(self.tables, self.record, &row, *version)?;
+                // The count changes with the part of the purge that deletes the snapshot.
                 self.counts.note(key, purged.as_ref(), None);
                 Ok(())
             }
@@ -212,6 +217,8 @@ impl<'a> ChangeTranslator<'a> {
                 job_claim::update(self.tables, self.record, self.keys, updates)
             }
             Change::JobResult { tenant, job, claim } => {
+                // A report of a worker does not state the instance, so the result has a key of its
+                // own.
                 let (key, id) = job_claim::result_key(tenant, *job, *claim);
                 self.put_dedupe_key(&self.keys.instance(&key), id)
             }
@@ -227,6 +234,7 @@ impl<'a> ChangeTranslator<'a> {
         let row = self.keys.instance(key);
         if let Some(instance) = &commit.instance {
             self.put(Table::Instance, &row, &**instance)?;
+            // The commit contains the previous snapshot, so no row is read.
             let before = commit.before.as_deref();
             self.counts.note(key, before, Some(instance));
             let before = before.map(StatusSnapshot::from_instance);
@@ -282,6 +290,7 @@ impl<'a> ChangeTranslator<'a> {
     /// Deletes the dedupe key of a dead letter, so that it can be redriven: it was stored when the
     /// input was buffered.
     fn delete_dedupe_key(&mut self, row: &[u8], id: DedupeKey) -> Result<(), Error> {
+        // The input may have been buffered for a long time, so its bucket is unknown.
         let buckets = buckets_before(self.tables, self.bucket)?;
         for bucket in buckets.into_iter().chain([self.bucket]) {
             self.record
@@ -292,6 +301,7 @@ impl<'a> ChangeTranslator<'a> {
 
     /// Writes the dedupe key of an event.
     fn put_dedupe_key(&mut self, row: &[u8], id: DedupeKey) -> Result<(), Error> {
+        // A buffered input stores its key twice: when it is buffered and when it is applied.
         self.put_empty(
             KeyPresence::Unknown,
             Table::Dedupe,
@@ -326,7 +336,7 @@ impl<'a> ChangeTranslator<'a> {
                 .delete(Table::Timer, &keys::timer(&row, &row_of(timer)))?;
         }
         for timer in &instance.timers {
-            // The old timer may have the same name and version, and thus the same key.
+            // A replay can arm the same timer for the same time, so its row may exist.
             let row = keys::timer(&row, &row_of(timer));
             self.put_empty(KeyPresence::Unknown, Table::Timer, &row)?;
         }
@@ -339,6 +349,7 @@ impl<'a> ChangeTranslator<'a> {
             &row,
         )?;
 
+        // All entries are deleted, because the rebuilt instance can have fewer versions.
         self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
         // Spilled inputs were not applied yet.
         self.delete_range(Table::BufferedInput, &self.keys.buffered_inputs(key))?;
@@ -375,6 +386,7 @@ impl<'a> ChangeTranslator<'a> {
         row: &[u8],
     ) -> Result<(), Error> {
         let before = before.filter(|before| before.needs_attention());
+        // An equal status is not written again, because the row has the time of its start.
         if now.needs_attention() && before != Some(now) {
             let attention = Attention { status: now, since };
             return self.put(Table::Attention, row, &attention);
@@ -418,6 +430,7 @@ impl<'a> ChangeTranslator<'a> {
         let spill = commit.spill.as_deref();
         for (input, first) in [(buffer, 0), (spill, keys::FIRST_SPILLED)] {
             let Some(input) = input else { continue };
+            // Sequences only increase, so the inputs keep the order of their commits.
             let number = first + self.next_sequence();
             self.insert(Table::BufferedInput, &keys::history(row, number), input)?;
         }
@@ -439,6 +452,7 @@ impl<'a> ChangeTranslator<'a> {
     /// Deletes an outbox row. A missing row is ignored, so that the depth stays correct.
     fn settle(&mut self, outbox_key: &OutboxKey) -> Result<(), Error> {
         let row = keys::outbox(outbox_key);
+        // The tables do not contain the deletions of this group, hence both checks.
         if self.completed.contains(&outbox_key.sequence)
             || !self.tables.contains(Table::Outbox, &row)?
         {
@@ -489,6 +503,7 @@ impl<'a> ChangeTranslator<'a> {
     /// complete.
     fn drop_instance(&mut self, key: &InstanceKey) -> Result<(), Error> {
         let row = self.keys.instance(key);
+        // Without a limit: the instance can start again and must not find rows of the old one.
         self.delete_range(Table::History, &KeyRange::of_prefix(row.clone()))?;
         self.delete_range(Table::BufferedInput, &KeyRange::of_prefix(row.clone()))?;
         self.delete_range(Table::JobLog, &KeyRange::of_prefix(row.clone()))?;
@@ -515,6 +530,7 @@ impl<'a> ChangeTranslator<'a> {
             last: self.store_state.position,
         };
 
+        // The rows are in the order of the commits, so the first one to retain ends the trim.
         self.tables
             .scan_keys(Table::Feed, &[], None, &mut |key, row| {
                 let (offset, at) = write::read_offset(key, row)?;

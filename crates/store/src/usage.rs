@@ -108,6 +108,7 @@ impl Usages {
         let counted = tables.row(Table::Meta, COUNTED_KEY, |value| {
             decode::<u64>(Table::Meta, value)
         })?;
+        // The store is new, or an earlier release, which does not count, has flushed since.
         if counted.transpose()? != Some(position) {
             return Self::count_all(tables);
         }
@@ -171,10 +172,12 @@ impl Usages {
                     readable(tables.row(table, key, |value| row_bytes(key, value)))?.flatten()
                 };
 
+                // A flush writes whole sizes, so it starts from the known one.
                 let tenant = tenant_of(key)?;
                 let known = self.tenant(&tenant);
                 let bytes = changed.0.entry(tenant).or_insert(known).of(kind);
                 *bytes += value.map_or(0, |value| row_bytes(key, value));
+                // A row that was damaged when all rows were counted is not part of the size.
                 *bytes = bytes.saturating_sub(stored.unwrap_or_default());
             }
         }

@@ -163,7 +163,9 @@ impl Writer {
     /// - [`Error::Fenced`]: the shard has another owner; neither this group nor a later one is
     ///   committed.
     pub fn commit(&mut self, group: &[Change], now: Timestamp) -> Result<u64, Error> {
+        // After a failure, only a recovery determines what is committed.
         self.shared.check_writable()?;
+        // Before the record is written: a committed record must also fit into a memtable.
         let frozen = self.shared.wait_for_memtable_space()?;
 
         let shared = &self.shared;
@@ -175,6 +177,8 @@ impl Writer {
             work: &mut self.work,
             counts: &mut self.counts,
         };
+        // Only this writer commits, so the rows that the translation reads do not change until its
+        // record is shown.
         let Translation {
             store_state,
             purge,
@@ -188,6 +192,7 @@ impl Writer {
             translate(group, now, source, output, purge)
         })?;
 
+        // The buffer is used again by the next group, but the memtable keeps the record.
         let record = Bytes::copy_from_slice(self.record.finish(&store_state));
         // Written first: with `sync`, readers see only what a restart finds again.
         let at = match &mut self.home {
@@ -241,6 +246,7 @@ impl Writer {
         let published = self.shared.publish(at, record);
 
         self.shared.record_failure(published)?;
+        // The first commit has corrected the start of the feed, if necessary.
         self.feeding.is_meta_current = true;
         self.record.shrink();
 
@@ -297,7 +303,9 @@ impl Writer {
         let Some(home) = &mut self.home else { return };
 
         if let Some(open) = home.open.take() {
+            // The threads use the tables, so they end first.
             drop(open.background);
+            // With `Interval`, the last commits may not be synced yet.
             if let Err(error) = open.disk.sync() {
                 tracing::error!(%error, "journal sync failed while closing the store");
             }
@@ -326,6 +334,8 @@ impl Writer {
         let (tables, replica) = home.open(self.shared.meter.as_ref())?;
         let disk = Arc::clone(tables.disk());
         self.shared.reopen(tables);
+        // Another writer id: the recovered store may lack commits that consumers of the feed have
+        // read.
         self.feeding = FeedWriter::new(self.shared.feed_enabled);
         home.start(&self.shared, disk, replica)
     }
@@ -334,6 +344,7 @@ impl Writer {
 impl StoreHome {
     /// Opens the store and returns a writer and a reader.
     fn open_writer(mut self) -> Result<(Writer, Reader), Error> {
+        // The metrics are created once, and a recovery continues them.
         let meter = matches!(self.source, DurableSource::Log(_)).then(Arc::<LogMetrics>::default);
         let (tables, replica) = self.open(meter.as_ref())?;
         let disk = Arc::clone(tables.disk());
@@ -387,6 +398,7 @@ impl StoreHome {
             background,
             replica,
         });
+        // After a takeover, the log behind the last snapshot may be long already.
         self.wake_snapshots_if_due(shared);
         Ok(())
     }

@@ -28,6 +28,7 @@ pub(crate) fn unverified(row: &[u8]) -> &[u8] {
 }
 
 fn checksum(table: Table, key: &[u8], value: &[u8]) -> [u8; BYTES] {
+    // The table is the start value, so the row of another table does not match.
     let mut hasher = crc32fast::Hasher::new_with_initial(table as u32 + 1);
     hasher.update(key);
     hasher.update(value);

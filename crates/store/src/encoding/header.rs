@@ -64,6 +64,7 @@ impl<'de> Visitor<'de> for Snapshot {
         let _version: u64 = fields.next_element()?.ok_or_else(missing)?;
         let status = fields.next_element()?.ok_or_else(missing)?;
         let paused = fields.next_element()?.ok_or_else(missing)?;
+        // Borrowed, because a query reads many snapshots.
         let state: &serde_bytes::Bytes = fields.next_element()?.ok_or_else(missing)?;
 
         for _ in 0..BEFORE_REFERENCE {
@@ -75,6 +76,7 @@ impl<'de> Visitor<'de> for Snapshot {
             fields.next_element::<IgnoredAny>()?.ok_or_else(missing)?;
         }
         let updated_at = fields.next_element()?.ok_or_else(missing)?;
+        // The decoder rejects an array whose elements are not all read.
         while fields.next_element::<IgnoredAny>()?.is_some() {}
 
         Ok(SnapshotHeader {

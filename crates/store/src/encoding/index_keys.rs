@@ -65,6 +65,8 @@ pub(crate) fn status_range(
     let mut key = of_status(tenant, status);
     KeyRange::of_prefix(match saga {
         Some(saga) => key.text(saga.as_str()).open_text(prefix).finish(),
+        // Without the saga, a prefix of the correlation id selects no range. The query filters the
+        // instances.
         None => key.finish(),
     })
 }
@@ -173,6 +175,7 @@ fn type_number(value: &IndexedValue) -> u8 {
 }
 
 fn value<'a>(key: &'a mut KeyWriter, value: &IndexedValue) -> &'a mut KeyWriter {
+    // Types are not mixed: a bound of one type must not select values of another.
     key.u8(type_number(value));
     match value {
         IndexedValue::Bool(value) => key.u8(u8::from(*value)),
@@ -216,6 +219,8 @@ pub(crate) fn read(row: &[u8]) -> Result<InstanceKey, Error> {
             match fields.u8()? {
                 0 => drop(fields.u8()?),
                 1 => drop(fields.u64()?),
+                // The indexed part of a text can end within a character, so it is skipped and not
+                // decoded.
                 _ => fields.skip_text()?,
             }
             (tenant, saga)

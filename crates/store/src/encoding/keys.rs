@@ -49,6 +49,7 @@ pub(crate) struct KeyEncoder {
 
 impl KeyEncoder {
     pub(crate) fn new(slots: SlotAssigner, window: Duration) -> Self {
+        // The length divides times in `bucket`, so it must not be 0.
         let window_millis = i64::try_from(window.as_millis()).unwrap_or(i64::MAX).max(1);
         Self {
             slots,
@@ -98,6 +99,7 @@ impl KeyEncoder {
 
     /// Returns the number of the bucket that contains a time.
     pub(crate) fn bucket(&self, at: Timestamp) -> i64 {
+        // Also times before 1970 are rounded down.
         at.as_millis().div_euclid(self.bucket_millis)
     }
 
@@ -128,6 +130,7 @@ impl KeyEncoder {
 
     /// Returns the slots that contain instances of a tenant.
     pub(crate) fn slots_of(&self, tenant: &TenantId) -> std::ops::Range<u16> {
+        // The instances of a key-sharded tenant can be in any slot.
         self.slots
             .tenant_slot(tenant)
             .map_or(0..SLOTS, |slot| slot.0..slot.0 + 1)
@@ -153,6 +156,8 @@ fn instances_in(slot: u16, tenant: &TenantId, saga: Option<&SagaName>, prefix: &
     key.u16(slot).text(tenant.as_str());
     KeyRange::of_prefix(match saga {
         Some(saga) => key.text(saga.as_str()).open_text(prefix).finish(),
+        // Without the saga, a prefix of the correlation id selects no range. The query filters the
+        // instances.
         None => key.finish(),
     })
 }
@@ -176,6 +181,7 @@ pub(crate) fn read_job_claim(key: &[u8]) -> Result<(InstanceKey, Uuid), Error> {
 
 /// Returns the key of a timer of the instance with this row.
 pub(crate) fn timer(row: &[u8], timer: &Timer) -> Key {
+    // The due time comes first, so that the next timers are the first rows.
     let mut key = KeyWriter::new();
     key.i64(timer.due.as_millis())
         .fixed(row)
@@ -186,6 +192,7 @@ pub(crate) fn timer(row: &[u8], timer: &Timer) -> Key {
 
 /// Returns the key of a dedupe key of the instance with this row.
 pub(crate) fn dedupe(bucket: i64, row: &[u8], id: DedupeKey) -> Key {
+    // The bucket comes first, so that expired keys are one range, which a purge deletes in order.
     KeyWriter::new()
         .i64(bucket)
         .fixed(row)
@@ -232,6 +239,7 @@ pub(crate) fn read_task(key: &[u8]) -> Result<(TenantId, Uuid, Option<u64>), Err
     fields.u16()?;
     let tenant = read_tenant(&mut fields)?;
     let id = Uuid::from_bytes(fields.fixed()?);
+    // The key of a task ends here. That of a task event has a number.
     Ok((tenant, id, fields.u64().ok()))
 }
 
@@ -242,6 +250,7 @@ fn read_tenant(fields: &mut KeyReader<'_>) -> Result<TenantId, Error> {
 
 /// Returns the range of all timers due at `until` or earlier.
 pub(crate) fn timers_until(until: Timestamp) -> KeyRange {
+    // After the latest time no timer follows, so the range needs no end.
     let end = until
         .as_millis()
         .checked_add(1)
@@ -259,6 +268,8 @@ pub(crate) fn timer_cursor(tenant: &TenantId, row: &[u8]) -> Result<Key, Error> 
     let due = fields.i64()?;
     let (slot, instance) = read_instance(&mut fields)?;
 
+    // In the slot of the row, timers of a later tenant can follow. Those of an earlier tenant
+    // follow only in the next slot.
     Ok(match instance.tenant.cmp(tenant) {
         Ordering::Less => KeyWriter::new()
             .i64(due)
@@ -299,6 +310,8 @@ fn work_class(kind: WorkKind, priority: Priority) -> u8 {
         Priority::Low => 2,
     };
 
+    // The number of the normal priority is 0, so keys of releases without priorities keep their
+    // meaning.
     priority << 4 | work_kind(kind)
 }
 

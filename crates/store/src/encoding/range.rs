@@ -33,6 +33,7 @@ impl KeyRange {
     /// Returns the part of the range after `key`.
     pub(crate) fn after(mut self, key: &[u8]) -> Self {
         let next = successor_key(key);
+        // A cursor before the range must not extend it.
         if next > self.start {
             self.start = next;
         }

@@ -104,6 +104,8 @@ impl RecordWriter {
     }
 
     fn key(&mut self, kind: u8, table: Table, key: &[u8]) -> Result<(), Error> {
+        // The tables would reject a longer key only at the flush, when its commit is already
+        // durable.
         let length = u16::try_from(key.len())
             .ok()
             .filter(|_| key.len() <= MAX_KEY_BYTES)
@@ -134,6 +136,7 @@ impl RecordWriter {
 
     /// Releases the memory of a rare large group.
     pub(crate) fn shrink(&mut self) {
+        // Usual groups are smaller, so their buffer is kept.
         if self.0.capacity() > 8 << 20 {
             self.0 = Vec::new();
         }

@@ -78,6 +78,7 @@ impl KeyWriter {
 
 /// Returns the smallest key after all keys that start with `prefix`; `None` if there is none.
 pub(crate) fn successor(prefix: &[u8]) -> Option<Key> {
+    // A trailing 0xff has no successor of the same length, so it is cut off.
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
     let mut next = Key::from_slice(&prefix[..=last]);
     next[last] += 1;
@@ -141,6 +142,7 @@ impl<'a> KeyReader<'a> {
         let bytes = &self.rest[..end];
         self.rest = &self.rest[end + 2..];
 
+        // Text without a zero byte, the usual case, is borrowed. Invalid text fails below.
         let text = std::str::from_utf8(bytes).map(Cow::Borrowed);
         if let Ok(text) = text
             && !bytes.contains(&0)

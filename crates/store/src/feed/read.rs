@@ -189,6 +189,7 @@ impl Reader {
         after: FeedOffset,
     ) -> Result<FeedPage<FeedOffset>, Error> {
         self.check_cancelled()?;
+        // The guard keeps the tables on disk open until the rows are read.
         let disk = self.shared.disk_guard();
         let disk = disk.as_ref().ok_or(Error::Closed)?;
         let changes = self.changes_behind(disk, query, &after);
@@ -201,6 +202,7 @@ impl Reader {
         let mut seen = BTreeSet::new();
         let mut bytes = 0;
         for row in &changes.rows {
+            // A page ends between two rows of the feed, because an offset cannot point into a row.
             if found.len() >= query.limit || bytes >= query.bytes {
                 more = true;
                 break;
@@ -216,6 +218,7 @@ impl Reader {
                 found.push((touched.table, touched.key.clone(), value));
                 bytes += found.last().map_or(0, size);
             }
+            // Also if nothing matched: the next page must not read this row again.
             next = row.offset;
         }
 
@@ -241,9 +244,12 @@ impl Reader {
         after: &FeedOffset,
     ) -> Result<FeedChanges<'a>, Error> {
         self.shared.read(|tables| {
+            // With the same lock as the rows: a trim in between could delete changes after the
+            // offset unnoticed.
             self.follows(tables, after)?;
 
             let rows = rows_behind(tables, after)?;
+            // Rows of other tenants count too, so a page can be empty although more rows follow.
             let is_cut = rows.len() == MAX_GROUP_ROWS;
             let rows = rows
                 .into_iter()
@@ -254,6 +260,8 @@ impl Reader {
                 is_cut,
                 position: tables.state().position,
                 head: self.head(tables)?,
+                // With the lock, like the entries above: a flush in between would move rows from
+                // one to the other.
                 snapshot: disk.tables().snapshot()?,
             })
         })
@@ -291,6 +299,7 @@ impl Reader {
                 self.check_cancelled()?;
                 let rows_left = query.limit.saturating_sub(items.len());
                 let bytes_left = query.bytes.saturating_sub(bytes);
+                // One group at a time, because its items have the position at which it was copied.
                 let mut group = RowGroup::new(rows_left, bytes_left);
                 let copied = self.copy_group(Layers::All, table, &rest, &mut group)?;
 
@@ -298,6 +307,8 @@ impl Reader {
                     .iter()
                     .map(|(key, row)| (table, key.to_vec(), Some(row.to_vec())))
                     .collect();
+                // The cursor is the last row of the group, also if it is unreadable and has no
+                // item.
                 let last = rows.last().map(|(_, key, _)| key.clone());
                 bytes += rows.iter().map(size).sum::<usize>();
                 for item in feed_items(copied.position, rows) {
@@ -321,6 +332,7 @@ impl Reader {
             items,
             next,
             more,
+            // Read last: no item is newer than this head.
             as_of: self.feed_head()?,
         })
     }
@@ -340,6 +352,7 @@ impl Reader {
             };
 
             let mut is_due = false;
+            // The first row is the oldest, so it decides alone.
             tables.scan_keys(Table::Feed, &[], None, &mut |key, row| {
                 let (offset, at) = write::read_offset(key, row)?;
                 is_due = !self.is_feed_enabled() || bounds.is_expired(&offset, at);
@@ -390,6 +403,7 @@ impl Reader {
     /// Checks that the feed is complete after an offset.
     fn follows(&self, tables: &MergedTables, after: &FeedOffset) -> Result<(), Error> {
         let start = self.feed_beginning(tables)?;
+        // The start of the feed is an offset without a row.
         if *after == start {
             return Ok(());
         }

@@ -110,6 +110,7 @@ impl FeedWriter {
         record: &mut RecordWriter,
     ) -> Result<(), Error> {
         let Some(writer_id) = self.writer_id else {
+            // Commits without a feed leave a gap. A consumer detects it by the missing start.
             return if !self.is_meta_current && feed_start(tables)?.is_some() {
                 record.delete(Table::Meta, keys::FEED)
             } else {
@@ -131,11 +132,14 @@ impl FeedWriter {
             })?;
         }
 
+        // The start is read only for the first commit of a writer run, and for a trim.
         if self.is_meta_current && trimmed.is_none() {
             return Ok(());
         }
 
         let start = match (feed_start(tables)?, trimmed) {
+            // The first commit with a feed is the first complete one, so the start is the commit
+            // before it.
             (None, _) => FeedOffset {
                 position: store_state.position - 1,
                 part: 0,
@@ -167,6 +171,7 @@ fn touched(record: &RecordWriter) -> Result<Vec<(Table, Vec<u8>)>, Error> {
     while let Some(op) = ops.next()? {
         let (RowOp::Insert(table, key, _) | RowOp::Put(table, key, _) | RowOp::Delete(table, key)) =
             op;
+        // A row that a group changes twice is listed once, because the feed contains no values.
         if FEED_TABLES.contains(&table) && seen.insert((table, key)) {
             touched.push((table, key.to_vec()));
         }
@@ -190,6 +195,7 @@ fn written(writer_id: u64, at: Timestamp, touched: &[(Table, Vec<u8>)]) -> Vec<u
 
     let mut last: &[u8] = &[];
     for (table, key) in touched {
+        // Keys of one commit often start with the same instance.
         let shared = last.iter().zip(key).take_while(|(a, b)| a == b).count();
         row.push(*table as u8);
         for part in [shared, key.len() - shared] {
@@ -247,6 +253,7 @@ pub(crate) fn read_offset(
 /// Decodes a row.
 pub(crate) fn read(key: &[u8], bytes: &[u8]) -> Result<FeedRow, Error> {
     let (offset, at) = read_header(key, bytes)?;
+    // The keys follow the format, the writer id and the time.
     let mut rest = bytes.get(17..).unwrap_or_default();
     let corrupt = || KeyReader::of(bytes).corrupt("a row of the feed is truncated");
     let mut touched: Vec<(Table, Vec<u8>)> = Vec::new();

@@ -97,6 +97,7 @@ fn walk(
         ..DatabaseOptions::default()
     };
     let db: Database<NoWriteMap> = Database::open_with_options(path, options)?;
+    // No read of rows examines the free list, but each write uses it.
     db.freelist()?;
     let txn = db.begin_ro_txn()?;
 
@@ -114,6 +115,7 @@ fn walk(
 
         match walk_table(&txn, path, table, &mut problem) {
             Ok(found) => rows += found,
+            // The other tables may be readable.
             Err(error) => {
                 problem(error.to_string(), false);
             }
@@ -142,6 +144,7 @@ fn walk_table(
         let (key, value) = row?;
         rows += 1;
 
+        // Rows that are not in order cannot be found, although their checksums match.
         let in_order = last.as_ref().is_none_or(|last: &Vec<u8>| **last < *key);
         let damaged = verified(path, table, &key, &value).err();
         let is_continued = match damaged {
@@ -159,6 +162,7 @@ fn walk_table(
         last = Some(key.into_owned());
     }
 
+    // A page that is missing leaves no damaged row, only fewer rows.
     if rows != expected {
         problem(
             format!("{rows} rows are readable, {expected} are expected"),

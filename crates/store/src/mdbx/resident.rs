@@ -44,6 +44,7 @@ fn mapping_of(file: &Path) -> Option<Range<usize>> {
     maps.lines().find_map(|line| {
         // 7f5c1000-7f5c3000 r--s 00000000 fd:01 1234    /data/tables/mdbx.dat
         let (addresses, rest) = line.split_once(' ')?;
+        // The path of another file can end with the same text, so the whole path is compared.
         let is_table =
             rest.starts_with("r--s") && line.ends_with(file) && rest.contains(&format!(" {file}"));
         let (start, end) = addresses.split_once('-').filter(|_| is_table)?;

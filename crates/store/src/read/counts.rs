@@ -150,12 +150,15 @@ impl Reader {
         let mut active = BTreeSet::new();
         for (_, group, count) in self.counts(Some(tenant))? {
             counts.total += count;
+            // Only sagas with active instances can have stuck or unchanged ones.
             if !group.status.is_final() {
                 active.insert(group.saga.clone());
             }
             counts.groups.insert(group, count);
         }
 
+        // The rows of the index start with the tenant and the saga, so each saga is a range of its
+        // own.
         for saga in &active {
             let longest = |class| {
                 let found = self.longest_unchanged(tenant, saga, class, NAMED)?;
@@ -194,6 +197,7 @@ impl Reader {
 
     /// Returns the instances of a tenant with a result that could not be applied.
     fn unapplied_results(&self, tenant: &TenantId) -> Result<Vec<UnchangedInstance>, Error> {
+        // The list contains only instances that require an operator, so it is usually short.
         let found = self.attention(MAX_ATTENTION)?.into_iter();
         let found =
             found.filter(|(key, row)| key.tenant == *tenant && row.status.has_unapplied_result);

@@ -30,6 +30,7 @@ impl Reader {
         self.shared.read(|tables| {
             let now = self.dedupe_time(tables, now);
             let row = self.keys().instance(key);
+            // A damaged row counts too, because its key is the data.
             let in_bucket =
                 |bucket| tables.contains(Table::Dedupe, &keys::dedupe(bucket, &row, id));
 
@@ -82,6 +83,7 @@ impl Reader {
     /// Returns whether a `Change::PurgeDedupe` with this time is required: keys are expired, and no
     /// purge is in progress.
     pub fn is_dedupe_purge_due(&self, before: Timestamp) -> Result<bool, Error> {
+        // The writer continues a purge with each commit until it is complete.
         if self.shared.is_purging() {
             return Ok(false);
         }

@@ -76,6 +76,8 @@ impl DowntimeTracker {
         let waking = match &mut *waking {
             Some(waking) if !waking.slept_until(now) => waking,
             asleep => {
+                // The two newest buckets are always valid, so only earlier ones are retained in
+                // addition.
                 let mut retained = before(now.bucket.saturating_sub(1))?;
                 retained.drain(..retained.len().saturating_sub(RETAINED_BUCKETS));
                 asleep.insert(AwakePeriod {
@@ -87,6 +89,7 @@ impl DowntimeTracker {
         };
 
         waking.seen = waking.seen.max(now);
+        // After a window, the newest buckets contain all keys that are younger than a window.
         if waking.since.saturating_add(window) <= now.at {
             waking.retained.clear();
         }
@@ -100,6 +103,8 @@ impl DowntimeTracker {
 
 impl AwakePeriod {
     fn slept_until(&self, now: DedupeTime) -> bool {
+        // With a short window, an open store can skip buckets between two reads of the clock. A gap
+        // within two buckets hides no key.
         now.bucket > self.seen.bucket.saturating_add(1)
             && self.seen.at.saturating_add(DOWNTIME_THRESHOLD) < now.at
     }

@@ -100,6 +100,7 @@ impl Reader {
             next: None,
             scanned: 0,
         };
+        // An incomplete index would skip instances, so retention waits until it is built.
         if !self.is_ready(&Index::Instances)? {
             return Ok(page);
         }
@@ -120,6 +121,7 @@ impl Reader {
             if let Some(end) = ended_before(&tenant, &saga) {
                 let range =
                     index_keys::changed_range(&tenant, &saga, StatusClass::Ended, Some(end));
+                // The page can start in the middle of the range.
                 let range = KeyRange {
                     start: range.start.max(remaining.start.clone()),
                     ..range
@@ -128,6 +130,8 @@ impl Reader {
                 let candidates = self.on_disk(&range, limits, &by_change(StatusClass::Ended))?;
                 page.scanned += candidates.scanned;
 
+                // An ended instance with pending work stays, because a late success must be
+                // compensated.
                 let finished = candidates
                     .found
                     .into_iter()
@@ -141,6 +145,7 @@ impl Reader {
                 }
             }
 
+            // The other rows of this saga are not due.
             remaining = index_keys::after_saga(remaining, &tenant, &saga);
         }
         Ok(page)
@@ -194,6 +199,7 @@ impl Reader {
             );
         }
 
+        // Two classes are two ranges of the index, each in order.
         found.sort_by(|(a, x), (b, y)| {
             (x.updated_at, &a.correlation).cmp(&(y.updated_at, &b.correlation))
         });
@@ -244,6 +250,8 @@ impl Reader {
         row_of: &IndexRow<'_>,
     ) -> Result<CandidatePage, Error> {
         let limit = limits.found;
+        // The memtables first: an instance that a flush moves in between is found twice, not
+        // missed.
         let mut in_memory = self.in_memory(range, rows, limit, row_of)?;
         let mut page = self.on_disk(range, limits, row_of)?;
 
@@ -274,6 +282,7 @@ impl Reader {
         page.found
             .retain(|(row, ..)| end.as_ref().is_none_or(|end| row <= end));
         page.found.sort_by(|a, b| a.0.cmp(&b.0));
+        // An instance that was flushed between the two reads is in both.
         page.found.dedup_by(|a, b| a.0 == b.0);
 
         // Each of the two reads kept the limit of bytes, not their sum.
@@ -286,6 +295,8 @@ impl Reader {
         page.is_end = end.is_none() && page.found.len() <= limit;
         page.found.truncate(limit);
         let last = page.found.last().map(|(row, ..)| row.clone());
+        // A full page ends with its last result. Another one ends where the read stopped, also at
+        // an instance that has changed.
         page.last = if page.found.len() == limit {
             last
         } else {
@@ -314,6 +325,7 @@ impl Reader {
             let row = Key::from_slice(row);
             let key = index_keys::read(&row)?;
             page.scanned += 1;
+            // Also if the instance has changed: the next page must not read this row again.
             page.last = Some(row.clone());
 
             let verified = self.verified(row, key, row_of)?;
@@ -359,6 +371,8 @@ impl Reader {
                             .map(|row| (row, key)),
                     );
 
+                    // The memtables can contain many more instances than a page, so the list is cut
+                    // in between.
                     if found.len() / 2 > limit.saturating_add(MAX_GROUP_ROWS) {
                         smallest(&mut found, limit);
                     }

@@ -119,6 +119,7 @@ impl Reader {
             self.scan(table, &range, |key, value| {
                 page.scanned += 1;
                 let (owner, row) = display(table, key, value)?;
+                // Tables that are scanned as a whole also contain rows of other tenants.
                 if query.tenant.is_none() || query.tenant == owner.as_ref() {
                     bytes += value.len();
                     page.rows.push(row);
@@ -290,6 +291,7 @@ fn display(
             format!("definition:{}", hex::encode(key)),
             definition(bytes)?,
         ),
+        // Before the other rows of `meta`, which have no tenant.
         Table::Meta if key == keys::DEPLOYMENT || keys::is_context_deployment(key) => {
             deployment(bytes)?
         }
@@ -368,6 +370,7 @@ fn definition(bytes: &[u8]) -> Result<Value, Error> {
         decode(Table::Definition, bytes)?;
     let mut value = json!({ "saga": definition.saga, "version": definition.version });
 
+    // A module is not text, so only its size is shown.
     match String::from_utf8(source) {
         Ok(text) => value["source"] = text.into(),
         Err(module) => value["source_bytes"] = module.as_bytes().len().into(),
@@ -463,6 +466,8 @@ fn instance(instance: &Instance) -> Value {
     let mut value = to_value(instance);
     let state = &instance.state;
     let readable = serde_json::from_slice(state).ok().or_else(|| {
+        // The whole state must be MessagePack. The first bytes of another format can be valid by
+        // chance.
         let mut rest = state.as_slice();
         rmp_serde::from_read::<_, Value>(&mut rest)
             .ok()

@@ -77,6 +77,8 @@ impl Reader {
         after: u64,
         limit: usize,
     ) -> Result<Vec<NumberedLine>, Error> {
+        // A chunk has at most `MAX_LINES` lines, so the chunk of the next line starts after this
+        // number.
         let earlier = after.saturating_sub(JobLogChunk::MAX_LINES as u64);
         let mut from = KeyRange::of_prefix(self.keys().instance(key))
             .after(&self.keys().history(key, earlier));

@@ -182,6 +182,7 @@ impl Reader {
             .instances(&query.tenant, query.saga.as_ref(), prefix);
 
         let (index, after) = match after {
+            // The pages of a scan continue as a scan, although an index may be ready now.
             Some(LastRow::Instance(row)) => (None, Some(row)),
             // Without its index, for example during a rebuild, the position of the row is unknown.
             Some(LastRow::Index(row)) => match (self.index_of(query)?, &query.cursor) {
@@ -251,6 +252,8 @@ impl Reader {
                 };
 
                 let candidates = self.candidates(&rest, rows, remaining, row_of)?;
+                // Candidates in the memtables can exceed the limit, and the subtraction above must
+                // not underflow.
                 page.scanned = limits.scanned.min(page.scanned + candidates.scanned);
 
                 for (row, key, instance) in candidates.found {
@@ -290,6 +293,8 @@ impl Reader {
             ..
         } = query;
 
+        // The index of the variable comes first: statuses are compared with each candidate, and
+        // variables are not.
         if let (Some(saga), Some(condition)) = (saga, &query.variable)
             && self.is_indexed(saga, &condition.name)?
         {
@@ -312,6 +317,7 @@ impl Reader {
             .iter()
             .map(|status| index_keys::status_range(tenant, *status, saga.as_ref(), prefix))
             .collect();
+        // Cursors require the ranges in key order. A status that is given twice is read once.
         ranges.sort_by(|a, b| a.start.cmp(&b.start));
         ranges.dedup_by(|a, b| a.start == b.start);
 
@@ -326,6 +332,7 @@ impl Reader {
     /// # Errors
     /// [`Error::InvalidCursor`], and the errors of [`Reader`].
     pub fn timers(&self, query: &TimerQuery) -> Result<Page<FoundTimer>, Error> {
+        // The cursor is external input. The tenant of each row is compared below.
         let start = match &query.cursor {
             Some(cursor) => hex::decode(cursor).map_err(|_| invalid_cursor(cursor))?,
             None => Vec::new(),
@@ -344,6 +351,7 @@ impl Reader {
                 end: None,
             },
             |row, _| {
+                // The row that does not fit is the start of the next page.
                 if page.items.len() == query.limit || page.scanned == query.scan_limit {
                     page.next = Some(hex::encode(&keys::timer_cursor(&query.tenant, row)?));
                     return Ok(ControlFlow::Break(()));

@@ -205,6 +205,8 @@ impl Reader {
         limit: usize,
     ) -> Result<Vec<InstanceKey>, Error> {
         let mut rest = KeyRange::all();
+        // The rows of one instance have its key as their prefix, so the search continues after all
+        // of them.
         if let Some(behind) = after.and_then(|key| successor(&self.keys().instance(key))) {
             rest.start = behind;
         }
@@ -364,6 +366,7 @@ impl Reader {
         table: Table,
         key: &[u8],
     ) -> Result<Option<T>, Error> {
+        // The row is shared, and decoded without the lock.
         let in_memory = self
             .shared
             .read(|tables| Ok(tables.shared_entry(table, key)))?;
@@ -395,6 +398,7 @@ impl Reader {
         limit: usize,
         read: impl Fn(&[u8], &[u8]) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
+        // A page contains at least one row, so a limit of 0 is handled here.
         if limit == 0 {
             return Ok(Vec::new());
         }
@@ -431,6 +435,7 @@ impl Reader {
                 range,
                 limits.first_group(),
                 |key, value| {
+                    // Only matching rows are kept, so only they count for the size.
                     if let Some(item) = read(key, value)? {
                         page.items.push(item);
                         bytes += value.len();
@@ -520,6 +525,7 @@ impl Reader {
             from: &range.start,
             end: range.end.as_deref(),
         };
+        // Acquired before the lock of the tables, as the close of the store does.
         let disk = self.shared.disk_guard();
         let disk = disk.as_ref().ok_or(Error::Closed)?;
 
@@ -534,6 +540,7 @@ impl Reader {
             Ok(tables.memtable_entries(range, group.rows_left()))
         })?;
 
+        // Without a cut, the entries of the range are complete, and only a full group leaves rows.
         let mut next = entries.cut.clone();
         entries.scan(snapshot.as_deref(), range, &mut |key, value| {
             let flow = group.push(key, value);

@@ -62,6 +62,8 @@ impl Reader {
             let Some(instance) = readable(self.instance(&row.instance))? else {
                 return Ok(None);
             };
+            // A task that was last updated before the creation of the instance belongs to an
+            // earlier run.
             let is_over = instance.is_none_or(|instance| row.updated_at < instance.created_at);
             Ok(is_over.then_some((row.instance, row.task.id)))
         })

@@ -86,6 +86,7 @@ impl Reader {
         let mut pages = Vec::new();
         for slot in slots {
             let range = keys::tasks(slot, &query.tenant);
+            // Each slot has the order of the ids, so one cursor applies to all slots.
             let range = match after {
                 Some(id) => range.after(&keys::task_key(slot, &query.tenant, id)),
                 None => range,
@@ -142,6 +143,7 @@ pub fn merge_tasks(pages: Vec<Page<TaskRow>>, limit: usize) -> Page<TaskRow> {
     let mut items: Vec<TaskRow> = pages.into_iter().flat_map(|page| page.items).collect();
 
     items.sort_by_key(|row| row.task.id);
+    // Ids have a fixed length in lower case, so their texts have the order of the ids.
     if let Some(horizon) = &next {
         items.retain(|row| row.task.id.to_string() <= *horizon);
     }

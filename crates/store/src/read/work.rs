@@ -40,6 +40,7 @@ impl Reader {
     fn destinations_in(&self, mut rest: KeyRange) -> Result<Vec<Destination>, Error> {
         let mut destinations = Vec::new();
         while let Some(key) = self.first(Table::Outbox, &rest, |key, _| keys::read_outbox(key))? {
+            // Each destination costs one lookup: the search continues after all of its rows.
             let Some(behind) = successor(&keys::outbox_destination(&key.destination).start) else {
                 break;
             };
@@ -138,6 +139,7 @@ impl Reader {
     /// Returns the approximate number of armed timers, in constant time.
     pub fn timers_armed(&self) -> Result<u64, Error> {
         self.shared.read(|tables| {
+            // The engine has the number of rows on disk, so no scan is necessary.
             let stats = tables.disk().tables().stats()?;
             let flushed = stats
                 .iter()

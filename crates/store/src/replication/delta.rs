@@ -52,6 +52,7 @@ pub(crate) fn list(log: &dyn CommitLog, identity: [u8; 16]) -> Result<Vec<Snapsh
 /// Returns whether the log has the entry at this position. Each writer has a random number, so no
 /// other log has it. A restored log has another identity, and the same entries.
 pub(crate) fn contains(log: &dyn CommitLog, position: &LogPosition) -> Result<bool, Error> {
+    // Before the first commit, no entry identifies the log.
     let Some(before) = position.number.checked_sub(1) else {
         return Ok(false);
     };
@@ -77,6 +78,8 @@ fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>
     let mut chain = Vec::new();
     let mut next = Some(*position);
     while let Some(position) = next {
+        // Two owners can save a delta and a full snapshot of one position. The full one makes a
+        // shorter chain.
         let mut of_position = snapshots
             .iter()
             .filter(|snapshot| snapshot.position == position);
@@ -85,6 +88,7 @@ fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>
             .find(|same| same.base.is_none())
             .or_else(|| of_position.next())?;
 
+        // A base that is not older could make the chain endless.
         next = snapshot
             .base
             .filter(|base| base.position < position.position);
@@ -98,6 +102,7 @@ fn chain(snapshots: &[Snapshot], position: &LogPosition) -> Option<Vec<Snapshot>
 /// Returns the complete chains of these snapshots, in their order, one for each position.
 pub(crate) fn chains(snapshots: &[Snapshot]) -> impl Iterator<Item = Vec<Snapshot>> {
     let mut positions: Vec<_> = snapshots.iter().map(|snapshot| snapshot.position).collect();
+    // The list is sorted, so equal positions are adjacent.
     positions.dedup();
     positions
         .into_iter()
@@ -184,6 +189,7 @@ impl<'a> DeltaWriter<'a> {
             FollowStep::Record(at, record) => {
                 self.rows.apply(at, &record, Instant::now())?;
                 self.last = Some(at);
+                // The rows of many commits must not stay in memory.
                 if self.rows.bytes() >= self.memtable_bytes {
                     self.write_part(at)?;
                     self.rows = Memtable::new(*self.rows.state(), at.last_entry);
@@ -240,6 +246,7 @@ pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Res
         read_header(&mut file).map_err(io_error())?
     {
         let mut record = Vec::new();
+        // The length may be damaged, so the buffer grows only with the bytes that the file has.
         let read = file
             .by_ref()
             .take(length)
@@ -273,6 +280,7 @@ pub(crate) fn apply(disk: &Arc<StoreDir>, path: &Path, options: &Options) -> Res
 /// Reads the numbers before a part; `None` at the end of the file.
 fn read_header(file: &mut BufReader<File>) -> io::Result<Option<[u64; 5]>> {
     let mut bytes = [0; 40];
+    // The file may end only between two parts.
     if file.by_ref().take(1).read(&mut bytes)? == 0 {
         return Ok(None);
     }

@@ -123,6 +123,7 @@ impl LogFollower {
     pub(crate) fn from(position: &LogPosition) -> Self {
         Self {
             position: position.position,
+            // The entry at the position is read again, to compare it with the copy.
             number: position.number.saturating_sub(1),
             owner: None,
             expected: (position.number > 0).then(|| position.last_entry()),
@@ -157,6 +158,7 @@ impl LogFollower {
         };
 
         let (header, body) = frame::read(&entry.bytes).map_err(corrupt)?;
+        // The first entry only identifies the log. Its commit is already in the copy.
         if let Some(expected) = self.expected.take() {
             return Ok(self.check_start_entry(expected, entry.number, &header));
         }
@@ -166,20 +168,26 @@ impl LogFollower {
             number: entry.number,
             owner: header.owner,
         };
+        // Its entry proves that the log did not lose its end, also if the claim itself is ignored.
         self.awaited_claim.take_if(|awaited| *awaited == id);
 
         let current = self.owner.map_or(0, |owner| owner.epoch);
         match header.kind {
             EntryKind::Claim if header.owner.epoch < current => Ok(FollowStep::Nothing),
+            // A claim states the last commit that its writer has read. Another number means that
+            // entries are missing.
             EntryKind::Claim if ![self.position, UNKNOWN].contains(&header.position) => {
                 Ok(self.missing(&header))
             }
             EntryKind::Claim => {
+                // The previous owner cannot complete the record that it has started.
                 self.owner = Some(header.owner);
                 self.claim = Some(id);
                 self.drop_parts();
                 Ok(FollowStep::Nothing)
             }
+            // A replaced writer cannot append, because its expected last entry is no longer the
+            // last one.
             EntryKind::Part(..) if self.owner.is_some_and(|owner| owner != header.owner) => {
                 Err(corrupt(format!(
                     "{:?} wrote it, but {:?} owns the log",
@@ -203,6 +211,7 @@ impl LogFollower {
             number,
             owner: header.owner,
         };
+        // A copy ends with a commit, so another kind of entry is from another log.
         if found == expected
             && header.position == self.position
             && matches!(header.kind, EntryKind::Part(..))
@@ -228,6 +237,7 @@ impl LogFollower {
             self.drop_parts();
         }
 
+        // The writer appends the parts in order, so another one means that entries are missing.
         if header.position != self.position + 1 || part != self.next_part || part >= parts {
             return self.missing(header);
         }
@@ -239,6 +249,7 @@ impl LogFollower {
             return FollowStep::Nothing;
         }
 
+        // A record of one part, the usual case, is not copied.
         let record = if part == 0 {
             body
         } else {

@@ -66,11 +66,14 @@ impl LogWriter {
     /// Appends a record to the log. After a failure as unavailable, [`LogWriter::resume`] continues
     /// it.
     pub(crate) fn append(&mut self, position: u64, record: Bytes) -> Result<RecordPosition, Error> {
+        // The pending record may be stored already, and this one needs the position after it.
         if self.pending.is_some() {
             let reason = "the previous commit is still pending; resume it first".to_owned();
             return Err(Error::Unavailable { reason });
         }
 
+        // Checked before the record is pending: nothing was appended, so the caller can divide the
+        // group.
         let parts = record.len().div_ceil(self.body_bytes());
         if u16::try_from(parts).is_err() {
             let limit = self.body_bytes() as u64 * u64::from(u16::MAX);
@@ -117,6 +120,7 @@ impl LogWriter {
             };
 
             self.put(&header.encode(body), &header)?;
+            // A retry continues with the next part.
             if let Some(pending) = &mut self.pending {
                 pending.next_part += 1;
             }
@@ -145,6 +149,8 @@ impl LogWriter {
     fn put(&mut self, entry: &Bytes, header: &EntryHeader) -> Result<(), Error> {
         let mut reason = String::new();
         for _ in 0..MAX_APPEND_ATTEMPTS {
+            // The expected last entry fences this writer: the append fails after another writer has
+            // appended.
             match self.log.append(Some(self.last), entry) {
                 Ok(number) => {
                     self.last = number;
@@ -168,6 +174,7 @@ impl LogWriter {
             return if self.last == 0 {
                 Ok(AppendResult::Absent)
             } else {
+                // Entries were acknowledged, so an empty log has lost them.
                 Err(self.lost(0))
             };
         };
@@ -179,6 +186,7 @@ impl LogWriter {
             return Ok(AppendResult::Absent);
         }
 
+        // Usually the last entry decides. A scan is necessary only after late claims.
         if let Some(fate) = self.classify(&last, header)? {
             return Ok(fate);
         }
@@ -206,6 +214,7 @@ impl LogWriter {
             }
         })?;
 
+        // Only late claims follow the last entry, and the next append must follow them.
         if let Ok(AppendResult::Absent) = fate {
             self.last = number;
         }
@@ -223,9 +232,12 @@ impl LogWriter {
             reason,
         })?;
 
+        // Epoch, writer, position and part identify the entry. No other run of a writer has the
+        // same number.
         if found == *header {
             return Ok(Some(AppendResult::Landed(entry.number)));
         }
+        // Readers ignore such a claim too, so it does not end this ownership.
         if found.kind == EntryKind::Claim && found.owner.epoch < self.owner.epoch {
             return Ok(None);
         }
@@ -289,12 +301,14 @@ pub(crate) fn claim<E: From<Error>>(
     loop {
         let end = follow()?;
         let last = end.number;
+        // An earlier round may have stored the claim although its append failed.
         if let Some(entry) = end.claim.filter(|claim| claim.owner.writer == writer) {
             return Ok(Claim { entry, last });
         }
 
         let newest = end.owner.map_or(0, |found| found.epoch);
         let epoch = lease_epoch.unwrap_or(newest + 1);
+        // A claim with an older epoch than the log would be ignored.
         if newest > epoch {
             let reason = format!(
                 "its log was claimed for epoch {newest}, but this writer has epoch {epoch}"
@@ -324,6 +338,8 @@ pub(crate) fn claim<E: From<Error>>(
             }
             // It was stored, or may have been; the scan below determines it.
             Ok(_) | Err(CommitLogError::Conflict(_)) => {}
+            // If the claim was stored nevertheless, the next attempt follows it as one of an
+            // earlier run.
             Err(error) => return Err(Error::from(error).into()),
         }
     }

@@ -37,6 +37,7 @@ impl LogMetrics {
     /// error.
     pub(crate) fn record_attempt(&self, appended: Result<Option<(u64, Duration)>, &Error>) {
         let mut stats = self.stats();
+        // Other errors end the writer, so only this one is a state of the log.
         stats.unavailable = match appended {
             Err(Error::Unavailable { reason }) => Some(reason.clone()),
             _ => None,
@@ -67,6 +68,7 @@ impl LogMetrics {
     pub(crate) fn start_snapshot(&self) -> LogTail {
         let mut stats = self.stats();
         LogTail {
+            // Commits during the snapshot may not be part of it, so they count for the next one.
             commits: std::mem::take(&mut stats.commits_behind_snapshot),
             bytes: std::mem::take(&mut stats.bytes_behind_snapshot),
         }

@@ -87,6 +87,7 @@ impl ReplicationOptions {
                 Ok(taken) => return Ok(taken),
                 Err(CopyError::Failed(error)) => return Err(error),
                 Err(CopyError::Diverged(reason)) => {
+                    // The tables are closed before their directory is moved.
                     drop(disk);
                     discard(dir, origin, &reason)?;
                     last_reason = reason;
@@ -109,12 +110,14 @@ impl ReplicationOptions {
     ) -> Result<(Arc<StoreDir>, CopyOrigin), Error> {
         if tables(dir).join("mdbx.dat").exists() {
             let disk = StoreDir::open_replicated(dir, options, log)?;
+            // A restored log has another identity, but the same entries.
             if let Some(end) = disk.log_position()
                 && (end.log == log || delta::contains(&*self.log, end)?)
             {
                 return Ok((disk, CopyOrigin::Directory));
             }
 
+            // Before the directory is moved aside: it may be the only copy of these commits.
             self.reject_empty_log(dir, disk.flushed_state().position)?;
             drop(disk);
             discard(dir, CopyOrigin::Directory, "it follows another log")?;
@@ -129,6 +132,8 @@ impl ReplicationOptions {
             ));
         }
 
+        // Snapshots of another log prove that the shard has commits, which an empty log does not
+        // contain.
         if let Some(foreign) = self
             .log
             .snapshots()?
@@ -139,6 +144,8 @@ impl ReplicationOptions {
             self.reject_empty_log(dir, foreign)?;
         }
 
+        // The window is the length of the buckets of all owners. Another one would hide their
+        // dedupe keys.
         let dedupe_window = self.first_window()?.unwrap_or(options.dedupe_window);
         let options = Options {
             dedupe_window,
@@ -197,6 +204,7 @@ impl ReplicationOptions {
             };
 
             let current = delta::list(&*self.log, self.log.identity()?)?;
+            // If the list is unchanged, another attempt would find the same damage.
             if current == ours {
                 break;
             }
@@ -214,11 +222,13 @@ impl ReplicationOptions {
         options: &Options,
         snapshots: &[Snapshot],
     ) -> Result<(), Error> {
+        // In a directory of its own, so that an interrupted load does not look like a copy.
         let target = dir.join("tables.new");
         let mut damage = None;
         for chain in delta::chains(snapshots) {
             match self.load_chain(&target, options, &chain) {
                 Ok(()) => {
+                    // The tables are complete before they get the name that an opening examines.
                     fs::rename(tables(&target), tables(dir))
                         .map_err(Error::io("rename", &target))?;
                     return remove(&target);
@@ -252,6 +262,7 @@ impl ReplicationOptions {
             return Err(LoadError::Damaged("it is empty".to_owned()));
         };
 
+        // An earlier load may have been interrupted.
         remove(target)?;
         fs::create_dir_all(tables(target)).map_err(Error::io("create the directory", target))?;
         self.log.load(full, &tables(target).join("mdbx.dat"))?;
@@ -291,6 +302,7 @@ impl ReplicationOptions {
             self.follow(&mut follower, &mut |at, record| {
                 tables.apply(at, &Bytes::copy_from_slice(record))?;
                 meter.record_followed(record.len() as u64);
+                // A long log must not stay in memory as one memtable.
                 tables.flush_if_full(options.memtable_bytes)
             })?;
             Ok::<_, CopyError>(LogEnd {
@@ -306,6 +318,8 @@ impl ReplicationOptions {
             position: follower.position,
             last_entry: claim.entry,
         });
+        // Recorded only after the log has the claim: a recorded claim that the log lacks proves a
+        // loss.
         self.log.record_claim(&claimed).map_err(Error::from)?;
         meter.set_epoch(owner.epoch);
 
@@ -333,6 +347,7 @@ impl ReplicationOptions {
         outcome?;
         read.map_err(Error::from)?;
 
+        // The log ends before the last entry of the copy, or before the recorded claim.
         let missing = if follower.awaits_start_entry() {
             Some(follower.number + 1)
         } else {
@@ -384,6 +399,8 @@ enum LoadError {
 impl From<Error> for LoadError {
     fn from(error: Error) -> Self {
         match error {
+            // A file that cannot be opened or applied is a damaged snapshot. An older one may be
+            // intact.
             Error::Corrupt { .. } => LoadError::Damaged(error.to_string()),
             error => LoadError::Failed(error),
         }

@@ -36,6 +36,8 @@ impl Reader {
         fs::create_dir_all(&tables).map_err(Error::io("create the directory", &tables))?;
         let copied = copy(&self.shared, &tables.join("mdbx.dat"))?;
 
+        // The journal of the copy starts after its tables. Without it, an opening would report a
+        // loss.
         if copied.log_position.is_none() {
             let mut options = orlog_journal::Options::new(copied.identity);
             options.first_sequence = copied.position + 1;
@@ -156,8 +158,10 @@ fn make_and_save(
     };
 
     log.save(&snapshot, file)?;
+    // Listed after the save, so that the new snapshot counts.
     let ours = delta::list(log, identity)?;
     if let Some(oldest) = oldest_retained(&ours) {
+        // The snapshots first: one whose log entries are purged could not be continued.
         for old in ours
             .iter()
             .filter(|old| old.position.position < oldest.position)
@@ -210,6 +214,7 @@ fn make(
     let existing = delta::list(log, identity)?;
     let chain = delta::chains(&existing).next().unwrap_or_default();
 
+    // If the log does not continue the base, no delta is written and a full snapshot follows.
     if let Some(base) = chain.last().map(|newest| newest.position)
         && delta::is_worthwhile(&chain, log_bytes)
         && let Some(position) = delta::write(log, &base, shared.memtable_bytes, file)?
@@ -224,6 +229,7 @@ fn make(
     // A delta that was not completed has left its file; the copy is a new file.
     fs::remove_file(file).ok();
     let TableCopy { log_position, .. } = copy(shared, file)?;
+    // Without an entry, no reader could compare the snapshot with the log.
     let position = log_position.filter(|position| position.number > 0);
     position
         .map(|position| {

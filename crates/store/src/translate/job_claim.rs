@@ -37,6 +37,7 @@ pub(super) fn update(
                 })?;
             }
         } else if tables.contains(Table::JobClaim, &key)? {
+            // Most jobs end before their claim is stored. They need no tombstone.
             record.delete(Table::JobClaim, &key)?;
         }
     }

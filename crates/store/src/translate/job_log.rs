@@ -27,6 +27,7 @@ pub(super) fn append(
     row: &[u8],
     append: &JobLogAppend,
 ) -> Result<(), Error> {
+    // The purge of the instance deletes its lines. Later lines would stay for ever.
     if append.chunk.lines.is_empty() || !tables.contains(Table::Instance, row)? {
         return Ok(());
     }
@@ -38,6 +39,7 @@ pub(super) fn append(
         .unwrap_or(JobLogRange { first: 1, next: 1 });
 
     let chunk = keys::history(row, next);
+    // The numbers only increase, so the key is new.
     record.put(KeyPresence::Absent, Table::JobLog, &chunk, |buffer| {
         encode(buffer, &append.chunk);
     })?;

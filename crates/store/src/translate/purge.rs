@@ -30,6 +30,7 @@ impl DedupePurge {
     /// Returns a purge of the keys before `end` that continues the current one.
     pub(super) fn extended(current: Option<Self>, end: Key) -> Self {
         match current {
+            // The purge continues behind the keys that are deleted already.
             Some(purge) => Self {
                 end: end.max(purge.end),
                 ..purge
@@ -51,6 +52,7 @@ impl DedupePurge {
     ) -> Result<(usize, Option<Self>), Error> {
         let mut purged = 0;
         let mut next = None;
+        // Damaged rows are deleted too, because a deletion needs only the key.
         tables.scan_keys(Table::Dedupe, &self.from, Some(&self.end), &mut |key, _| {
             if purged == share {
                 next = Some(Key::from_slice(key));
@@ -79,12 +81,14 @@ pub(super) fn purge_instance(
     row: &[u8],
     version: u64,
 ) -> Result<Option<Instance>, Error> {
+    // A transition since the instance was found keeps it.
     let unchanged =
         stored(tables, row)?.filter(|stored| stored.version == version && stored.is_finished());
     if unchanged.is_none() || has_any(tables, Table::BufferedInput, row)? {
         return Ok(None);
     }
 
+    // One limit for all tables, because one record contains all these deletions.
     let mut remaining = PURGE_BATCH;
     for table in [Table::History, Table::JobLog, Table::JobClaim] {
         delete_some(
@@ -95,6 +99,7 @@ pub(super) fn purge_instance(
             &mut remaining,
         )?;
     }
+    // The snapshot is deleted last, so that the next pass finds an instance with remaining rows.
     if remaining == 0 {
         return Ok(None);
     }
@@ -130,6 +135,7 @@ pub(super) fn purge_tasks(
 
         let events = KeyRange::of_prefix(key.clone());
         delete_some(tables, record, Table::TaskEvent, &events, &mut remaining)?;
+        // The task is deleted after its events, so that the next pass finds it again.
         if remaining == 0 {
             return Ok(());
         }
