@@ -164,6 +164,7 @@ pub(crate) fn resolve_start(
                 found,
             }),
         ),
+        // The message at the checkpoint was read, so only the loss of a later one is an anomaly.
         _ if info.first > checkpoint + 1 => (
             StartPosition::After(checkpoint),
             Some(StreamAnomaly::Purged {

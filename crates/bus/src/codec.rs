@@ -113,11 +113,13 @@ fn read(
 #[must_use]
 pub fn event_type(message: &Message) -> Option<EventType> {
     let defaults = defaults_for(message, Timestamp::default()).ok()?;
+    // In structured mode the type is in the body, which this function does not parse.
     let is_binary = !data::essence(content_type(message)).starts_with("application/cloudevents");
     is_binary.then(|| binary::event_type(headers(message), &defaults).ok())?
 }
 
 fn defaults_for(message: &Message, published_at: Timestamp) -> Result<DecodeDefaults, DecodeError> {
+    // Before anything is parsed: the limit bounds the cost of decoding.
     let size = message.size();
     if size > MAX_MESSAGE_BYTES {
         return Err(DecodeError::TooLarge {

@@ -99,6 +99,8 @@ impl<S, T> SourceConsumer<S, T> {
         for stored in batch.messages {
             flight.read(stored);
         }
+        // Sequences that the subscription does not match have no slot. Without this line the ack
+        // floor would stay before them until the next matching message.
         flight.advance(batch.read_to);
         self.ack_handle.publish_ack_floor(&flight);
     }
@@ -111,20 +113,27 @@ impl<S: Source, T: Send + 'static> Consumer for SourceConsumer<S, T> {
             // Before the look at the messages: a change that they do not include ends the wait.
             self.source.start_round()?;
 
+            // With `max` 0 this call would never return, although messages wait.
             let deliveries = self.take(max.max(1));
             if !deliveries.is_empty() {
                 return Ok(deliveries);
             }
 
+            // A consumer that cannot deliver still reads ahead: messages of other tenants follow
+            // those of a tenant at its limit.
             let is_full = !self.ack_handle.in_flight().has_read_capacity();
             if !is_full && let Some(batch) = self.source.read(self.read_to).await? {
                 // Delivered at the start of the loop, or skipped if no message matches the
                 // subscription.
                 self.add(batch);
+                // A subscription that matches few messages skips many batches in a row. Other tasks
+                // of the thread must run meanwhile.
                 tokio::task::consume_budget().await;
                 continue;
             }
 
+            // An acknowledgement makes waiting or rejected messages deliverable; a change of the
+            // bus adds new ones.
             tokio::select! {
                 () = self.ack_handle.ready() => {}
                 changed = self.source.changed(is_full) => changed?,

@@ -115,6 +115,7 @@ impl Embedded {
         let (jobs, queue) = crossbeam_channel::unbounded();
         let mut writer = Writer::open(journal, options, clock, queue)?;
 
+        // The end of the log is known only after the writer has read it.
         match presence::check_checkpoints(options, stream_id, writer.next_sequence()) {
             Some(reason) if !options.accept_data_loss => {
                 return Err(OpenError::Lost {
@@ -123,6 +124,7 @@ impl Embedded {
                 });
             }
             None if !is_lost => {}
+            // New messages need higher numbers than the lost ones, or consumers would skip them.
             _ => writer.skip_lost_numbers()?,
         }
 
@@ -207,6 +209,7 @@ impl Embedded {
 
         let copied = self.log.copy(&dir.join("log"), upto, options)?;
 
+        // The identity last: an interrupted copy has none, and is rejected when it is opened.
         log::write(dir, self.stream_id).map_err(|source| OpenError::Io {
             path: dir.to_owned(),
             source,
@@ -229,6 +232,8 @@ impl Embedded {
         messages: Vec<Arc<Message>>,
         bytes: usize,
     ) -> Result<Vec<PublishAck>, Error> {
+        // One more, so that small messages are counted too. At most all permits, because a request
+        // for more would never be granted.
         let kib = bytes / 1024 + 1;
         let permits = u32::try_from(kib).unwrap_or(QUEUED_KIB).min(QUEUED_KIB);
         // Waits while too many bytes are queued: publishers are slowed down, not rejected.
@@ -276,6 +281,7 @@ impl Bus for Embedded {
             .sum::<Result<usize, Error>>()?;
 
         if messages.len() <= GROUP_MESSAGES && bytes <= GROUP_BYTES {
+            // One record: all messages are stored, or none.
             return self.publish_chunk(messages, bytes).await;
         }
 
@@ -302,6 +308,8 @@ impl Bus for Embedded {
             if position.stream_id == self.stream_id {
                 return position.sequence;
             }
+            // Numbers of another stream mean nothing here. The consumer reads everything, and its
+            // caller decides about the anomaly.
             start.anomaly = Some(StreamAnomaly::StreamRecreated {
                 expected: position.stream_id,
                 found: self.stream_id,

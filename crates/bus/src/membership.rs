@@ -64,6 +64,8 @@ impl ClusterView {
     /// Returns the owner of a shard, if it is alive.
     #[must_use]
     pub fn owner_of(&self, shard: u16) -> Option<&Pod> {
+        // The name is not sufficient: a restarted pod has the name of its previous process, but
+        // none of its shards.
         let (name, incarnation) = self.shards.get(&shard)?.owner.as_ref()?;
         self.pods
             .get(name)

@@ -61,6 +61,8 @@ impl RegistryView {
                 self.records.remove(key);
             }
         }
+        // The entries of a copy are in the order of their keys, so a later entry can have a smaller
+        // revision.
         self.revision = self.revision.max(revision);
     }
 }

@@ -26,6 +26,7 @@ impl RetryLog {
     /// Counts a failure; calls `log` with the number of failures since the last success if it is to
     /// be logged.
     pub fn failed(&mut self, log: impl FnOnce(u64)) {
+        // Counted also if it is not logged, so that the next report has the total.
         self.failures += 1;
         let interval = match self.reported {
             None => FIRST_INTERVAL,
@@ -43,6 +44,7 @@ impl RetryLog {
 
     /// Ends a series of failures; calls `log` with their number if there were any.
     pub fn succeeded(&mut self, log: impl FnOnce(u64)) {
+        // The interval is reset too: the next series is reported at once.
         let failures = std::mem::take(self).failures;
         if failures > 0 {
             log(failures);

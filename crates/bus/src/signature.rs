@@ -161,6 +161,8 @@ impl Signer {
     #[must_use]
     pub fn vouched_at(&self, message: &Message) -> Option<Timestamp> {
         let (_, context) = context(message)?;
+        // Not the method of the signer: events of other systems have no signature, and are no
+        // rejections to count.
         verify(&self.keys(), &context, message).ok()?;
         let header = |wanted: &str| {
             let found = message
@@ -183,6 +185,7 @@ impl Signer {
             return Ok(());
         }
 
+        // No key signs such a subject, so no signature under it can be valid.
         let Some((kind, context)) = context(message) else {
             return Err(SignatureError::Invalid);
         };
@@ -235,6 +238,8 @@ impl Key {
     fn derive(&self, context: &str) -> Self {
         let mut mac = self.0.clone();
         mac.update(context.as_bytes());
+        // In hexadecimal: operators derive the key of an effect with `openssl` and pass the text to
+        // a worker.
         Self::of(hex::encode(mac.finalize().into_bytes()).as_bytes())
     }
 
@@ -249,6 +254,7 @@ impl Key {
 
         put(VERSION.as_bytes());
         put(message.subject.as_bytes());
+        // Names of headers have no case, and NATS clients do not keep their order.
         let mut headers: Vec<(CompactString, &str)> = message
             .headers
             .iter()
@@ -303,6 +309,7 @@ fn verify(keys: &[Key], context: &str, message: &Message) -> Result<(), Signatur
 /// Returns the kind of a signed message, and the context of its key.
 fn context(message: &Message) -> Option<(SubjectKind, String)> {
     let subject = Subject::parse(&message.subject).ok();
+    // The record of a start has one token more than the form of a subject.
     let subject = subject.or_else(|| parse_start(&message.subject))?;
     let context = match subject.kind {
         SubjectKind::Effect | SubjectKind::EffectResult => format!("orlog.effect.{}", subject.name),

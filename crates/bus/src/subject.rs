@@ -114,6 +114,7 @@ impl Subject {
 
         let (tenant, rest) = split_tenant(subject).map_err(invalid)?;
         let mut tokens = rest.split('.');
+        // The encoding leaves no dot in a name, so further tokens mean a foreign subject.
         let (Some(kind), Some(name), Some(id), None) =
             (tokens.next(), tokens.next(), tokens.next(), tokens.next())
         else {
@@ -231,6 +232,7 @@ pub fn filters(tenant: Option<&TenantId>, kind: SubjectKind, name: Option<&str>)
     match tenant {
         Some(tenant) if tenant.as_str().is_empty() => vec![rest],
         Some(tenant) => vec![format!("{TENANT}.{}.{rest}", encode_token(tenant.as_str()))],
+        // The default tenant has no prefix, so one filter cannot match all tenants.
         None => vec![format!("{TENANT}.*.{rest}"), rest],
     }
 }

@@ -13,9 +13,12 @@ impl Partition {
     }
 
     fn slot_of(&self, subject: &str) -> Slot {
+        // Each subject needs one slot, also an invalid one: otherwise no shard would report its
+        // message.
         let tenant = subject::tenant_of(subject).unwrap_or_default();
         if self.slots.is_key_sharded(&tenant)
             && workflow::is_instance_subject(subject)
+            // A malformed instance falls back to the home slot, whose shard stores a dead letter.
             && let Ok(key) = workflow::instance_of(subject)
         {
             return self.slots.slot_of(&key);

@@ -86,6 +86,8 @@ pub fn is_instance_subject(subject: &str) -> bool {
 /// # Errors
 /// If the subject has no instance.
 pub fn instance_of(subject: &str) -> Result<InstanceKey, Error> {
+    // The kind is not compared: a subject of another kind names an instance here too. Exclude it
+    // with `is_instance_subject` first.
     let Subject {
         tenant,
         kind: _,

@@ -95,6 +95,8 @@ pub(crate) async fn execute(
             // The next owner of the shard offers the work again.
             () = stopped(stop) => {
                 remote.recall(item);
+                // Once only: the signal is permanent, and the loop would recall the work without a
+                // pause.
                 stop = None;
             }
         }

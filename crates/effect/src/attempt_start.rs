@@ -41,6 +41,7 @@ impl AttemptStart {
 
     /// Adds the stored claim of the work.
     pub(crate) fn with_claim(self, claim: Option<Box<StoredClaim>>) -> Self {
+        // Most jobs have no stored claim, and need no other signal.
         if claim.is_none() {
             return self;
         }

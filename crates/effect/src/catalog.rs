@@ -217,6 +217,8 @@ impl Catalog {
         }
 
         let table = self.table();
+        // An upstream that names the job has precedence over runners, which claim jobs of all
+        // types.
         let own = table
             .effects
             .get(to.name.as_str())
@@ -402,6 +404,7 @@ impl Catalog {
             .map(|known| (strsim::jaro_winkler(name, known), known));
         let nearest = near
             .max_by(|(a, _), (b, _)| a.total_cmp(b))
+            // A less similar name is probably another effect.
             .filter(|(likeness, _)| *likeness > 0.8);
 
         match nearest {
@@ -419,6 +422,7 @@ impl RoutingTable {
     }
 
     fn without(&self, other: &Self) -> Vec<Arc<EffectExecutor>> {
+        // By identity, not by name: a changed upstream has the name of its predecessor.
         let is_in_other = |executor: &Arc<EffectExecutor>| {
             let namesake = other.upstreams.get(&executor.upstream().name);
             namesake.is_some_and(|namesake| Arc::ptr_eq(namesake, executor))

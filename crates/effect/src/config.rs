@@ -127,6 +127,8 @@ pub(crate) fn narrow<'a>(
         let Some(contexts) = contexts else { continue };
         let unknown = contexts
             .iter()
+            // The list of an effect only narrows that of the upstream. A further context is likely
+            // a mistake.
             .find(|context| context.as_str() != "*" && !upstream.permits_any(context));
         if let Some(context) = unknown {
             let reason = format!(

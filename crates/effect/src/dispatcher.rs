@@ -68,6 +68,8 @@ impl StopToken {
     /// Returns whether the signal was sent. The end of the lease sends it.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
+        // A process that was suspended past its lease reads this before the controller can stop its
+        // shards.
         if self.lease.has_passed() {
             self.stop();
         }

@@ -256,6 +256,7 @@ impl EffectExecution {
     /// Records the span of the last attempt. A remote span is accepted only if it belongs to the
     /// same trace.
     pub(crate) fn record_span(&mut self, own: Option<&TraceParent>, theirs: Option<TraceParent>) {
+        // A span of another trace would connect the traces of unrelated instances.
         let theirs =
             theirs.filter(|theirs| own.is_some_and(|own| own.trace_id() == theirs.trace_id()));
         self.trace = theirs.or_else(|| own.cloned());
@@ -290,6 +291,7 @@ impl EffectExecution {
         };
 
         let limits = RetryLimits {
+            // The limits of attempts do not apply to probes, but the deadline does.
             max_attempts: Some(MAX_PROBES.into()),
             ..self.limits
         };
@@ -370,6 +372,8 @@ pub(crate) fn final_result(
             },
             facts: facts.into_vec(),
         }),
+        // The remote executor does not retry, and the effect may have been executed: a timeout,
+        // which is compensated.
         ProviderError::Abandoned { failure } => Ok(WorkOutcome::TimedOut { failure }.into()),
         ProviderError::Transient {
             failure,
@@ -426,6 +430,8 @@ pub(crate) fn attempts_exhausted(
     in_doubt: bool,
 ) -> Failure {
     let plural = if attempts == 1 { "" } else { "s" };
+    // The words of the outcomes: a failed effect was not executed, one that timed out may have
+    // been.
     let outcome = if in_doubt { "timed out" } else { "failed" };
 
     // Providers begin their messages with the upstream. It is named once.

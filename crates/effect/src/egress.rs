@@ -97,6 +97,7 @@ impl Egress {
 
 impl Host {
     fn covers(&self, host: &str) -> bool {
+        // A name with a final dot is the same host.
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         match self.0.strip_prefix('*') {
             Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
@@ -164,6 +165,8 @@ impl Resolve for GuardedResolver {
 
 /// Checks the resolved addresses of a name.
 pub(crate) fn check_addresses(host: &str, found: &[SocketAddr]) -> Result<(), EgressDenied> {
+    // One special address is sufficient for a rejection, because the client may connect to any of
+    // them.
     match found.iter().find(|found| !is_public(found.ip())) {
         Some(private_address) => Err(EgressDenied::Private {
             host: host.to_owned(),

@@ -180,10 +180,12 @@ impl EffectExecutor {
             }
 
             if let Some(delay) = retry_delay.take() {
+                // Other items of the dispatcher can be executed during the delay.
                 dispatcher.inspect(|dispatcher| dispatcher.wait_started());
                 let wait = pin!(self.wait_for_retry(item, &mut execution, delay));
                 let waited = self.unless_interrupted(dispatcher, wait).await;
                 dispatcher.inspect(|dispatcher| dispatcher.wait_ended());
+                // Interrupted: the check at the start of the loop returns the progress.
                 if waited.is_none() {
                     continue;
                 }
@@ -215,6 +217,8 @@ impl EffectExecutor {
                     return Ok(execution.into_result(finished, is_published));
                 }
                 NextStep::Retry(delay) => {
+                    // No commit follows a retry. Its receipt would otherwise report a lost result
+                    // to the worker.
                     execution.result_needs_no_commit();
                     execution.delay = Some(delay);
                     retry_delay = Some(delay);
@@ -324,6 +328,8 @@ impl EffectExecutor {
         admitted: Option<AdmissionPermit<'_>>,
         dispatcher: Option<&dyn Dispatcher>,
     ) -> NextStep {
+        // After the admission: an item that only waits for a permit or the breaker leaves no record
+        // that makes it doubtful.
         let was_recorded = self.record_start(item, execution, dispatcher).await;
 
         // The record can take until after the deadline.
@@ -332,6 +338,8 @@ impl EffectExecutor {
             return NextStep::Finish(Box::pin(self.finish_late(item, execution)).await);
         };
 
+        // Before the attempt: after a restart or a takeover, an abandoned job must not be offered
+        // again.
         if self.is_withdrawn(item, dispatcher) {
             return NextStep::Finish(Box::pin(self.withdrawn(item, execution)).await);
         }
@@ -346,6 +354,7 @@ impl EffectExecutor {
             match self.resolve_in_doubt(item, execution).await {
                 Doubt::Ended(end) => return NextStep::Finish(end),
                 Doubt::ProbeAgain(delay) => return NextStep::Retry(delay),
+                // All attempts are used up. The probes only resolved the doubt about the last one.
                 Doubt::AttemptAllowed if execution.probes > 0 && execution.is_exhausted() => {
                     return NextStep::Finish(Box::pin(self.exhausted(item, execution)).await);
                 }
@@ -353,11 +362,14 @@ impl EffectExecutor {
             }
         }
 
+        // The shard may have been lost while the probe was in flight. Its next owner makes the
+        // attempt.
         if is_stopped(dispatcher) {
             return NextStep::Stop;
         }
 
         execution.attempts += 1;
+        // Each attempt has its own number of probes.
         execution.probes = 0;
         let result = self.attempt(item, execution, claim, dispatcher).await;
 
@@ -399,6 +411,8 @@ impl EffectExecutor {
         };
 
         let is_first = execution.attempts == 0 && !execution.in_doubt;
+        // A record costs a message and its acknowledgement. Only effects whose doubt decides
+        // something pay for it.
         if !is_first || !self.upstream.is_doubt_decisive(item) {
             return false;
         }
@@ -418,6 +432,8 @@ impl EffectExecutor {
         item: &WorkItem,
         execution: &EffectExecution,
     ) -> Option<AdmissionPermit<'_>> {
+        // Without this check, an admission that succeeds at once would start an attempt after the
+        // deadline.
         if self.is_late(execution) {
             return None;
         }
@@ -435,6 +451,8 @@ impl EffectExecutor {
         dispatcher: Option<&dyn Dispatcher>,
     ) -> Option<Box<StoredClaim>> {
         let (_, terms) = self.upstream.board.as_ref()?;
+        // Only a job from before the start of the process can have a stored claim that the board
+        // does not contain.
         if !execution.in_doubt || execution.attempts > 0 {
             return None;
         }
@@ -549,8 +567,11 @@ impl EffectExecutor {
         let backoff = self.upstream.policy.backoff_for(item);
         match execution.next_attempt(&backoff, tried, item, self.clock.steady()) {
             RetryDecision::Retry(delay) => NextStep::Retry(delay),
+            // A last probe: the effect may have been executed, and its result is better than a
+            // timeout.
             RetryDecision::Abandon => match self.resolve_in_doubt(item, execution).await {
                 Doubt::Ended(end) => NextStep::Finish(end),
+                // Attempts are used up, but time remains to probe again.
                 Doubt::ProbeAgain(delay) if execution.is_exhausted() => NextStep::Retry(delay),
                 Doubt::ProbeAgain(_) | Doubt::AttemptAllowed => {
                     NextStep::Finish(Box::pin(self.exhausted(item, execution)).await)
@@ -623,6 +644,7 @@ impl EffectExecutor {
             }
         };
 
+        // A queue can have a result that is not received yet. It is then the outcome.
         in_doubt::report_outcome(self.upstream.provider.as_ref(), item, outcome).await
     }
 

@@ -55,6 +55,7 @@ pub(crate) async fn resolve(
             execution.in_doubt = false;
             Doubt::AttemptAllowed
         }
+        // Another process determines the outcome with the next attempt, so the doubt stays.
         ProbeResult::Pending => Doubt::AttemptAllowed,
         ProbeResult::Unknown => unknown(upstream, item, execution, None).await,
         ProbeResult::Unanswered {
@@ -102,6 +103,8 @@ pub(crate) async fn report_outcome(
     item: &WorkItem,
     outcome: WorkOutcome,
 ) -> FinishedExecution {
+    // With a queue, the first message under the subject of the result decides, also against this
+    // outcome.
     let result = provider.abandon(item, &outcome).await;
     probed_result(item, result).unwrap_or_else(|| outcome.into())
 }

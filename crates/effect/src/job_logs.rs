@@ -100,6 +100,8 @@ impl JobLogs {
             });
         }
 
+        // Without the lock of the logs: an observer must not delay the readers and writers of other
+        // jobs.
         if let Some(observer) = self.observer.get() {
             observer.job_logged(item, &lines);
         }

@@ -154,6 +154,8 @@ impl Policy {
     /// Returns the maximum number of attempts for an item: hints of the item have precedence over
     /// the policy.
     pub(crate) fn max_attempts(&self, item: &WorkItem) -> Option<u32> {
+        // A retry policy without a number means unlimited attempts, also above the limit of the
+        // upstream.
         retry(item).map_or(self.max_attempts, |hint| hint.max_attempts)
     }
 

@@ -97,6 +97,7 @@ impl ReceiptCell {
     fn settle(&self, state: u8) {
         if self
             .state
+            // The drop after `stored` must not change the state to lost.
             .compare_exchange(PENDING, state, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
         {

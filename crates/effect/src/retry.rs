@@ -102,6 +102,7 @@ pub(crate) fn decide_retry(
         _ => own,
     };
 
+    // An attempt at the deadline would not start, so the wait for it would be useless.
     if delay >= remaining {
         RetryDecision::Abandon
     } else {

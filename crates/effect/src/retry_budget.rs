@@ -91,6 +91,7 @@ impl RetryBudget {
         }
 
         let missing = (WHOLE - self.balance).div_ceil(flow.max(1));
+        // Without a minimum rate, only the first attempts of other items add to the balance.
         Err((flow > 0).then(|| self.at.saturating_add(Duration::from_millis(missing))))
     }
 }

@@ -99,6 +99,8 @@ impl SecretRef {
     }
 
     fn file(&self, path: &PathBuf) -> std::io::Result<Secret> {
+        // The version before the content: a file that is replaced in between is read again at the
+        // next use.
         let version = FileVersion::of(&std::fs::metadata(path)?);
         let mut read = self.read.lock();
         if let Some((_, secret)) = read.as_ref().filter(|(known, _)| *known == version) {

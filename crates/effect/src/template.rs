@@ -218,6 +218,7 @@ impl TextTemplate {
                     let secret = reference
                         .resolve()
                         .map_err(|error| FillError::Secret(error.log().to_owned()))?;
+                    // The upstream can repeat the secret in its response or in an error.
                     scrub.add(&secret);
                     filled.push_str(secret.expose());
                 }
@@ -256,6 +257,7 @@ fn placeholder(name: &str) -> Result<Part, String> {
         .strip_suffix('?')
         .map_or((name, false), |name| (name, true));
 
+    // A misspelled name would otherwise be a field that no payload has.
     if let Some(keyword) = name
         .strip_prefix('@')
         .filter(|keyword| !RESERVED_NAMES.contains(keyword))
@@ -380,6 +382,7 @@ impl PathTemplate {
             path.extend(utf8_percent_encode(&value, RESERVED));
         }
 
+        // A dot is not encoded, so a value alone can become a `..` that a server resolves.
         if has_dots(&path) {
             Err(unfit("", "a segment becomes . or .."))
         } else {

@@ -212,6 +212,7 @@ impl Upstream {
         if let (Some((own, terms)), Some((board, _))) = (&mut self.board, &other.board) {
             own.clone_from(board);
             self.job_logs.clone_from(&other.job_logs);
+            // The new provider posts on the old board, with the settings of the new configuration.
             self.provider = Arc::new(WorkerProvider::new(
                 Arc::clone(board),
                 terms.probes,
@@ -224,6 +225,8 @@ impl Upstream {
     /// Returns whether both have the same configuration, so that a reload does not affect work in
     /// flight.
     pub(crate) fn has_same_config(&self, other: &Self) -> bool {
+        // Providers cannot be compared. The text of the configuration contains all that they were
+        // built from.
         let provider = Arc::ptr_eq(&self.provider, &other.provider)
             || (self.origin.is_some() && self.origin == other.origin);
 

@@ -121,6 +121,7 @@ pub(super) fn event(
         time: optional_time(from)?.unwrap_or(defaults.now),
         correlation: optional(from, "correlationid", CorrelationId::for_path)?,
         causation: text(from, "causationid")?,
+        // A malformed trace context is dropped: it must not reject the event.
         trace: from
             .get("traceparent")?
             .and_then(|text| TraceParent::new(&text)),
@@ -139,6 +140,7 @@ fn other_attributes(from: &impl Attributes) -> Result<Option<Box<EventAttributes
         .content_type()?
         .map(str::trim)
         .filter(|text| !data::is_default(text));
+    // The encoder writes the content type as a header without percent-encoding.
     if let Some(other) = content_type.filter(|text| !text.is_ascii()) {
         let rule = "it must be a media type such as application/xml, in ASCII";
         return Err(DecodeError::invalid(
@@ -176,6 +178,7 @@ fn other_attributes(from: &impl Attributes) -> Result<Option<Box<EventAttributes
 
 /// Returns whether an attribute that is not read is an extension; the others are dropped.
 pub(super) fn is_extension(name: &str) -> bool {
+    // Compared without case: headers have none, and `ce-OrlogEffect` must not forge a result.
     let is_reserved = name
         .get(..RESERVED.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
@@ -245,6 +248,8 @@ pub(super) fn event_type(
 ) -> Result<EventType, DecodeError> {
     spec_version(from)?;
     resolve_tenant(optional(from, "tenantid", TenantId::for_input)?, defaults)?;
+    // A message without them is malformed. With a type alone, the ingester would skip it as one
+    // that no program consumes.
     for attribute in ["id", "source"] {
         from.get(attribute)?
             .ok_or_else(|| missing(from, attribute))?;
@@ -262,6 +267,7 @@ pub(super) fn resolve_tenant(
             claimed: claimed.to_string(),
             expected: expected.to_string(),
         }),
+        // The tenant of a subject was only parsed. The rules of input are stricter.
         (_, Some(expected)) => id("tenantid", expected.as_str(), TenantId::for_input),
         (Some(claimed), None) => Ok(claimed),
         (None, None) => Ok(TenantId::default_tenant()),

@@ -27,6 +27,7 @@ pub fn from_binary<'a>(
     body: &[u8],
     defaults: &DecodeDefaults,
 ) -> Result<Event, DecodeError> {
+    // The HTTP API calls this function directly, without the check of a bus message.
     if body.len() > MAX_MESSAGE_BYTES {
         return Err(DecodeError::TooLarge {
             size: body.len(),
@@ -110,6 +111,7 @@ impl<'a> Headers<'a> {
 
 fn put<'a>(slot: &mut Option<&'a str>, name: &str, value: &'a str) -> Result<(), DecodeError> {
     match slot.replace(value) {
+        // Equal duplicates are harmless: `traceparent` and `ce-traceparent` are one attribute.
         Some(first) if first != value => Err(duplicate(name, first, value)),
         _ => Ok(()),
     }
@@ -141,6 +143,8 @@ impl Attributes for Headers<'_> {
     fn extensions(&self) -> Result<BTreeMap<String, String>, DecodeError> {
         let mut extensions = BTreeMap::<String, String>::new();
         for (name, value) in &self.extensions {
+            // Proxies and clients change the case of header names; names of extensions are lower
+            // case.
             let name = name.to_ascii_lowercase();
             let label = self.label(&name);
             let text = header_text(label, value)?;

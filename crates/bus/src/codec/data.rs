@@ -50,6 +50,7 @@ pub(super) fn of_bytes(
     content_type: &str,
     bytes: &[u8],
 ) -> Result<Value, DecodeError> {
+    // In binary mode, an event without data has an empty body under any content type.
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
@@ -75,6 +76,7 @@ pub(super) fn of_member(content_type: &str, data: &Value) -> Result<Value, Decod
     match data {
         Value::Null => Ok(Value::Null),
         data if is_json(content_type) => Ok(data.clone()),
+        // Text takes the path of raw bytes, so that both modes decode to one value.
         Value::String(text) => of_bytes("data", content_type, text.as_bytes()),
         other => {
             let rule = "it must be a string, because datacontenttype is not JSON; \
@@ -105,6 +107,7 @@ enum DataFormat {
 
 impl DataFormat {
     fn of(essence: &str) -> Self {
+        // CloudEvents define data without a content type as JSON.
         if essence.is_empty() || essence.ends_with("/json") || essence.ends_with("+json") {
             Self::Json
         } else if essence.starts_with("text/")

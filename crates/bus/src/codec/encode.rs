@@ -113,6 +113,8 @@ pub fn subject_with_kind(event: &Event, kind: SubjectKind) -> String {
     let correlation = event.correlation.as_ref().map(AsRef::as_ref);
     let about = event.subject.as_deref();
 
+    // The id is the unit of order: events of one aggregate, or else of one correlation, share a
+    // subject.
     let id = if aggregate.is_some() {
         about.or(correlation)
     } else {
@@ -162,6 +164,7 @@ fn headers(event: &EventRef<'_>, content_type: CompactString) -> Headers {
     put("ce-time", event.time.to_compact_string());
     put("ce-dataversion", event.schema_version.to_compact_string());
 
+    // The default tenant has no attribute, as it has no prefix in a subject.
     if !event.tenant.as_str().is_empty() {
         put("ce-tenantid", header_value(event.tenant.as_str()));
     }

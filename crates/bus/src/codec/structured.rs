@@ -124,6 +124,8 @@ impl Attributes for Members<'_> {
         match self.0.get(attribute) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(Cow::Borrowed(text))),
+            // These two are integers, which JSON publishers write as numbers. Binary mode has only
+            // text.
             Some(Value::Number(number))
                 if matches!(attribute, "dataversion" | attributes::EXPECTED_VERSION) =>
             {
@@ -152,6 +154,8 @@ impl Attributes for Members<'_> {
             let text = match value {
                 Value::String(text) => Cow::Borrowed(text.as_str()),
                 Value::Bool(flag) => Cow::Owned(flag.to_string()),
+                // CloudEvents attributes have no floats, and their text would differ between JSON
+                // libraries.
                 Value::Number(number) if number.is_i64() || number.is_u64() => {
                     Cow::Owned(number.to_string())
                 }

@@ -52,12 +52,16 @@ impl AckHandle {
     pub(crate) fn publish_ack_floor(&self, flight: &InFlight) {
         let ack_floor = flight.ack_floor();
         self.floor.store(ack_floor, Ordering::Relaxed);
+        // A cursor ahead of the checkpoint proves that the store lost commits. A consumer with a
+        // checkpoint therefore moves its cursor itself, after each durable commit.
         if !self.has_checkpoint {
             self.move_cursor(ack_floor);
         }
     }
 
     fn move_cursor(&self, sequence: u64) {
+        // The embedded bus writes the cursors after each notification, so only a real move
+        // notifies.
         if self.cursor.swap(sequence, Ordering::Relaxed) != sequence {
             (self.moved)();
         }
@@ -72,6 +76,7 @@ impl AckHandle {
         let changed = {
             let mut flight = self.in_flight();
             let changed = change(&mut flight);
+            // Most acknowledgements complete a message behind an open one, and the floor stays.
             if changed.floor {
                 self.publish_ack_floor(&flight);
             }
@@ -117,6 +122,7 @@ impl Acker for AckHandle {
     }
 
     fn set_cursor(&self, sequence: u64) {
+        // Without a checkpoint the cursor has already followed the ack floor.
         if self.has_checkpoint {
             self.move_cursor(sequence);
         }

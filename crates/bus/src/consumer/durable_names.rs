@@ -61,6 +61,8 @@ impl<T> DurableNames<T> {
         after: Option<u64>,
         make: impl FnOnce() -> Result<T, Error>,
     ) -> Result<NameGuard<T>, Error> {
+        // The lock is held while `make` creates a file: of two first uses at the same time, only
+        // one creates the name.
         let mut names = self.names();
         if !names.contains_key(name) {
             names.insert(name.to_owned(), DurableName::new(0, make()?));

@@ -166,6 +166,8 @@ impl InFlight {
 
     /// Returns the ack floor: everything up to it is done.
     pub(crate) fn ack_floor(&self) -> u64 {
+        // A slot leaves when it and all before it are done, so the first slot is the first open
+        // message.
         self.slots
             .front()
             .map_or(self.seen.sequence, |first| first.sequence - 1)
@@ -174,6 +176,8 @@ impl InFlight {
     /// Returns the last message at or before the ack floor for which more than its sequence is
     /// known.
     pub(crate) fn ack_position(&self) -> AckPosition {
+        // Nothing is in flight: everything that was read is done, also sequences that match
+        // nothing.
         if self.slots.is_empty() {
             self.seen
         } else {
@@ -185,12 +189,16 @@ impl InFlight {
     pub(crate) fn ack_position_with(&mut self, sequences: &[u64]) -> AckPosition {
         for sequence in sequences {
             if let Some(slot) = self.find(*sequence) {
+                // The mark is never removed. If the commit fails, the shard restarts and subscribes
+                // again, with an empty table.
                 slot.is_staged = true;
             }
         }
 
         let mut position = self.done;
         for slot in &self.slots {
+            // A later message may be part of the commit, but a checkpoint after an open one would
+            // skip it.
             if slot.state != SlotState::Done && !slot.is_staged {
                 return position;
             }
@@ -245,16 +253,21 @@ impl InFlight {
     /// Delivers the next message: a rejected one, or a waiting one if the limits permit. If not,
     /// the next acknowledgement wakes the consumer.
     pub(crate) fn deliver(&mut self) -> Option<Delivery> {
+        // Rejected messages first: they are already counted as open, so the limits do not apply to
+        // them.
         if let Some(redelivery) = self.redeliver() {
             return Some(redelivery);
         }
 
+        // Only a consumer that a limit has stopped is woken by the next acknowledgement.
         self.starved = self.open >= self.max || self.open_bytes >= MAX_IN_FLIGHT_BYTES;
         if self.starved {
             return None;
         }
 
         let Some(sequence) = self.waiting.pop() else {
+            // Messages wait, but each of their tenants is at its limit. A message never has zero
+            // bytes, because its subject is not empty.
             self.starved = self.waiting_bytes > 0;
             return None;
         };
@@ -297,6 +310,8 @@ impl InFlight {
         let Some(slot) = self.find(sequence) else {
             return AckUpdate::default();
         };
+        // A waiting message was not delivered yet, and a done one is no longer counted. A repeated
+        // acknowledgement must not change the counters.
         if !matches!(slot.state, SlotState::Pending | SlotState::Rejected) {
             return AckUpdate::default();
         }
@@ -324,6 +339,7 @@ impl InFlight {
 
         AckUpdate {
             floor: ack_floor,
+            // One wake is sufficient: the consumer delivers until it reaches a limit again.
             wake: std::mem::take(&mut self.starved),
         }
     }
@@ -341,6 +357,7 @@ impl InFlight {
     pub(crate) fn nak(&mut self, sequence: u64) -> AckUpdate {
         let Some(slot) = self
             .find(sequence)
+            // A repeated `nak` must not queue the message twice.
             .filter(|slot| slot.state == SlotState::Pending)
         else {
             return AckUpdate::default();
@@ -350,6 +367,7 @@ impl InFlight {
         self.rejected.push_back(sequence);
         AckUpdate {
             floor: false,
+            // A rejected message can be delivered at once, because no limit applies to it.
             wake: true,
         }
     }

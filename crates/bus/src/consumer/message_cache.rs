@@ -59,6 +59,7 @@ impl MessageCache {
 
     /// Returns the oldest message if the next message may evict it.
     pub(crate) fn next_eviction(&self) -> Option<u64> {
+        // The size of the next message is unknown before it is read, so the largest one is assumed.
         let is_full = self.messages.len() >= self.max_messages
             || self.bytes + MAX_MESSAGE_BYTES > self.max_bytes;
         self.messages
@@ -76,6 +77,8 @@ impl MessageCache {
         };
         self.messages.push_back(stored);
 
+        // A message that is larger than the cache is evicted at once. The cache then starts after
+        // it.
         while self.messages.len() > self.max_messages || self.bytes > self.max_bytes {
             let Some(oldest) = self.messages.pop_front() else {
                 break;
@@ -102,6 +105,8 @@ impl MessageCache {
         if sequence < self.from {
             return CacheLookup::Evicted;
         }
+        // A subscription that is only a little ahead receives an empty batch and waits for the
+        // cache.
         if sequence > self.to.sequence + JOIN_DISTANCE {
             return CacheLookup::NotRead;
         }
@@ -110,6 +115,8 @@ impl MessageCache {
             .messages
             .partition_point(|stored| stored.sequence <= sequence);
         let candidates = self.messages.range(start..).take(max);
+        // If `max` cuts the range, the batch ends at the last examined message. Otherwise it covers
+        // everything up to the end of the cache.
         let read_to = match self.messages.get(start + max - 1) {
             Some(last) => AckPosition {
                 sequence: last.sequence,

@@ -46,6 +46,7 @@ impl TenantQueues {
 
     /// Adds a message to the queue of its tenant, and returns the queue.
     pub(crate) fn push(&mut self, subject: &str, sequence: u64) -> usize {
+        // Without a limit, one queue for all tenants keeps the order of the stream.
         let tenant = self
             .max_in_flight
             .map_or("", |_| subject::tenant_token(subject));
@@ -60,6 +61,7 @@ impl TenantQueues {
     }
 
     fn add(&mut self, tenant: &str) -> usize {
+        // The list never shrinks, because the slots in flight contain the index of their queue.
         let index = self.free.pop().unwrap_or(self.queues.len());
         if index == self.queues.len() {
             self.queues.push(TenantQueue::default());
@@ -79,6 +81,8 @@ impl TenantQueues {
         queue.in_flight += 1;
         let sequence = queue.waiting.pop_front();
 
+        // The tenant takes its next turn behind the others, if it has more messages and is below
+        // its limit.
         self.update(index);
         sequence
     }
@@ -102,6 +106,7 @@ impl TenantQueues {
     fn update(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         let is_limited = self.max_in_flight.is_some_and(|max| queue.in_flight >= max);
+        // A queue is in `ready` at most once, so that each tenant receives one message a turn.
         if !queue.is_ready && !queue.waiting.is_empty() && !is_limited {
             queue.is_ready = true;
             self.ready.push_back(index);

@@ -33,6 +33,8 @@ pub fn carry(mut fact: Message, result: &ResultRef<'_>, limit: usize) -> Result<
         return Err(fact);
     };
 
+    // The size is known only with all attributes, so they are added first and removed if they do
+    // not fit.
     let count = fact.headers.len();
     let mut put = |name, value| fact.headers.push((CompactString::const_new(name), value));
 
@@ -117,6 +119,7 @@ fn required<'a>(fact: &'a Message, name: &str) -> Result<Cow<'a, str>, DecodeErr
 }
 
 fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
+    // The cause of the fact is not repeated in an attribute of its own; it contains the command.
     let cause = required(fact, "ce-causationid")?;
     let command_id = cause
         .strip_prefix(CAUSE)
@@ -193,6 +196,7 @@ fn decode(fact: &Message) -> Result<EffectResult, DecodeError> {
         command_id,
         outcome,
         attempts: attempts.transpose()?.unwrap_or(1),
+        // The other facts of the result are messages of their own.
         facts: Vec::new(),
         trace: trace_of(fact),
         attempt_log: attempt_log.transpose()?.map(Box::new),

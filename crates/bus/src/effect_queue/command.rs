@@ -108,6 +108,7 @@ pub fn encode(item: &WorkItem, effect: &Effect, dispatch_count: u32) -> Message 
     };
 
     let body = serde_json::to_vec(&envelope).expect("an envelope can be serialized as JSON");
+    // With the id of the first dispatch, the stream would drop a repeated one as a duplicate.
     let suffix = if dispatch_count > 1 {
         format!("#{dispatch_count}")
     } else {

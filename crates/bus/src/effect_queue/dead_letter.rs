@@ -63,6 +63,7 @@ pub fn encode(
     node: &str,
     at: Timestamp,
 ) -> Message {
+    // A subject without a valid tenant can be the reason of the dead letter.
     let tenant = tenant_of(&command.subject).unwrap_or_else(|_| TenantId::default_tenant());
     let (payload, payload_base64) = match std::str::from_utf8(&command.payload) {
         Ok(text) => (Some(text.to_owned()), None),
@@ -98,6 +99,7 @@ pub fn encode(
 
     Message {
         subject: subject.to_string(),
+        // The worker retries the write until it is confirmed, so the id makes it idempotent.
         id: Some(format!("dead:{sequence}:{}", command.subject)),
         headers: vec![("content-type".into(), "application/json".into())],
         payload: Bytes::from(body),

@@ -164,6 +164,7 @@ pub fn encode_event(result: &ResultRef<'_>, id: &str, limit: usize) -> Message {
         return message;
     }
 
+    // The outcome without the payload still shows consumers how the effect ended.
     let reason = format!("the result has {size} bytes, the limit of the bus is {limit}");
     let envelope = Envelope {
         payload: Cow::Owned(Value::Null),
@@ -262,6 +263,7 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
     let envelope: Envelope<'static> =
         serde_json::from_slice(&message.payload).map_err(|error| format(error.to_string()))?;
 
+    // First: the payload in the body is null then, and no reader may apply it as the result.
     if let Some(reason) = envelope.left_out {
         return Err(format(format!("its payload was left out: {reason}")));
     }
@@ -272,6 +274,7 @@ pub fn decode(message: &Message) -> Result<EffectResult, DecodeError> {
         });
     }
 
+    // A worker may have permission for its subject only; its body must not name another command.
     let named = (
         SubjectKind::EffectResult,
         envelope.effect_name.as_str(),

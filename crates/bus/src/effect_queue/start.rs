@@ -58,6 +58,8 @@ pub fn encode(
     );
     Message {
         subject: start_subject(&result_subject(item, &effect.name)),
+        // Without a deduplication id: the expectation of an empty subject decides which record is
+        // the first.
         id: None,
         headers,
         payload: Bytes::from(body),

@@ -79,6 +79,7 @@ impl Cursors {
         after: Option<u64>,
     ) -> Result<NameGuard<CursorFile>, Error> {
         let guard = self.names.acquire(name, after, || self.make(name))?;
+        // The position of the name may have been set, and retention uses only written cursors.
         self.notifier().notify();
         Ok(guard)
     }
@@ -106,6 +107,8 @@ impl Cursors {
         // The file first: if it cannot be removed, the name still exists.
         fs::remove_file(&path)
             .map_err(|e| Error::Unavailable(format!("{}: {e}", path.display())))?;
+        // The removal is not synced. After a power failure the name can exist again, and only
+        // retains messages until it is deleted again.
         names.remove(name);
         self.notifier().notify();
         Ok(())
@@ -168,6 +171,8 @@ impl Cursors {
     }
 
     fn path(&self, name: &str) -> Result<PathBuf, Error> {
+        // The name becomes a file name. The encoding removes `/` and `.`, so that no name leaves
+        // the directory.
         let token = encode_token(name);
         if name.is_empty() || token.len() > MAX_FILE_NAME_BYTES {
             let reason = format!(
@@ -190,6 +195,7 @@ fn read_all(dir: &Path, stream_id: Uuid) -> io::Result<BTreeMap<String, DurableN
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let token = entry.file_name();
+        // A file with another name was not created by this module.
         let Some(Ok(name)) = token.to_str().map(decode_token) else {
             continue;
         };
@@ -200,6 +206,8 @@ fn read_all(dir: &Path, stream_id: Uuid) -> io::Result<BTreeMap<String, DurableN
             .open(entry.path())?;
         let mut bytes = [0u8; 16];
         let read = file.read_at(&mut bytes, 0)?;
+        // A cursor that cannot be read still has a name, which retains messages from the first one
+        // on.
         let written = if read == bytes.len() {
             decode(bytes, stream_id)
         } else {

@@ -57,6 +57,7 @@ impl Dedupe {
 
     /// Removes the ids with this sequence or a later one.
     pub(super) fn roll_back(&mut self, from: u64) {
+        // Sequences grow along the list, so the ids of a failed group are at its end.
         while let Some(last) = self.order.pop_back_if(|known| known.sequence >= from) {
             self.known.remove(&last.key);
         }
@@ -65,6 +66,7 @@ impl Dedupe {
     /// Deletes the ids that have left the window.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let window_start = now.saturating_sub(self.window);
+        // The limit has precedence over the window: the memory of the ids must stay bounded.
         let mut excess = self.order.len().saturating_sub(self.limit);
         while let Some(first) = self
             .order

@@ -118,6 +118,7 @@ impl StreamLog {
 
         let (mut journal, _) = Journal::open(dir, options)?;
         let mut cursor = self.reader.read_from(first)?;
+        // Later records may contain messages that were not acknowledged at the position.
         while let Some(record) = cursor.read_up_to(end.record)? {
             journal.append(&[record.payload])?;
         }
@@ -141,6 +142,7 @@ impl StreamLog {
 
     /// Makes confirmed messages visible to readers, and removes them from the list.
     pub(super) fn extend(&self, messages: &mut Vec<StoredMessage>, record: u64) {
+        // A group of duplicates stores nothing, and the end stays.
         let Some(sequence) = messages.last().map(|last| last.sequence) else {
             return;
         };
@@ -197,6 +199,8 @@ impl StreamLog {
 
     /// Reads further messages from memory; `None` if the cache does not reach back far enough.
     pub(super) fn read_cached(&self, after: u64, interest: &SubjectMatcher) -> Option<ReadBatch> {
+        // A checkpoint of lost messages can be after the end. Neither the cache nor the disk has
+        // anything to read there.
         if after >= self.end().sequence {
             return Some(ReadBatch {
                 messages: Vec::new(),
@@ -218,6 +222,8 @@ impl StreamLog {
         after: u64,
         interest: &SubjectMatcher,
     ) -> Result<ReadBatch, Error> {
+        // Read before the records: the journal returns records that are not confirmed yet, and none
+        // of them may be delivered.
         let end = self.end();
         let cursor = match cursor {
             Some(cursor) => cursor,
@@ -313,6 +319,7 @@ fn collect(
         }
     }
 
+    // A record without messages has the number of the next message, which does not exist yet.
     if group.count > 0 {
         advance(batch, group.end() - 1);
     }

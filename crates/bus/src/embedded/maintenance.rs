@@ -77,10 +77,12 @@ impl MaintenanceLoop {
             self.round();
         }
 
+        // Without the delay: the next process then redelivers nothing that is acknowledged.
         self.cursors.save();
     }
 
     fn round(&mut self) {
+        // Without any name, nothing is dropped: the first consumer receives all messages.
         let Some(lowest) = self.cursors.save() else {
             return;
         };
@@ -90,6 +92,8 @@ impl MaintenanceLoop {
             return;
         }
 
+        // A restart reads the message ids of the window from the log, so their messages must
+        // remain.
         let needed = self.log.dedupe_horizon().min(lowest + 1);
         // Readers of the log report the error.
         let Ok(record) = self.log.record_of(needed) else {

@@ -44,6 +44,7 @@ pub(super) fn open_journal(
     }
 
     let stream_id = stored.map_or_else(|| log::make_id(dir), Ok)?;
+    // A position of another log says nothing about this one. The difference was accepted above.
     let known = options
         .expected
         .filter(|expected| expected.identity == stream_id.into_bytes());
@@ -52,6 +53,8 @@ pub(super) fn open_journal(
 
     let journal = match Journal::open_on(&path, open.clone(), Arc::clone(&disk)) {
         Err(JournalError::LostEnd { .. }) if options.accept_data_loss => {
+            // The failed attempt has changed nothing on the disk, so a second one without the
+            // expectation is safe.
             is_lost = true;
             open.expected_last = 0;
             Journal::open_on(&path, open, disk)?.0
@@ -131,6 +134,7 @@ pub(super) fn check_checkpoints(options: &Options, stream_id: Uuid, next: u64) -
                     "it is log {found}, but a checkpoint belongs to log {expected}"
                 ));
             }
+            // A checkpoint at the next number would skip the next message.
             (sequence >= next).then(|| {
                 format!(
                     "it ends at message {}, but message {sequence} was read",

@@ -84,6 +84,8 @@ impl RecordBuilder {
 
     /// Returns the finished record.
     pub(super) fn finish(&mut self) -> &[u8] {
+        // The number is known only now: the writer leaves duplicates out while it builds the
+        // record.
         self.buffer[2..6].copy_from_slice(&self.count.to_le_bytes());
         &self.buffer
     }
@@ -217,6 +219,7 @@ impl<'a> Messages<'a> {
 
     fn number(&mut self) -> Result<usize> {
         let mut number = 0;
+        // Nine bytes contain 63 bits; the shift of a tenth byte would lose bits.
         for shift in (0..63).step_by(7) {
             let byte = self.bytes(1)?[0];
             number |= usize::from(byte & 0x7f) << shift;
@@ -236,6 +239,7 @@ impl MessageParts<'_> {
             next: 0,
             remaining: 0,
         };
+        // The count comes from the record, so it must not decide alone how much memory is reserved.
         let mut headers = Vec::with_capacity(self.headers.remaining.min(64) as usize);
         for _ in 0..self.headers.remaining {
             headers.push((rest.text()?.into(), rest.text()?.into()));

@@ -55,6 +55,8 @@ impl JournalRegistry {
 
         let expected_last = expected.map_or(0, |expected| expected.position);
         let mut journal = None;
+        // A node without records has no journal. With an expected position, a missing directory is
+        // a loss.
         if dir.is_dir() || expected_last > 0 {
             let mut opened = open_journal(dir, expected_last).map_err(|error| lost(dir, error))?;
             read(&opened, &mut view)?;
@@ -124,6 +126,8 @@ impl Shared {
         value: Option<String>,
         seen: u64,
     ) -> Result<Option<u64>, JournalError> {
+        // One lock covers the comparison and the write: of two writers that have seen the same
+        // revision, one succeeds.
         let mut journal = self.journal.lock();
         let mut view = RegistryView::clone(&self.view.borrow());
         if view.revision_of(key) != seen {
@@ -135,6 +139,8 @@ impl Shared {
             none => none.insert(open_journal(&self.dir, 0)?),
         };
 
+        // One counter for all keys: a record that is removed and created again must not repeat a
+        // revision, or a stale writer would match it.
         let revision = view.revision + 1;
         let entry = Entry {
             key: key.into(),
@@ -142,6 +148,8 @@ impl Shared {
             value,
         };
         append(journal, &entry)?;
+        // A failed sync poisons the journal. A later write cannot succeed while this one is in
+        // doubt.
         journal.sync()?;
         // Only now: readers see durable records.
         view.apply(key, revision, entry.value.as_deref());
@@ -172,6 +180,8 @@ fn open_journal(dir: &Path, expected_last: u64) -> Result<Journal, JournalError>
 
 fn read(journal: &Journal, view: &mut RegistryView) -> Result<(), JournalError> {
     let reader = journal.reader();
+    // A compaction that was interrupted leaves old entries before their copies. The copies repeat
+    // the last value of each key.
     reader.for_each(reader.first_sequence(), |_, payload| {
         let entry: Entry<'_> =
             serde_json::from_slice(payload).map_err(|error| JournalError::Corrupt {
@@ -210,6 +220,8 @@ fn append_all(journal: &mut Journal, view: &RegistryView) -> Result<(), JournalE
         )?;
     }
 
+    // The largest revision can belong to a removed record, which is not copied. Without this entry
+    // the number would be assigned again.
     append(
         journal,
         &Entry {

@@ -53,6 +53,8 @@ impl DiskReader {
             })
         });
 
+        // The handle is removed only after the wait. A caller that cancels and calls again finds
+        // the same read.
         let read = running.await;
         self.running = None;
         let (batch, cursor) = read.map_err(|error| Error::Unavailable(error.to_string()))?;
@@ -72,6 +74,7 @@ impl LogSource {
 
 impl Source for LogSource {
     fn start_round(&mut self) -> Result<(), Error> {
+        // The current end counts as seen, so that `changed` reports only later ends.
         if self.end.borrow_and_update().closed {
             Err(closed())
         } else {
@@ -89,10 +92,13 @@ impl Source for LogSource {
             }
             None => self.disk.read(after).await?,
         };
+        // A batch that does not advance would make the consumer loop instead of wait.
         Ok(Some(batch).filter(|batch| batch.read_to.sequence > after))
     }
 
     async fn changed(&mut self, _is_full: bool) -> Result<(), Error> {
+        // Each publish wakes also a full consumer, which then waits again. In return, the close of
+        // the bus ends every wait.
         self.end.changed().await.map_err(|_| closed())
     }
 }
@@ -108,6 +114,7 @@ pub(super) struct LogScan {
 
 impl LogScan {
     pub(super) fn new(log: Arc<StreamLog>, interest: SubjectMatcher, since: ScanStart) -> Self {
+        // The end is fixed here, so that the scan of a stream that grows ends too.
         let end = log.end().sequence;
         let read_to = match since {
             ScanStart::Sequence(first) => first.saturating_sub(1),
@@ -144,6 +151,7 @@ impl StreamScan for LogScan {
                 .collect();
             found.retain(|delivery| self.wants(delivery));
 
+            // An empty list means the end, so batches without a match are passed.
             if !found.is_empty() {
                 return Ok(found);
             }

@@ -103,6 +103,7 @@ impl Writer {
             failed: None,
         };
 
+        // A publisher that lost its response to a crash retries under the same ids.
         writer.insert_ids(options.dedupe_window)?;
         writer.skip_numbers(last)?;
         writer.note();
@@ -132,6 +133,8 @@ impl Writer {
             match job {
                 WriterRequest::Publish(first) => {
                     let then = self.gather(first);
+                    // The group before the stop is already written, because its publishes were
+                    // accepted.
                     if matches!(then, Some(WriterRequest::Stop)) {
                         break;
                     }
@@ -143,6 +146,7 @@ impl Writer {
                 WriterRequest::Stop => break,
             }
         }
+        // With an interval, the last groups may not be synced yet.
         self.sync_now();
     }
 
@@ -171,6 +175,7 @@ impl Writer {
         self.group.push(first);
 
         let mut then = None;
+        // Only requests that already wait: a pause would delay a publish that is alone.
         while bytes < GROUP_BYTES && count < GROUP_MESSAGES {
             match self.jobs.try_recv() {
                 Ok(WriterRequest::Publish(publish)) => {
@@ -213,6 +218,8 @@ impl Writer {
             responses.push((reply, receipts, permit));
         }
 
+        // Duplicates are not written. After a failed sync their first message may be lost, so they
+        // are rejected like new ones.
         let written = if fresh.is_empty() {
             self.intact()
         } else {
@@ -223,6 +230,8 @@ impl Writer {
             .set_write_failure(written.as_ref().err().map(ToString::to_string));
         if let Ok(record) = written {
             self.next += fresh.len() as u64;
+            // Before the responses: a publisher that reads after its acknowledgement finds its
+            // messages.
             self.log.extend(&mut fresh, record);
         } else {
             // A retry of these messages must be stored, not reported as a duplicate.
@@ -249,6 +258,8 @@ impl Writer {
         now: Timestamp,
         fresh: &mut Vec<StoredMessage>,
     ) -> PublishAck {
+        // The number is final only if the write succeeds. After a failure the next group uses it;
+        // no reader has seen it.
         let sequence = self.next + fresh.len() as u64;
         let known = message
             .id
@@ -292,6 +303,8 @@ impl Writer {
         self.sync_due = None;
         self.journal.sync().map(|_| ()).map_err(|error| {
             let error = Error::Unavailable(error.to_string());
+            // Kept for all later publishes: the next sync could report success for data that the
+            // kernel has dropped.
             self.failed = Some(error.clone());
             error
         })
@@ -310,6 +323,7 @@ impl Writer {
     }
 
     fn drop_before(&mut self, record: u64) {
+        // A backup may have started after the maintenance thread sent the request.
         if self.log.has_retention_hold() {
             return;
         }
@@ -341,6 +355,7 @@ impl Writer {
                     self.dedupe.insert(id, parts.sequence, group.published_at);
                 }
             }
+            // After each record, so that a log with many ids never exceeds the limit in memory.
             self.dedupe.expire(group.published_at);
         }
         Ok(())
@@ -368,6 +383,7 @@ impl Writer {
             self.durability != Durability::Sync,
         );
         self.journal.append(&[self.builder.finish()])?;
+        // Synced in every mode: the record states that records after it may be lost.
         self.journal.sync()?;
         Ok(())
     }

@@ -344,6 +344,7 @@ impl<V: BucketView> BucketWatcher<V> {
                 self.incomplete_loads += u32::from(!is_complete);
                 return Ok(());
             };
+            // A message is missing. The next round reads all records again.
             let Some(info) = next_info(&message, &mut numbers) else {
                 return Ok(());
             };

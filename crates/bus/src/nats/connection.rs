@@ -183,6 +183,7 @@ impl Connection {
             });
         }
 
+        // An account without JetStream fails the start, not the first publish.
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(options.request_timeout);
         jetstream
@@ -335,6 +336,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(inner) = cause {
         let inner_text = inner.to_string();
+        // Some errors repeat their cause in their own text.
         if !text.contains(&inner_text) {
             text = format!("{text}: {inner_text}");
         }

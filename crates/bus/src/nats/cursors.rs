@@ -97,6 +97,7 @@ impl Cursors {
     ) -> Result<NameGuard<Vec<String>>, Error> {
         let guard = self.names.acquire(name, None, || Ok(Vec::new()))?;
 
+        // A name that was read from the metadata has no filters yet.
         if let Some(entry) = self.names.names().get_mut(name) {
             entry.details = filters;
         }
@@ -193,6 +194,8 @@ impl Cursors {
             description: Some("Progress of this pod; not used for reading".to_owned()),
             filter_subjects: now.filters.clone(),
             ack_policy: AckPolicy::Explicit,
+            // The servers reject an update that changes the start, so it is constant if the
+            // position can be reset.
             deliver_policy: if self.can_reset {
                 DeliverPolicy::All
             } else {

@@ -220,6 +220,7 @@ impl NatsEffectQueue {
             .get_raw_message(enqueued.sequence)
             .await
         {
+            // A recreated stream can have another command under this sequence.
             Ok(message) => Ok(message.subject.as_str() == enqueued.subject),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(false),
             Err(error) => Err(unavailable(error)),

@@ -29,6 +29,7 @@ pub(super) fn covers(wide: &str, narrow: &str) -> bool {
     loop {
         match (wide.next(), narrow.next()) {
             (None, None) | (Some(">"), Some(_)) => return true,
+            // `>` matches several tokens, but `*` only one.
             (Some("*"), Some(token)) if token != ">" => {}
             (Some(w), Some(n)) if w == n => {}
             (_, _) => return false,

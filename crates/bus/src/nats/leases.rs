@@ -135,6 +135,8 @@ impl Membership for Leases {
         };
 
         let body = json(&record);
+        // The first announcement replaces any record: usually that of the previous process under
+        // this name. Such a process, if it still runs, finds the conflict and stops.
         let seen = *self.announced.lock();
         let put = match self
             .bucket
@@ -150,6 +152,8 @@ impl Membership for Leases {
                 if other.is_some_and(|other| other.incarnation != pod.incarnation) {
                     return Ok(false);
                 }
+                // An expired record leaves a tombstone or nothing; both are replaced only if they
+                // are unchanged.
                 let seen = last.map_or(0, |(sequence, _)| sequence);
                 match self
                     .bucket
@@ -230,6 +234,7 @@ impl BucketView for ClusterView {
                 let Ok(name) = crate::subject::decode_token(name) else {
                     return;
                 };
+                // An empty body is a pod that left. One that cannot be read counts as absent.
                 self.pods.remove(name.as_ref());
                 if let Some(PodRecord {
                     incarnation,

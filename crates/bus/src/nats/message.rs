@@ -74,6 +74,8 @@ pub(super) fn from_parts(
         let name: &str = name.as_ref();
         if name.eq_ignore_ascii_case(ID) {
             id = values.first().map(|value| value.as_str().to_owned());
+        // Reserved headers, for example the expected sequence of a publish, are no part of the
+        // message.
         } else if !name.starts_with(OWN) {
             headers.extend(
                 values

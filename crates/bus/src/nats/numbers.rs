@@ -68,6 +68,7 @@ impl SharedNumbers {
         for _ in 0..ATTEMPTS {
             let Counter { revision, last } = self.read(counter).await?;
             let next = replace(last);
+            // `raise` to a number that was passed already writes nothing.
             if next == last {
                 return Ok(last);
             }

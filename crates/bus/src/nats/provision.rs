@@ -225,6 +225,7 @@ fn readable(plan: &Config, found: &Config) -> Vec<FieldDiff> {
         })
         .collect();
 
+    // One common subject is sufficient. A stream without subjects is a mirror, or has sources.
     if missing.len() == plan.subjects.len() && !found.subjects.is_empty() {
         let reason = "its owner must publish aggregate events under these subjects".to_owned();
         all.push((

@@ -41,11 +41,14 @@ pub(super) async fn publish(
         .iter()
         .try_for_each(|message| check(message, limit))?;
 
+    // A single message is the usual publish, and needs no set of subjects.
     if messages.len() < 2 {
         return publish_run(connection, messages).await;
     }
 
     let mut receipts = Vec::with_capacity(messages.len());
+    // A run starts after all acknowledgements of the previous one, so each subject has one message
+    // in flight.
     for run in runs(messages) {
         receipts.extend(publish_run(connection, run).await?);
     }
@@ -112,6 +115,7 @@ async fn publish_run(
             }
         }
 
+        // Other publishers continue during the delay.
         drop(permit);
         if receipts.iter().all(Option::is_some) {
             break;
@@ -191,6 +195,7 @@ fn too_large(message: &Message) -> Error {
     let size = message.size();
     Error::TooLarge {
         size,
+        // The server does not state its limit, only that the size exceeds it.
         limit: size.saturating_sub(1),
     }
 }

@@ -83,6 +83,7 @@ impl RawMessages {
         };
 
         let mut first: Option<RawMessage> = None;
+        // A request names one subject, so each filter needs its own.
         for filter in filters {
             let request = GetRequest {
                 seq: sequence,
@@ -138,6 +139,7 @@ fn convert(
     let sequence = raw.sequence;
     let published_at = timestamp(raw.time);
 
+    // The parser of the client decides, so that a readable message is equal to one of a consumer.
     let error = match parsed {
         Ok(parsed) => {
             let message = from_parts(&raw.subject, Some(&parsed.headers), parsed.payload);
@@ -182,6 +184,7 @@ impl RecoveredHeaders {
 }
 
 fn readable(line: &str) -> Option<(HeaderName, HeaderValue)> {
+    // A replaced character is not the one that the publisher sent.
     if line.contains(char::REPLACEMENT_CHARACTER) {
         return None;
     }

@@ -84,6 +84,7 @@ impl Registry for NatsRegistry {
     }
 
     async fn refresh(&self) -> Result<(), Error> {
+        // The leader states the end of the bucket; the view of this node may be older.
         let last = self.bucket.last_sequence().await?;
         self.wait("its last records are not read", |view| {
             view.is_current && view.revision >= last

@@ -203,6 +203,7 @@ impl ShardLog {
         after: u64,
         visit: &mut dyn FnMut(u64, Bytes) -> ControlFlow<()>,
     ) -> Result<(), ShardLogError> {
+        // The end is fixed here: an owner that still appends does not prolong the read.
         let Some((end, _)) = self.last().await? else {
             return Ok(());
         };

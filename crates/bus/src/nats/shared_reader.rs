@@ -91,7 +91,10 @@ impl SharedReader {
             },
         );
 
+        // A subscription whose filters are already read joins without a restart of the reader.
         if first || !covered {
+            // The reader continues at its position. Earlier messages of the new filters come from
+            // an own reader of the subscription.
             let after = if first {
                 config.after
             } else {
@@ -109,6 +112,7 @@ impl SharedReader {
         }
 
         drop(state);
+        // The task may wait for progress, or still read with the filters of the earlier generation.
         self.progress.notify_one();
 
         SharedReaderMember {
@@ -141,6 +145,7 @@ impl SharedReader {
     fn assignment(&self) -> Option<(u64, ReaderConfig)> {
         let mut state = self.state.lock();
         let config = state.config.clone().filter(|_| !state.members.is_empty());
+        // Under the lock: a member that joins now finds the task running, or starts another one.
         state.running = config.is_some();
         let config = config?;
 
@@ -167,6 +172,8 @@ impl SharedReader {
     /// Returns whether a member has passed the message that would be evicted next.
     fn may_go_on(&self) -> bool {
         let state = self.state.lock();
+        // One member is sufficient. Slower ones are behind the cache then, and use their own
+        // readers.
         let furthest = state
             .members
             .values()
@@ -181,6 +188,7 @@ impl SharedReader {
 
     fn take(&self, generation: u64, event: ReaderEvent) {
         let mut state = self.state.lock();
+        // An earlier generation had other filters. Its messages would leave gaps in the cache.
         if state.generation != generation {
             return;
         }
@@ -195,6 +203,8 @@ impl SharedReader {
             ReaderEvent::Broken(reason) => {
                 state.epoch += 1;
                 state.broken = reason;
+                // Each member finds the reason at its next read, and its subscriber subscribes
+                // again. The first one to join restarts the cache.
                 state.members.clear();
             }
         }

@@ -187,6 +187,7 @@ impl Snapshots {
 
     /// Saves a file as a snapshot. It is listed after all of it is stored.
     pub async fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), ShardLogError> {
+        // Unique for each attempt: two saves under one name must not mix their chunks.
         let id = format!(
             "{}-{}",
             self.object(&snapshot.name),
@@ -195,6 +196,8 @@ impl Snapshots {
 
         let saved = self.write(snapshot, file, &id).await;
         if saved.is_err() {
+            // The next owner deletes what remains as orphans, so a failure here is not an error of
+            // its own.
             self.purge(&id).await.ok();
         }
         saved
@@ -282,6 +285,7 @@ impl Snapshots {
     async fn describe(&self, info: ObjectInfo) -> Result<(), ShardLogError> {
         let subject = format!("$O.{SNAPSHOT_BUCKET}.M.{}", URL_SAFE.encode(&info.name));
         let mut headers = HeaderMap::new();
+        // The message replaces the earlier metadata of the object atomically.
         headers.insert("Nats-Rollup", "sub");
 
         let body = serde_json::to_vec(&info).map_err(unavailable)?;

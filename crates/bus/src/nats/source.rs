@@ -65,6 +65,8 @@ impl NatsSource {
             .filter(|_| self.read_to.sequence == sequence);
         let after = AckPosition { sequence, at };
 
+        // The servers may still have the consumer of the previous reader, so each reader has
+        // another name.
         self.serial += 1;
         self.has_started = false;
         let name = format!("{}-{}", self.requested.name, self.serial);
@@ -92,12 +94,15 @@ impl NatsSource {
             ReaderEvent::Broken(reason) => return Err(Error::Unavailable(reason)),
         };
 
+        // The servers apply wider filters, and no partition.
         messages.retain(|stored| self.interest.matches(&stored.message.subject));
         self.received = Some(ReadBatch { messages, read_to });
         Ok(())
     }
 
     fn lookup(&mut self, after: u64) -> Result<Option<ReadBatch>, Error> {
+        // The messages of the own reader follow what was returned last, also if the cache has the
+        // position now.
         if let Some(received) = self.received.take() {
             return Ok(Some(received));
         }
@@ -112,6 +117,8 @@ impl NatsSource {
                 Ok(Some(batch))
             }
             found @ (CacheLookup::Evicted | CacheLookup::NotRead) => {
+                // Only a subscription behind the cache reaches it by reading. One far ahead must
+                // wait for the cache.
                 self.may_join = matches!(found, CacheLookup::Evicted);
                 if self.own.is_none() {
                     self.read_by_itself(after);
@@ -134,6 +141,8 @@ impl Source for NatsSource {
             .filter(|batch| batch.read_to.sequence > after);
 
         if let Some(batch) = &batch {
+            // Also for messages of the own reader: the shared one continues when a subscription has
+            // passed its oldest message.
             self.member.advance(batch.read_to.sequence);
             self.read_to = batch.read_to;
         }
@@ -143,6 +152,8 @@ impl Source for NatsSource {
     async fn changed(&mut self, is_full: bool) -> Result<(), Error> {
         // A full consumer reads nothing, so its own reader waits too.
         let Some(own) = self.own.as_mut().filter(|_| !is_full) else {
+            // This source keeps the shared reader and thus the sender, so the channel is never
+            // closed.
             drop(self.changes.changed().await);
             return Ok(());
         };

@@ -249,6 +249,7 @@ fn lost_quorum(leader: Option<&str>, replicas: &[PeerInfo]) -> Option<String> {
         .filter(|replica| replica.offline || replica.active > MAX_SILENCE)
         .map(|replica| replica.name.as_str())
         .collect();
+    // The leader does not list itself.
     let all = replicas.len() + 1;
     let has_quorum = (all - silent.len()) * 2 > all;
 
@@ -305,6 +306,7 @@ impl Bus for NatsStream {
             ..
         } = subscription;
 
+        // The name first: a second consumer of it fails without a request to the servers.
         let claim = self.cursors.acquire(&name, filters.clone())?;
         let start = self.start(&name, start_after).await?;
         claim
@@ -320,6 +322,7 @@ impl Bus for NatsStream {
 
         let reader_config =
             |kind: &str, filters| self.reader_config(start.stream_id, kind, filters, after);
+        // The shared reader merges the filters of its members, so its own configuration has none.
         let member = self
             .shared_reader
             .join(filters.clone(), reader_config("hub", Vec::new()));
@@ -328,6 +331,8 @@ impl Bus for NatsStream {
             merge_overlapping(filters.iter().map(String::as_str)),
         );
 
+        // No checkpoint and no notification: the cursors on the servers show the ack floor, and are
+        // saved at an interval.
         let ack_handle = AckHandle::new(Arc::clone(&claim.cursor), max_in_flight, false, || {});
         let source = NatsSource::new(interest, member, own);
         Ok(Box::new(SourceConsumer::new(

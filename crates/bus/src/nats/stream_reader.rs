@@ -159,6 +159,7 @@ impl ReaderTask {
     async fn run(mut self) {
         loop {
             let end = match self.round().await {
+                // Only a round that has received from its consumer can end because of a message.
                 RoundEnd::Uncertain => self.pass_suspect().await,
                 end => end,
             };
@@ -173,6 +174,7 @@ impl ReaderTask {
                 }
             }
 
+            // A round that fails before it reads does not detect that its subscription was dropped.
             if self.sender.is_closed() {
                 return;
             }
@@ -351,6 +353,8 @@ impl ReaderTask {
     }
 
     async fn read(&mut self, consumer: &Consumer<pull::Config>, info: &Info) -> RoundEnd {
+        // Otherwise, a subscription without new messages would count as caught up only after the
+        // idle time.
         if consumer.cached_info().num_pending == 0 && !self.level(info).await {
             return RoundEnd::Dropped;
         }
@@ -486,6 +490,7 @@ impl ReaderTask {
     async fn level(&mut self, info: &Info) -> bool {
         let sequence = info.state.last_sequence;
         let at = timestamp(info.state.last_timestamp);
+        // No filter matches the messages up to the end, so they count as read.
         if sequence > self.last.sequence {
             self.last = AckPosition {
                 sequence,

@@ -49,6 +49,7 @@ impl UnacknowledgedMessages {
         consumer: pull::StreamBuilder<'_>,
     ) -> Result<Self, Error> {
         let statistics = client.statistics();
+        // Before the request: a reconnect in between must end the messages too.
         let connects = statistics.connects.load(Ordering::Relaxed);
 
         let mut check = interval(RECONNECT_CHECK);
@@ -67,6 +68,7 @@ impl futures::Stream for UnacknowledgedMessages {
     type Item = Result<Message, pull::MessagesError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // Messages before the check: a gap in front of one of them shows in its number.
         if let Poll::Ready(message) = self.messages.poll_next_unpin(context) {
             return Poll::Ready(message);
         }

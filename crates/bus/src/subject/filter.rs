@@ -33,6 +33,7 @@ impl Filter {
         let mut tokens = subject.split('.');
         for part in self.0.split('.') {
             match (part, tokens.next()) {
+                // `>` requires a token, so a filter does not match its own prefix.
                 (">", Some(_)) => return true,
                 ("*", Some(_)) => {}
                 (part, Some(token)) if part == token => {}
@@ -78,6 +79,7 @@ fn check(
     match broken {
         None => Ok(()),
         Some(reason) => Err(Error::InvalidSubject {
+            // The text can be long and foreign. Errors are logged and returned to clients.
             subject: subject.chars().take(128).collect(),
             kind,
             reason,

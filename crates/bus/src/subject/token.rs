@@ -53,6 +53,7 @@ pub fn decode_token(token: &str) -> Result<Cow<'_, str>, String> {
         return Ok(Cow::Borrowed(""));
     }
 
+    // The decoder keeps an invalid escape as text. Two tokens would then decode to one name.
     for (offset, _) in token.match_indices('%') {
         let digits = token.as_bytes().get(offset + 1..offset + 3);
         if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {

@@ -153,6 +153,8 @@ impl HttpAuth {
         now: Timestamp,
         scrub: &mut SecretScrubber,
     ) -> Result<Secret, ProviderError> {
+        // The lock is held during the request, so that an expired token causes one request, not one
+        // for each attempt.
         let mut token = self.token.lock().await;
         if let Some(token) = token.as_ref().filter(|token| now < token.until) {
             return Ok(token.secret.clone());

@@ -518,6 +518,7 @@ fn transport(summary: RequestSummary<'_>, error: reqwest::Error) -> ProviderErro
         .join(": ");
 
     if ours {
+        // The client itself rejected the request: a retry has the same result.
         ProviderError::permanent("bad_request", format!("{summary}: {text}"))
     } else if connecting {
         ProviderError::unavailable("unreachable", format!("{summary}: {text}"))

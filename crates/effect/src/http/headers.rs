@@ -113,6 +113,7 @@ pub(crate) fn fill_headers(
         let mut value = HeaderValue::try_from(value).map_err(|_| {
             FillError::Payload(format!("the value of {name} contains a line break"))
         })?;
+        // A sensitive value is omitted from debug output.
         value.set_sensitive(text.has_secrets());
         headers.insert(name.clone(), value);
     }

@@ -92,6 +92,7 @@ pub(crate) fn classify_status(
         425 | 429 => ProviderError::throttled(code, message),
         408 => ProviderError::unavailable(code, message),
         503 => ProviderError::reported_unavailable(code, message),
+        // The upstream may have executed the request before it failed.
         500..=599 => ProviderError::response_lost(code, message),
         _ => ProviderError::permanent(code, message),
     };

@@ -108,7 +108,10 @@ impl<T: Clone> CertificateCache<T> {
         &self,
         create: impl FnOnce(&Certificates) -> Result<T, String>,
     ) -> Result<T, ProviderError> {
+        // Read at each use: secrets cache their files, so unchanged certificates cost a comparison.
         let read = self.tls.read()?;
+        // Locked while the value is created: other callers wait for it instead of creating their
+        // own.
         let mut entry = self.entry.lock();
         if let Some((_, value)) = entry.as_ref().filter(|(known, _)| *known == read) {
             return Ok(value.clone());

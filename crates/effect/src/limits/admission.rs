@@ -94,6 +94,8 @@ impl Admission {
             meter.pass(self.clock.as_ref()).await;
         }
 
+        // The permit before the rate of the upstream: the fair order of permits is then also the
+        // order of the rate.
         let mut permit = self.concurrency.acquire(tenant, priority).await;
 
         if let Some(meter) = &self.rate {

@@ -178,6 +178,7 @@ impl Breaker {
                 self.change(Phase::Closed(Window::default()));
             }
             (Phase::HalfOpen { .. }, CallHealth::Unhealthy) => self.open(now),
+            // The trial was cancelled without a result, so another call takes its place.
             (Phase::HalfOpen { probing }, CallHealth::Unknown) => *probing = false,
             (Phase::Closed(_), CallHealth::Unknown) | (Phase::Open { .. }, _) => {}
         }
@@ -197,6 +198,7 @@ impl Breaker {
     }
 
     fn change(&mut self, phase: Phase) {
+        // Results of calls that are in flight now belong to the earlier state and are not counted.
         self.generation += 1;
         self.phase = phase;
     }
@@ -214,6 +216,8 @@ impl Window {
     /// Counts a result; returns `true` when a limit is reached.
     fn count(&mut self, unhealthy: bool, options: &BreakerOptions) -> bool {
         self.in_a_row = if unhealthy { self.in_a_row + 1 } else { 0 };
+        // The rate is evaluated only if the threshold is not reached, because both open the
+        // breaker.
         self.in_a_row >= options.failure_threshold.max(1)
             || options.rate.is_some_and(|rate| self.share(unhealthy, rate))
     }

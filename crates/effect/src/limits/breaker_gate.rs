@@ -79,6 +79,7 @@ impl BreakerGate {
 
     fn record(&self, ticket: CallToken, health: CallHealth) {
         self.update(|breaker| breaker.record(ticket, health, self.clock.steady()));
+        // The state is still half-open, so nothing else wakes the next item to make the trial call.
         if health == CallHealth::Unknown {
             self.changed.notify_waiters();
         }
@@ -129,6 +130,7 @@ impl BreakerPermit<'_> {
 
 impl Drop for BreakerPermit<'_> {
     fn drop(&mut self) {
+        // A cancelled trial call must not leave the breaker half-open without a call in flight.
         if let Some(ticket) = self.ticket.take() {
             self.gate.record(ticket, CallHealth::Unknown);
         }

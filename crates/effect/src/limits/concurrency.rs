@@ -131,6 +131,7 @@ impl ConcurrencyLimiter {
     fn free(&self, tenant: Option<&TenantId>, has_turn: bool) -> bool {
         let mut state = self.lock();
         state.free += 1;
+        // A permit whose turn has ended must not end the turn of the next one.
         state.is_turn_taken &= !has_turn;
 
         if let Some(tenant) = tenant
@@ -162,6 +163,7 @@ impl ConcurrencyLimiter {
         state.waiting = waiting;
 
         let (tenant, waiter) = popped?;
+        // The permit is taken under the lock in which it was free. A cancelled waiter returns it.
         let permit = self.take(&mut state, &tenant);
         Some((waiter, permit))
     }

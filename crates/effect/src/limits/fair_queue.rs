@@ -62,6 +62,7 @@ impl<W> FairQueue<W> {
         weight: impl Fn(&TenantId) -> u32,
         may: impl Fn(&TenantId) -> bool,
     ) -> Option<(TenantId, W)> {
+        // One round at most: if all tenants are at their limits, none is served.
         for _ in 0..self.round.len() {
             let tenant = self.round.front()?.clone();
             let queue = self
@@ -76,6 +77,7 @@ impl<W> FairQueue<W> {
                 continue;
             }
 
+            // A turn of 0 has not started, also after `may` ended the last one.
             if queue.turn == 0 {
                 queue.turn = weight(&tenant).max(1);
             }

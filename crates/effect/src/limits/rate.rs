@@ -44,6 +44,8 @@ const NANOS: i128 = 1_000_000;
 impl RateLimiter {
     pub(crate) fn new(rate: RateLimit) -> Self {
         let per = i128::try_from(rate.per.as_nanos()).unwrap_or(i128::MAX / 2);
+        // A count above one attempt a microsecond would make the interval 0, and the limit without
+        // effect.
         let interval = (per / i128::from(rate.count.get())).max(1_000);
 
         Self {
@@ -59,6 +61,7 @@ impl RateLimiter {
     /// The earliest time at which an attempt is admitted.
     pub(crate) fn admit(&mut self, now: SteadyTime) -> Result<(), SteadyTime> {
         let at = i128::from(now.as_millis()) * NANOS;
+        // Unused time is not saved beyond the burst.
         let idle_at = self.idle_at.max(at);
         let earliest = idle_at - self.tolerance;
 

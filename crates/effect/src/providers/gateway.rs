@@ -245,6 +245,7 @@ pub mod gateway_message {
             }
         };
 
+        // The same classification as over HTTP requires its headers.
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after.and_then(|text| HeaderValue::from_str(text).ok()) {
             headers.insert(RETRY_AFTER, value);

@@ -42,6 +42,7 @@ impl UpstreamConfig for NatsConfig {
 
         let effects = self.effects.iter().cloned().collect();
         let provider = queue(self.redispatch_after);
+        // By default, an attempt on another node has no timeout here: only the deadline ends it.
         let policy = self.policy(Policy::worker());
         let upstream = Upstream::effects(site.name, effects, provider, policy);
         Ok(self.finish(upstream).with_facts(self.facts.clone()))

@@ -82,6 +82,7 @@ impl Provider for SmtpProvider {
             .map_err(|error| ProviderError::throttled("mail", error.to_string()))?
             .map_err(invalid)?;
 
+        // Here, because only the encoded email has its final size.
         if mail.bytes.len() > self.max_size {
             return Err(invalid(format!(
                 "it has {} bytes, the limit is {}",

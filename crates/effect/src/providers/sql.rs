@@ -196,6 +196,7 @@ impl SqlProvider {
         let mut session = opened.database.start_transaction(true, timeout).await?;
         match session.run(&create, &[], 0).await {
             Ok(_) => session.end(TransactionEnd::Commit).await,
+            // Another node has created the table at the same moment, so it exists.
             Err(error) if error::is_concurrent_creation(&error) => {
                 session.end(TransactionEnd::Rollback).await
             }
@@ -263,6 +264,7 @@ impl SqlProvider {
                 .await;
             last = ran.map_err(|error| self.provider_error(opened, &error, &label))?;
 
+            // Before the commit: an effect whose result is too large is not executed.
             if last.rows.len() > self.options.max_rows {
                 let message = format!(
                     "{label} returns more than {} rows (max_rows)",
@@ -276,6 +278,7 @@ impl SqlProvider {
             }
         }
 
+        // The response is stored in the same transaction, so that a second delivery returns it.
         let response = operation.response.of(last);
         if operation.marker {
             let values = [
@@ -307,6 +310,8 @@ impl SqlProvider {
             )
             .await
         {
+            // If the marker exists, PostgreSQL and SQLite insert no row, and MySQL reports a
+            // duplicate key.
             Ok(set) if set.count == 1 => return Ok(None),
             Ok(_) => {}
             Err(error) if error::is_duplicate(&error) => {}

@@ -156,6 +156,8 @@ impl SecretCommand {
             .as_ref()
             .is_none_or(|(at, _)| at.elapsed() >= RETRY_DELAY);
 
+        // In the background, so that no effect waits for the command while the last secret is
+        // valid.
         if age >= self.lease / 2 && !state.is_refreshing && may_retry {
             let command = self.clone();
             let refresh = move || {
@@ -173,6 +175,7 @@ impl SecretCommand {
             let thread = std::thread::Builder::new()
                 .name("orlog-secret".to_owned())
                 .spawn(refresh);
+            // Without a thread, the next use tries again.
             state.is_refreshing = thread.is_ok();
         }
 
@@ -180,6 +183,7 @@ impl SecretCommand {
     }
 
     fn run_and_store(&self) -> Result<Secret, String> {
+        // The lease counts from the start of the run: the secret can be as old as that.
         let at = Instant::now();
         let found = self.run();
 
@@ -202,6 +206,8 @@ impl SecretCommand {
     /// secret.
     fn run(&self) -> Result<Secret, String> {
         let mut command = Command::new(&self.argv[0]);
+        // A group of its own, so that the timeout also ends the processes that the command has
+        // started.
         command.args(&self.argv[1..]).process_group(0);
 
         command
@@ -267,6 +273,7 @@ fn output(mut child: Child, group: Option<Pid>) -> io::Result<(Vec<u8>, ExitStat
         kill(group);
     }
 
+    // Reaped only after its output has ended: until then no other process can have its id.
     let status = child.wait()?;
     read.map(|_| (bytes, status))
 }

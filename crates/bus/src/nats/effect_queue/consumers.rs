@@ -312,6 +312,7 @@ pub(super) async fn backlog(stream: &StreamHandle<()>, name: &str) -> Result<Job
 
     let waiting = info.num_pending;
     let in_flight = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
+    // An idle consumer, the usual case, costs no further request.
     let oldest = if waiting == 0 && in_flight == 0 {
         None
     } else {
@@ -332,6 +333,7 @@ async fn oldest(stream: &StreamHandle<()>, info: &Info) -> Option<Timestamp> {
     let mut oldest: Option<Timestamp> = None;
     for filter in filters_of(&info.config) {
         let first = stream.get_first_raw_message_by_subject(&filter, next).await;
+        // The age is optional: the account may lack the permission to read messages.
         let Ok(message) = first else { continue };
         let time = timestamp(message.time);
         oldest = Some(oldest.map_or(time, |oldest| oldest.min(time)));

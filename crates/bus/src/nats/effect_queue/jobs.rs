@@ -176,6 +176,7 @@ impl NatsJobStream {
 
     /// Requests jobs; an error is the delay before the next attempt.
     async fn request_batch(&mut self, max: usize) -> Result<(), Duration> {
+        // An operator or a node may have replaced or created consumers meanwhile.
         if self.checked_at.elapsed() > CHECK_INTERVAL {
             self.consumer = None;
         }
@@ -218,6 +219,8 @@ impl NatsJobStream {
                         .nak_with_delay(unverified_delay(job.deliveries))
                         .await;
                 }
+                // No worker accepts a job without a signature. One with an invalid signature was
+                // offered to other workers often enough.
                 Err(SignatureError::Invalid | SignatureError::Missing) => job.ack.term().await,
             }
         }
@@ -311,6 +314,8 @@ impl JobStream for NatsJobStream {
     }
 
     async fn remaining(&mut self) -> Vec<Job> {
+        // Jobs that arrive after the end of the subscription would otherwise wait for their
+        // `ack_wait`.
         while self.batch.is_some() {
             let jobs = self.arrived(usize::MAX).await;
             if !jobs.is_empty() {
@@ -325,6 +330,8 @@ struct NatsJobAck(Acker);
 
 impl NatsJobAck {
     async fn send_ack(&self, kind: AckKind) {
+        // After a lost report the queue delivers the job again. A job with a result is then only
+        // acknowledged.
         if let Err(error) = self.0.ack_with(kind).await {
             tracing::debug!(%error, "in-progress ack failed");
         }

@@ -118,6 +118,8 @@ impl Arrangement<'_> {
             None => self.gather(&found).await?,
             Some(served) => self.split(&found, served).await?,
         };
+        // The settings of consumers to replace do not matter. A later call compares those of their
+        // successors.
         if let Some(difference) = replaced {
             return Ok(vec![difference]);
         }
@@ -155,6 +157,8 @@ impl Arrangement<'_> {
                 };
                 self.put(config).await?;
             }
+            // The lowest floor of all consumers: no job is skipped. One that was executed has a
+            // result and is only acknowledged again.
             None => self.create(None, ack_floor(&all)).await?,
         }
         for info in &found.of_tenants {

@@ -63,6 +63,8 @@ impl NatsResultStream {
                 );
             });
             tokio::time::sleep(PAUSE).await;
+            // The new reader starts at the end of the stream. Senders look up the results in
+            // between when their commands time out.
             match start(&self.stream, &self.connection).await {
                 Ok(reader) => {
                     self.reader = reader;
@@ -101,6 +103,8 @@ impl ResultStream for NatsResultStream {
                 ReaderEvent::Messages { messages, .. } => {
                     self.works();
                     let signer = &self.connection.signer;
+                    // Other messages count as absent. A sender finds the authentic result with a
+                    // read.
                     let authentic = messages
                         .iter()
                         .filter(|s| s.defect.is_none() && signer.verify(&s.message).is_ok());

@@ -135,6 +135,7 @@ impl ReflectionCall<'_> {
             let needed = files.values().flat_map(|file| &file.dependency);
             let missing = needed
                 .filter(|name| !files.contains_key(*name))
+                // Each file is requested once, also if the server does not send it.
                 .find(|name| requested.insert((*name).clone()));
             let Some(name) = missing.cloned() else { break };
             // A server that invents dependencies must not keep this loop running.

@@ -145,6 +145,7 @@ pub(crate) fn decode(kind: &MessageDescriptor, bytes: &[u8]) -> Result<Value, St
 pub(crate) fn put(json: &mut Value, path: &str, text: String) -> Result<(), String> {
     let mut location = json;
     for name in path.split('.') {
+        // A missing object on the path is created, but no value of the payload is replaced by one.
         if location.is_null() {
             *location = Value::Object(Map::new());
         }

@@ -91,6 +91,7 @@ impl UpstreamConfig for HttpConfig {
 
         let limits = RequestLimits {
             has_base: self.base_url.is_some(),
+            // A client certificate is a credential too.
             has_credentials: self.auth.is_some()
                 || self.tls.as_ref().is_some_and(|tls| tls.cert.is_some()),
             lists_hosts: lists_hosts(self.egress.as_ref()),

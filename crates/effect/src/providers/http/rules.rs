@@ -41,6 +41,7 @@ fn classify_by_rules(
     summary: RequestSummary<'_>,
     http_response: &HttpResponse,
 ) -> Result<Reply, ProviderError> {
+    // The usual effect has no rules, and its body need not be parsed twice.
     if rules.is_empty() {
         return response::classify_status(summary, http_response);
     }

@@ -42,6 +42,8 @@ impl ScriptOperation {
         let mut command = self.interpreter.command.clone();
         command.push(name.clone());
 
+        // Configured variables follow those of every job, so that they can replace `PATH` and
+        // `LANG`.
         let mut env = context_env(item, attempt);
         let scope = PlaceholderScope { item, payload };
         for (key, text) in &self.env {

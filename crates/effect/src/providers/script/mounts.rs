@@ -83,6 +83,8 @@ impl NewRoot {
                 .map_err(named(Path::new(link)))?;
         }
 
+        // After the readable paths: a writable path can be below one of them, and is mounted over
+        // it.
         for path in spec.write.iter().filter(|path| path.exists()) {
             self.bind(path, false).map_err(named(path))?;
         }
@@ -91,6 +93,7 @@ impl NewRoot {
 
         let proc = self.0.join("proc");
         std::fs::create_dir_all(&proc).map_err(named(Path::new("/proc")))?;
+        // A new `/proc` belongs to the process namespace of the job, and shows no other process.
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         mount("proc", &proc, "proc", flags, None)
             .map_err(|error| named(Path::new("/proc"))(error.into()))

@@ -74,6 +74,7 @@ pub(super) async fn run(
     let dir = prepare(&job).map_err(not_started)?;
     let home = dir.join(WORK).display().to_string();
     let own = ["HOME", "TMPDIR"].map(|name| (name.to_owned(), home.clone()));
+    // In front: a configured variable of the same name replaces it.
     job.confined.env.splice(0..0, own);
 
     let mut command = Command::new(program);
@@ -120,6 +121,7 @@ pub(super) async fn run(
             Ok(())
         },)?;
 
+    // First: the supervisor also writes a report for a job whose sandbox failed.
     let sandbox_failure = tokio::fs::read_to_string(dir.join(FAILED)).await;
     if let Ok(reason) = sandbox_failure {
         return Err(RunError::Confinement(reason));
@@ -142,6 +144,7 @@ pub(super) async fn run(
 
     let report =
         report.ok_or_else(|| RunError::Lost(format!("its supervisor exited with {status}")))?;
+    // The supervisor has removed the directory, so the drop has nothing to do.
     supervisor.child = None;
     Ok(ScriptExit { report, output })
 }
@@ -169,6 +172,7 @@ fn prepare(job: &ScriptRun) -> io::Result<PathBuf> {
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711))?;
     }
 
+    // From here on, the caller removes the directory, or the supervisor does.
     Ok(dir.keep())
 }
 

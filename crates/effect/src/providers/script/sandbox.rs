@@ -106,6 +106,7 @@ fn confine(input: File) -> String {
         .env_clear()
         .envs(confined.env.iter().map(|(name, value)| (name, value)));
 
+    // The limit of processes counts those that do not belong to the job, too.
     let others = if in_namespaces {
         OF_NAMESPACES
     } else {

@@ -84,6 +84,7 @@ fn supervise(mut spec: Spec, mut control: File) -> io::Result<()> {
         }
     };
 
+    // Before the end of the output: the node reads the report when the pipe is closed.
     std::fs::write(spec.dir.join(REPORT), serde_json::to_vec(&report)?)?;
 
     // The result is complete: no other process has the pipe open.
@@ -208,6 +209,8 @@ fn kill_all(group: Option<Pid>) {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => break,
+                // No child is left. All descendants that lost their parent are children of this
+                // process.
                 Err(_) => return,
             }
         }

@@ -119,6 +119,7 @@ impl AttachmentStore {
             }
 
             let mut bytes = Vec::new();
+            // One byte more shows that the file is too large, without reading all of it.
             let max_bytes = u64::try_from(remaining_bytes)
                 .unwrap_or(u64::MAX)
                 .saturating_add(1);

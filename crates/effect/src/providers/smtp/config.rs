@@ -215,6 +215,7 @@ impl SmtpConfig {
             tls,
             user,
             hello: domain.to_owned(),
+            // More attempts are never concurrent, so more idle connections would never be used.
             kept: max_idle,
         })
     }

@@ -121,6 +121,7 @@ impl SmtpConnectionPool {
     fn idle(&self) -> Option<AsyncSmtpConnection> {
         let mut idle = self.idle.lock();
         idle.retain(|(since, _)| since.elapsed() < IDLE_TIMEOUT);
+        // The most recent one first, so that unneeded connections reach their timeout.
         idle.pop().map(|(_, connection)| connection)
     }
 

@@ -97,6 +97,7 @@ impl TokenSink for Sink {
     fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
         let mut writer = self.0.borrow_mut();
         match token {
+            // First: inside a removed element, only its own tags count.
             Token::TagToken(tag) if writer.removed.is_some() => writer.leave(&tag),
             Token::TagToken(tag) if tag.kind == TagKind::StartTag => {
                 writer.start(&tag);
@@ -152,6 +153,8 @@ impl OpenElements {
     /// Opens an element; returns false if the result must not contain it.
     fn open(&mut self, element: usize) -> bool {
         if self.stack.len() >= MAX_OPEN_ELEMENTS {
+            // Counted, so that its end tag does not close an element of the result with the same
+            // name.
             self.too_deep[element] += 1;
             return false;
         }
@@ -173,6 +176,7 @@ impl OpenElements {
     fn close_last(&mut self) -> Option<usize> {
         let last = self.stack.pop()?;
         self.counts[last] -= 1;
+        // The closed element contained all of them, so they are closed too.
         self.too_deep = ElementCounts::default();
         Some(last)
     }
@@ -223,6 +227,7 @@ impl Writer {
                 .attrs
                 .iter()
                 .find(|attribute| &*attribute.name.local == "href");
+            // A link without a safe address keeps its text.
             let url = href
                 .map(|href| href.value.trim().to_owned())
                 .filter(|url| is_safe_link(url));
@@ -313,6 +318,7 @@ impl Writer {
             return;
         };
 
+        // Tags of other names cannot end the removal, whatever their nesting.
         if *removed.name != *tag.name {
             return;
         }
@@ -341,6 +347,7 @@ impl Writer {
     }
 
     fn finish(mut self) -> CleanHtml {
+        // Elements without an end tag must not continue in the text after this one.
         while self.end_last().is_some() {}
         CleanHtml {
             html: self.html,

@@ -14,6 +14,7 @@ fn events(markdown: &str) -> Parser<'_> {
 /// Converts to HTML. Raw HTML is escaped, and links may only have web or mail addresses.
 pub(crate) fn html(markdown: &str) -> String {
     let safe_events = events(markdown).map(|event| match event {
+        // As text, the renderer escapes it.
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
         Event::Start(Tag::Link {
             link_type,

@@ -219,6 +219,7 @@ impl EmailContent {
             .map_err(|error| error.to_string())?;
         let builder = builder.envelope(envelope.clone());
 
+        // A random boundary, as of the library, would make each attempt another email.
         let boundary = self.boundary(origin, &enclosed);
         let message = match (self.part(&boundary)?, enclosed.is_empty()) {
             (Part::Single(part), true) => builder.singlepart(part),

@@ -169,6 +169,7 @@ impl SqlEffectConfig {
                 .any(|step| step.statement.names().iter().any(|n| n == name))
         };
 
+        // A misspelled parameter would leave the field of the payload with that name in use.
         if let Some(name) = self.params.keys().find(|name| !is_used(name)) {
             return Err(format!(
                 "unused parameter params.{name}: no statement contains :{name}"
@@ -191,6 +192,7 @@ impl SqlEffectConfig {
         let statement = ParsedStatement::parse(text, dialect)?;
         let mut values = Vec::with_capacity(statement.names().len());
         for name in statement.names() {
+            // Without a configured value, a parameter is the field of the payload with its name.
             let default = Value::from(format!("{{{name}}}"));
             let template = JsonTemplate::parse(self.params.get(name).unwrap_or(&default))
                 .map_err(|reason| format!("params.{name}: {reason}"))?;

@@ -110,6 +110,7 @@ where
         }
     }
 
+    // For a statement that returns rows, the number of affected rows depends on the database.
     found.count = if returns {
         found.rows.len() as u64
     } else {

@@ -32,6 +32,8 @@ pub(crate) fn into_provider_error(
             match decision {
                 Decision::Failed => ProviderError::permanent(code, message),
                 Decision::Throttled => ProviderError::throttled(code, message),
+                // The commit may have been executed. Before it was sent, an unavailable database
+                // has executed nothing.
                 Decision::Unavailable if committing => ProviderError::response_lost(code, message),
                 Decision::Unavailable => ProviderError::unavailable(code, message),
             }
@@ -43,6 +45,7 @@ pub(crate) fn into_provider_error(
         sqlx::Error::Decode(error) | sqlx::Error::Encode(error) => {
             ProviderError::permanent("unreadable_value", describe(&error.to_string()))
         }
+        // Before the other errors: without a connection no commit was sent.
         sqlx::Error::PoolTimedOut => {
             ProviderError::unavailable(UNREACHABLE, describe("no connection in time"))
         }

@@ -125,6 +125,7 @@ impl RowExpectation {
             return Ok(());
         }
 
+        // A permanent error, after which the caller rolls the transaction back.
         let message = format!("{label} has {} rows, expected {expected}", rows.count);
         Err(match &self.event {
             Some(event) => {

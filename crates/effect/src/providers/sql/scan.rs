@@ -99,6 +99,7 @@ struct Scanner<'a> {
 impl Scanner<'_> {
     fn run(mut self) -> Result<ParsedStatement, String> {
         while let Some(next) = self.rest().chars().next() {
+            // Quotes and comments first: a colon or a semicolon in them is text.
             let quoted = self.quoted(next)?;
             if quoted > 0 {
                 self.copy(quoted);

@@ -141,6 +141,7 @@ impl Session for SqliteSession {
 impl Drop for SqliteSession {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
+            // The progress handler reads it, and ends a statement that is still running.
             self.closed.store(true, Ordering::Relaxed);
             drop(conn.detach());
         }

@@ -120,6 +120,7 @@ impl BoardJob {
     /// Ends the attempt without a result. It is in doubt if a worker may have executed the job, or
     /// still does.
     pub(super) fn end(self) {
+        // An expired claim counts too: its worker may still execute the job.
         let in_doubt = self.options.in_doubt || self.claim.is_some();
         let error = ProviderError::unavailable(
             BOARD_CLOSED,

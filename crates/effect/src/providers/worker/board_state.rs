@@ -82,6 +82,8 @@ impl BoardState {
         let stored = start.claim().cloned();
         let mut job = BoardJob::new(position, item, options, start, reply);
 
+        // The executor read the upstream before the board was closed. The end lets it continue
+        // elsewhere.
         if self.is_closed {
             job.end();
             return position;
@@ -101,6 +103,7 @@ impl BoardState {
             until,
         });
         job.is_claim_stored = true;
+        // The worker may be executing the job, so the timeout of the attempt counts from now on.
         job.start.start();
         self.insert(job);
         self.begin_claim(until, id);
@@ -112,6 +115,7 @@ impl BoardState {
     pub(super) fn take_claim_updates(&mut self, clock: &dyn Clock) -> Vec<JobClaimUpdate> {
         let mut updates = std::mem::take(&mut self.ended_claims);
         for id in std::mem::take(&mut self.changed_claims) {
+            // The job has ended since. If a claim of it is stored, `ended_claims` deletes it.
             let Some(job) = self.jobs.get_mut(&id) else {
                 continue;
             };
@@ -214,6 +218,7 @@ impl BoardState {
 
         let job = self.jobs.get(&request.job).ok_or(ClaimLost)?;
         let key = job.queue();
+        // A claimed job is in no queue.
         let is_queued = self
             .queues
             .get(&key)
@@ -256,6 +261,7 @@ impl BoardState {
                 })
             })
             .collect();
+        // The queues of several effects are merged by priority, then by age.
         places.sort_unstable();
 
         let mut available = Vec::with_capacity(places.len().min(limit));
@@ -274,6 +280,7 @@ impl BoardState {
     /// Returns the number of jobs that no worker has claimed.
     pub(super) fn unclaimed(&mut self, now: SteadyTime) -> usize {
         self.expire(now);
+        // Each claim that has not expired has one expiry time.
         self.jobs.len() - self.expiries.len()
     }
 
@@ -299,6 +306,7 @@ impl BoardState {
 
             let selective = queue.selective.values().filter_map(|id| self.jobs.get(id));
             for job in selective {
+                // Bounded while it collects: each job of a tenant can name another runner.
                 if kinds.len() >= max_kinds {
                     break;
                 }
@@ -343,6 +351,7 @@ impl BoardState {
             return None;
         }
 
+        // The id contains the slot of the instance, so that any pod finds the owner for a report.
         let claim = JobClaim::id_for(&job.item.instance, Uuid::new_v4());
         job.claims += 1;
         job.claim = Some(Claim {
@@ -462,6 +471,8 @@ impl BoardState {
             .as_mut()
             .ok_or(ClaimLost)?;
         let before = active.until;
+        // A heartbeat never shortens a claim, for example after a reload with a shorter
+        // `claim_ttl`.
         let until = before.max(until);
         active.until = until;
 
@@ -499,6 +510,7 @@ impl BoardState {
 
         self.jobs
             .get_mut(&job)
+            // The posting task has ended, but its guard has not removed the job yet.
             .filter(|job| !job.reply.is_closed())
             .ok_or(ClaimLost)
     }
@@ -511,6 +523,7 @@ impl BoardState {
         claim: Uuid,
         mut result: RemoteResult,
     ) -> Result<(ResultAck, ReceiptWatch), ClaimLost> {
+        // First, because the job of a repeated result has already left the board.
         if let Some(receipt) = self.results.get(job, claim) {
             return Ok((ResultAck::Duplicate, receipt));
         }
@@ -531,6 +544,8 @@ impl BoardState {
         }
 
         let (receipt, watch) = ResultReceipt::of_claim(claim);
+        // The receipt travels to the commit. The worker receives its response when the commit is
+        // durable.
         result.receipt = Some(receipt);
         let removed = self.remove(job).ok_or(ClaimLost)?;
 
@@ -568,6 +583,7 @@ impl BoardState {
     pub(super) fn close(&mut self) {
         self.is_closed = true;
 
+        // One by one: the end of a claim wakes the requests of a worker at its capacity.
         while let Some(&(until, id)) = self.expiries.first() {
             self.end_claim(until, id);
         }
@@ -581,6 +597,8 @@ impl BoardState {
 
     /// Returns jobs with an expired claim to their queues, or in doubt if they must not be retried.
     fn expire(&mut self, now: SteadyTime) {
+        // Claims expire when a request looks for jobs: without one, no worker could take the job
+        // anyway.
         while let Some(&(until, id)) = self.expiries.first().filter(|(until, _)| *until <= now) {
             self.end_claim(until, id);
             let Some(job) = self.jobs.get_mut(&id) else {

@@ -88,6 +88,7 @@ impl HeldClaims {
 
     /// Ends the wait of a request.
     pub(super) fn leave(&mut self, tenant: &TenantId, worker: &str, waiter: u64) {
+        // The usual case: no worker has reached its capacity, and no key is built.
         if self.waiters.is_empty() {
             return;
         }

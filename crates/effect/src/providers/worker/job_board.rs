@@ -255,6 +255,7 @@ impl JobBoard {
         wait: Duration,
         take: impl Fn(&mut BoardState) -> Vec<T>,
     ) -> Vec<T> {
+        // Before the wait: the first request of an effect decides that runners execute its jobs.
         self.note_request(request);
 
         let until = clock.steady().saturating_add(wait);
@@ -308,6 +309,7 @@ impl JobBoard {
                 claim,
                 content,
             } = report;
+            // Another board may have the job. The caller offers it the reports that stay pending.
             if !state.has(tenant, job, claim) {
                 pending.push((
                     index,
@@ -337,6 +339,8 @@ impl JobBoard {
                     .map_err(Into::into),
                 ReportContent::Result(result) => {
                     match rules.facts.first_undeclared(result.facts()) {
+                        // The job stays with the worker, which can send the result without the
+                        // fact.
                         Some(kind) => Err(ReportRejection::UndeclaredFact(kind.clone())),
                         None => state
                             .complete(tenant, job, claim, *result)

@@ -132,6 +132,7 @@ impl JobQueues {
 impl JobQueue {
     /// Notifies the first request that waits. It claims jobs, or waits again.
     pub(super) fn notify(&mut self) {
+        // A request that waits again does so under the same number, and keeps its position.
         if let Some((_, wake)) = self.waiters.pop_first() {
             wake.notify_one();
         }
@@ -165,6 +166,7 @@ impl JobQueue {
         limit: usize,
         is_meant: impl Fn(&Uuid) -> bool,
     ) -> impl Iterator<Item = (QueuePlace, Uuid)> {
+        // Both kinds up to the limit, because only the caller merges and cuts them.
         let selective = self
             .selective
             .iter()

@@ -69,6 +69,7 @@ impl RemoteProvider for WorkerProvider {
         start: &AttemptStart,
     ) -> RemoteResult {
         match effect_of(item) {
+            // The board needs the policy now: a claim can expire while the attempt is in flight.
             Ok(effect) => {
                 let forbids_retry =
                     effect.in_doubt.unwrap_or(self.in_doubt) != InDoubtPolicy::Retry;

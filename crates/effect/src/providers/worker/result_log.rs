@@ -29,6 +29,7 @@ impl ResultLog {
 
     /// Adds the result of a claim; it replaces one that was lost.
     pub(super) fn add(&mut self, job: Uuid, claim: Uuid, receipt: ReceiptWatch) {
+        // The key is in the order already, from a result that was lost.
         if self.receipts.insert((job, claim), receipt).is_some() {
             return;
         }

@@ -84,6 +84,8 @@ impl Descriptions {
     }
 
     pub(super) fn insert(&self, sql: String, description: &Arc<Description>) {
+        // Each connection must read the types that were created in the database, so their
+        // description is not shared.
         if description.has_built_in_columns {
             self.0.lock().insert(sql, Arc::clone(description));
         }

@@ -93,6 +93,7 @@ fn read(kind: &PgTypeInfo, bytes: &[u8]) -> Result<Value, BoxDynError> {
         "NUMERIC" => Value::from(numeric(bytes)?),
         "UUID" => Value::from(Uuid::from_slice(bytes)?.to_string()),
         "JSON" => serde_json::from_slice(bytes)?,
+        // The first byte is the version of the format.
         "JSONB" => serde_json::from_slice(bytes.get(1..).ok_or("an empty jsonb")?)?,
         "BYTEA" => Value::from(BASE64_STANDARD.encode(bytes)),
         "TIMESTAMPTZ" => moment(bytes, |since| {
@@ -248,6 +249,7 @@ pub(super) fn to_text(value: &Value, kind: &PgTypeInfo) -> Result<Option<String>
     }
 
     match (kind.name(), kind.kind(), value) {
+        // Before the arrays: a JSON list is one value, not an array of the database.
         ("JSON" | "JSONB", _, value) => Ok(Some(value.to_string())),
         (_, PgTypeKind::Array(element), Value::Array(items)) => {
             Ok(Some(array_text(items, element)?))
