@@ -53,6 +53,8 @@ pub(crate) fn check_signed(
     caller: &Caller,
     tenant: &TenantId,
 ) -> Result<(), Problem> {
+    // A start or a signal over HTTP carries no event signature; the signed request is the proof
+    // instead.
     if caller.key.is_some() || !access.requires_signed_events(tenant) {
         return Ok(());
     }
@@ -76,6 +78,7 @@ fn expected_revision(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
         return Ok(None);
     };
 
+    // Clients send the revision with the quotes of an `ETag`, or without them.
     let revision = value
         .to_str()
         .ok()
@@ -98,6 +101,7 @@ impl From<WriteError> for Problem {
                 Code::RevisionMismatch,
                 "another request changed it at the same time; read it again",
             ),
+            // Unlike after a conflict, the node has read the record again before each attempt.
             WriteError::Contended(_) => {
                 Problem::new(Code::RevisionMismatch, format!("{error}; try again"))
             }

@@ -77,12 +77,14 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     QueryParams(search): QueryParams<AuditQuery>,
 ) -> Result<EncodedJson, Problem> {
+    // Counts of denied requests have no tenant, so that they are data of the node.
     if (search.all || search.denials) && caller.tenants != TenantScope::All {
         let detail = "all=true and denials=true require access to all tenants (*)";
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
 
     let limits = page_limits(search.limit, &api);
+    // Access to all tenants does not include contexts whose lists omit the caller.
     let closed =
         (search.all || search.denials).then(|| access.registry().closed_to(&caller, Right::Audit));
     api.read_json(move |scope| {
@@ -96,6 +98,8 @@ pub(crate) async fn list(
             cursor: search.cursor.as_deref(),
             limit: limits.entries,
             bytes: Some(limits.bytes),
+            // A filter can match no record at all, so that the number of scanned lines is limited,
+            // too.
             scan: scope.http().scan_limit,
         };
 

@@ -116,10 +116,12 @@ pub(crate) async fn file(
         .backups()
         .get(read_id(&id)?)
         .ok_or_else(not_found)?;
+    // Only files of the manifest: the parameter must not reach other files of the node.
     let path = backup
         .file(&path)
         .ok_or_else(|| invalid_parameter("path", "the manifest does not list this file"))?;
 
+    // Opened before the response starts: a missing file is a problem, not a truncated download.
     let opened = api.read(move |_| open(&path)).await?;
     let (file, bytes) = opened;
     let headers = [
@@ -143,6 +145,7 @@ pub(crate) async fn discard(
     LastSegment(id): LastSegment,
 ) -> Result<StatusCode, Problem> {
     let id = read_id(&id)?;
+    // A backup has the size of the stores, so that its deletion can block for long.
     let dropped = run_blocking(move || Ok(operations.backups().delete(id))).await?;
 
     if dropped {
@@ -176,13 +179,17 @@ fn open(path: &Path) -> Result<(std::fs::File, u64), Problem> {
 /// Reads the file in chunks on threads that may block.
 fn pieces(file: std::fs::File) -> impl futures::Stream<Item = io::Result<Bytes>> {
     futures::stream::try_unfold(file, |mut file| async move {
+        // One read at a time: the next one starts when the client has taken the chunk, so that
+        // memory stays bounded.
         let read = tokio::task::spawn_blocking(move || {
             let mut piece = vec![0; CHUNK_BYTES];
             let count = file.read(&mut piece)?;
+            // A read can return less than a whole chunk, also before the end of the file.
             piece.truncate(count);
             Ok::<_, io::Error>((Bytes::from(piece), file))
         });
         let (piece, file) = read.await.map_err(io::Error::other)??;
+        // An empty chunk is the end of the file, and ends the stream.
         Ok((!piece.is_empty()).then_some((piece, file)))
     })
 }

@@ -135,6 +135,7 @@ pub(crate) async fn list(
 ) -> Result<EncodedJson, Problem> {
     let limits = page_limits(page.limit, &api);
     api.read_json(move |scope| {
+        // The merged page is limited by number only; the builder limits its encoded size as well.
         let found = collect_page(scope, &tenant, page.cursor, limits.entries)?;
         let mut page = PageBuilder::new(limits);
         for dead_letter in &found.items {
@@ -161,6 +162,8 @@ pub(crate) fn collect_page(
     limit: usize,
 ) -> Result<orlog_store::DeadLetterPage, Problem> {
     let mut pages = Vec::new();
+    // Each shard returns up to a whole page, because all entries of the merged page can be in one
+    // shard.
     for reader in scope.readers() {
         pages.push(reader.dead_letter_page(tenant, after, limit)?);
     }
@@ -277,6 +280,8 @@ pub(crate) async fn discard(
     // As for a redrive.
     let _alone = definitions.lock().await;
     let (dead_letter, is_awaited) = find(&instances.request, tenant, &id).await?;
+    // The dead letter contains the only copy of the result: without it, the instance would wait for
+    // ever.
     if is_awaited {
         if !query.force {
             let instance = dead_letter
@@ -293,10 +298,14 @@ pub(crate) async fn discard(
             return Err(Problem::new(Code::InvalidStatus, detail));
         }
 
+        // Only a work result can be replaced by an unknown outcome; the end of a child saga has
+        // none.
         let unknown = without_result(dead_letter).ok_or_else(|| {
             let detail = "the end of a child saga cannot be discarded; cancel the instance";
             Problem::new(Code::InvalidStatus, detail)
         })?;
+        // One commit applies the unknown outcome and removes the dead letter, so that a crash
+        // cannot lose only one of both.
         instances.redrive(unknown).await?;
         return Ok(StatusCode::NO_CONTENT);
     }
@@ -325,6 +334,7 @@ fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
         "the result was discarded, because it could not be applied: {}",
         dead_letter.message
     );
+    // A timeout, not a failure: failed work counts as not executed and would not be compensated.
     result.outcome = WorkOutcome::TimedOut {
         failure: Failure {
             code: "result_discarded".to_owned(),
@@ -344,6 +354,7 @@ async fn find(
     let id = Uuid::parse_str(id)
         .map_err(|error| invalid_parameter("id", format!("not a dead letter id: {error}")))?;
     let found = api.read(move |scope| {
+        // The id does not identify the shard of a key-sharded tenant.
         for reader in scope.readers() {
             if let Some(dead_letter) = reader.dead_letter(&tenant, id)? {
                 let is_awaited = reader.is_awaited(&dead_letter)?;

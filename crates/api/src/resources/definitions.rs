@@ -166,6 +166,7 @@ impl DefinitionContext {
             shared: scope.definitions().deployment(),
             own: scope.definitions().of(Some(tenant)).deployment,
             active: scope.definitions().usable(tenant),
+            // A count reads all instances of the tenant, so that it happens on request only.
             pins: query
                 .count
                 .then(|| pins(scope.readers(), Some(tenant)))
@@ -185,6 +186,8 @@ impl DefinitionContext {
 
     /// Returns the active definition of an owner with this hash.
     fn active(&self, context: Option<&TenantId>, hash: &[u8; 16]) -> Option<&LoadedDefinition> {
+        // Two owners can deploy the same text, so that the hash alone does not identify a
+        // definition.
         let of_owner = self
             .active
             .iter()
@@ -207,8 +210,10 @@ impl DefinitionContext {
             .as_ref()
             .and_then(|deployment| deployment.find(&reference.hash));
 
+        // The file and the user of a shared definition belong to the node, not to the tenant.
         let visible = deployed.filter(|_| self.sees(context));
         let pinned = self.pins.as_ref().map(|pins| pins.of(&reference.hash));
+        // A retired definition starts no instances, whatever its text says.
         let events = manifest
             .subscriptions
             .iter()
@@ -267,6 +272,8 @@ pub(crate) async fn list(
         let mut page = PageBuilder::new(limits);
         for definition in active {
             let saga = definition.saga().as_str();
+            // The cursor is a name, not a position: a deployment between two pages neither repeats
+            // nor skips a definition.
             if query.cursor.as_deref().is_some_and(|after| saga <= after) {
                 continue;
             }
@@ -321,6 +328,7 @@ fn versions(
     programs.retain(|owned| {
         is_definition && owned.is_usable_by(tenant) && owned.program.definition_ref().saga == *saga
     });
+    // A definition of another context has the same response as a missing one.
     if programs.is_empty() {
         return Err(Problem::new(
             Code::DefinitionNotFound,
@@ -339,6 +347,8 @@ fn versions(
     let mut skips = query.cursor.as_deref();
     for owned in &programs {
         let cursor = version_cursor(owned);
+        // The list has no order that a cursor could be compared with, so that it resumes behind the
+        // exact version.
         if let Some(last) = skips {
             skips = (last != cursor).then_some(last);
             continue;
@@ -350,6 +360,7 @@ fn versions(
         }
     }
 
+    // An empty page would look like the end of the list.
     if skips.is_some() {
         let detail = "the definition of the cursor is no longer loaded; start without a cursor";
         return Err(invalid_parameter("cursor", detail));
@@ -380,6 +391,7 @@ fn version(
     let of_context = owned.context.as_ref();
     let hash = &owned.program.definition_ref().hash;
     let mut version = context.describe(of_context, owned.program.as_ref());
+    // The source of a shared definition is data of the node, as are its file and its user.
     if context.sees(of_context) {
         (version.source, version.module_bytes) = source(scope, hash)?;
     }
@@ -404,6 +416,8 @@ fn add_examples(active: &LoadedDefinition, events: &mut [EventSubscriptionView])
 
 /// Returns the source as text, or the size of a binary module.
 fn source(scope: &ReadScope, hash: &[u8; 16]) -> Result<(Option<String>, Option<usize>), Problem> {
+    // Rows of sources are addressed by their hash, so that the first row found is the text of every
+    // owner.
     for reader in scope.readers() {
         if let Some((_, source)) = reader.definition(hash)? {
             let is_module = orlog_program::is_wasm(&source);

@@ -48,6 +48,7 @@ pub(crate) async fn diagnostics(
     cluster: Cluster,
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<DiagnosticsResponse>, Problem> {
+    // With a limit of its own: the doctor must report while the bus does not respond.
     let response = tokio::time::timeout(CHECK_TIMEOUT, operations.bus().last_sequence()).await;
     let (last, bus) = match response {
         Ok(Ok(last)) => (
@@ -70,6 +71,7 @@ pub(crate) async fn diagnostics(
     };
 
     let programs = definitions.programs();
+    // Checks name sagas; those of contexts that are closed to the caller are not shown.
     let visible = VisibleDefinitions::to(&caller, Right::Read, access.registry(), programs);
     let mut findings = api
         .read(move |_| Ok(operations.diagnose(&visible, last)))
@@ -94,6 +96,7 @@ async fn unavailable_bus(operations: &Operations, cluster: &Cluster, reason: &st
     if operations.bus_kind() == BusKind::Embedded {
         return CheckResult::error("bus", reason, "check the disk");
     }
+    // The remedy depends on it: the servers are the cause only if no pod reaches them.
     if let Some(pod) = pod_with_bus(cluster).await {
         let found = format!("this node is cut off from NATS, which pod {pod} reaches: {reason}");
         let remedy = "restore the network between this node and the NATS servers \
@@ -113,6 +116,8 @@ async fn unavailable_bus(operations: &Operations, cluster: &Cluster, reason: &st
 /// Returns another pod that reaches the bus.
 async fn pod_with_bus(cluster: &Cluster) -> Option<String> {
     let pods = cluster.other_pods();
+    // All pods at the same time, so that several unreachable pods delay the response by one timeout
+    // only.
     let checks = pods.into_iter().map(async |pod| {
         let request = cluster
             .request_to(&pod, Method::GET, "/health")

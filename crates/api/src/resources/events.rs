@@ -96,9 +96,12 @@ pub(crate) async fn publish(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<AcceptedEvents>), Problem> {
+    // Before the body is read, so that rejected events use no memory of the budget.
     takes_work(&api)?;
     let http = api.http();
     let format = format(&headers)?;
+    // A plain body can be a batch, which only parsing shows; `decode` applies the limit of a single
+    // event then.
     let limit = match format {
         BodyFormat::Batch | BodyFormat::Plain => http.max_batch_size.max(http.max_body_size),
         BodyFormat::Structured | BodyFormat::Binary => http.max_body_size,
@@ -106,6 +109,7 @@ pub(crate) async fn publish(
     let body = body::read(&api, &headers, body, limit).await?;
     let now = api.now();
 
+    // Decided once, at one time, for all events of the request.
     let signed_events = bus.required_signatures(&tenant, now);
     let defaults = DecodeDefaults {
         tenant: Some(tenant),
@@ -114,6 +118,8 @@ pub(crate) async fn publish(
 
     let trace = request_trace(&headers);
     let single_limit = http.max_body_size;
+    // Decoding and verification are one step, because both run on a thread that may block if the
+    // body is large.
     let decoded = move |bytes: &[u8]| {
         let mut events = decode(format, &headers, bytes, single_limit, &defaults)?;
         inherit(&mut events, trace.as_ref());
@@ -136,6 +142,7 @@ pub(crate) async fn publish(
 
     // The body stays in the budget until its events are durable.
     let (events, signed) = api.bodies().parse(&body, decoded).await?;
+    // Before the publication consumes the events.
     let matches: Vec<_> = events
         .iter()
         .map(|event| (event.id.to_string(), bus.consumers(event)))
@@ -154,6 +161,8 @@ pub(crate) async fn publish(
     } else if signed.is_empty() {
         bus.publish(events).await?
     } else {
+        // A signed event keeps the bytes that its publisher signed; an encoding by this node would
+        // invalidate the signature.
         let message = |(signed, event): (Option<Message>, &Event)| match signed {
             Some(message) => bus.vouched(message),
             None => bus.message_of(event),
@@ -183,6 +192,7 @@ pub(crate) async fn publish(
 /// start event, or another pod runs the shard.
 fn has_instance(scope: &ReadScope, event: &Event) -> Result<Option<bool>, Problem> {
     let mut found = None;
+    // Several sagas can start with the event; one existing instance is enough.
     for key in scope.programs().route(event).into_iter().flatten() {
         let program = scope.programs().active(&key.tenant, &key.saga);
         let starts =

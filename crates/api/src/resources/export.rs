@@ -89,6 +89,8 @@ pub(crate) async fn export(
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
 
+    // Within `http.request_timeout`: the deadline of the request is twice as long, and leaves time
+    // for the last read.
     let until = Instant::now() + query.timeout()?.min(api.http().request_timeout);
     let _long_poll = query
         .wait
@@ -98,16 +100,21 @@ pub(crate) async fn export(
     let mut order = query.order(&api, (!query.all).then_some(tenant))?;
 
     loop {
+        // In each round, because a shard can move to another pod during the wait.
         let shards = order.shards(&cluster)?;
+        // Watched before the read: a commit after the read ends the wait below.
         let mut commits: Vec<_> = shards.iter().map(|(_, reader)| reader.watch()).collect();
         for commits in &mut commits {
             drop(commits.borrow_and_update());
         }
 
+        // In each round: a caller that loses its access to a context during the wait receives no
+        // further lines of it.
         if query.all {
             order.closed = access.registry().closed_to(&caller, Right::Read);
         }
         let requested = order.clone();
+        // Before the read: a drain that starts later resolves `drained` during the wait.
         let is_draining = !api.health().accepting;
         let part = api
             .read(move |scope| read::read(scope, &requested, &shards))
@@ -119,6 +126,8 @@ pub(crate) async fn export(
             return Ok(response(&part));
         }
 
+        // The next round continues behind the changes of other tenants, which this part has
+        // skipped.
         order.cursor = Some(part.cursor);
         let changed = select_all(
             commits
@@ -152,6 +161,8 @@ impl ExportQuery {
             cursor.matches_query(tenant.as_ref(), requested.as_deref())?;
         }
 
+        // `matches_query` has rejected other kinds, so that those of the cursor apply also without
+        // the parameter.
         let kinds = cursor
             .as_ref()
             .map(|cursor| cursor.kinds.clone())
@@ -189,6 +200,7 @@ fn kinds(text: &str) -> Result<Vec<FeedEntityKind>, Problem> {
         .split(',')
         .map(|name| read(name.trim()))
         .collect::<Result<Vec<_>, _>>()?;
+    // The cursor contains the list and is compared with it, so that equal sets need equal lists.
     kinds.sort();
     kinds.dedup();
     Ok(kinds)

@@ -174,6 +174,7 @@ async fn change(
     action: impl FnOnce(String) -> ControlAction,
 ) -> Result<Json<FlowView>, Problem> {
     let sent = instruct(instances, caller, &key, body, action).await;
+    // A missing instance is a missing flow for the caller, with the error code of flows.
     drop(sent.map_err(|problem| match problem.code() {
         code if code == Code::InstanceNotFound.as_str() => missing(&key),
         _ => problem,

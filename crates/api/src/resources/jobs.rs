@@ -159,12 +159,15 @@ pub(crate) async fn claim_job(
     headers: HeaderMap,
     JsonBody(body): JsonBody<JobClaimBody>,
 ) -> Result<Response, Problem> {
+    // Encoded before the request is consumed: the job can be on the board of another pod.
     let repeated = serde_json::to_vec(&body).expect("a claim request serializes to JSON");
     let job = id(&job)?;
     let request = job_claim_request(&jobs, &tenant, job, body.worker, body.probes)?;
+    // The request names no effect, so that the job can be on any board of this pod.
     for (board, terms, _) in jobs.catalog().job_boards() {
         match board.claim_job(jobs.request.clock(), &request, terms) {
             Ok(claimed) => return Ok(Json(ClaimedJobView::from(claimed)).into_response()),
+            // Only this board does not have the job; a later one, or another pod, can.
             Err(ClaimRejection::Lost(_)) => {}
             Err(full @ ClaimRejection::AtCapacity { .. }) => {
                 let detail =
@@ -181,6 +184,7 @@ pub(crate) async fn claim_job(
         let body = repeated.clone().into();
         let response =
             forward::send_body(&jobs.cluster, &pod, Method::POST, &path, headers, body).await?;
+        // A conflict is the response of a pod without the job; any other one is the result.
         if response.status() != StatusCode::CONFLICT {
             return Ok(response);
         }
@@ -215,6 +219,7 @@ async fn take(
         headers,
     };
 
+    // Jobs precede the drain: those that are claimed in the same poll must reach the worker.
     tokio::select! {
         biased;
         jobs = take_jobs(jobs, &order) => jobs,
@@ -317,6 +322,8 @@ pub(crate) async fn complete(
         unreachable!("a result completes its job")
     };
 
+    // The board has accepted the result, but only its commit is durable: the worker keeps the
+    // result until then.
     stored(&sender.jobs, &[&receipt])
         .await
         .pop()

@@ -30,6 +30,8 @@ pub(crate) async fn info(
     api: RequestContext,
     State(operations): State<Operations>,
 ) -> Result<Json<Value>, Problem> {
+    // While the bus does not respond, the response has the known states without backlogs instead of
+    // an error.
     let consumers = tokio::time::timeout(BUS_TIMEOUT, operations.job_consumers()).await;
     let consumers = consumers.unwrap_or_else(|_| operations.job_consumer_states());
     let info = api

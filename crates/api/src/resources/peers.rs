@@ -86,6 +86,8 @@ pub(crate) async fn list(
             .map(|(name, peer)| (name.clone(), PeerView::of(name, peer, now)))
             .collect();
         let configured = peers.known().all_configured();
+        // The configuration replaces a record with the same name, as it does in the verification of
+        // requests.
         all.extend(
             configured
                 .iter()
@@ -138,6 +140,7 @@ pub(crate) async fn create(
     if peers.known().configured(&name).is_some() {
         return Err(in_configuration(&name));
     }
+    // Without a key, no request of the peer could be verified.
     if keys.is_empty() {
         return Err(invalid_body("/keys", "a peer has at least one key"));
     }
@@ -154,6 +157,8 @@ pub(crate) async fn create(
         added.push(key);
     }
 
+    // Revision 0: a peer that exists is not replaced, because its keys and revocations would be
+    // lost.
     let stored = match access.registry().put(&name, Some(peer), 0).await {
         Err(WriteError::Conflict) => {
             let detail = format!("the peer {name} exists; add keys to it, or remove it first");
@@ -161,6 +166,7 @@ pub(crate) async fn create(
         }
         stored => stored?,
     };
+    // After the write: only then the registry shows both of two requests that add one key.
     confirm(&access, &peers, &name, &added).await?;
 
     view(&name, &stored, now)
@@ -343,7 +349,9 @@ pub(crate) async fn refresh(
         .get(&name)
         .ok_or_else(|| missing(&peers, &name))?;
     let known = known.value.as_ref().ok_or_else(|| unreadable(&name))?;
+    // Read before the change, whose closure can run several times and must send no requests.
     let (document, keys) = peers.client().document(&known.address).await?;
+    // The address can lead to another node, whose keys must not become keys of this peer.
     if document.name != name {
         let detail = format!(
             "{}: it is the document of {}, not of {name}",
@@ -361,6 +369,8 @@ pub(crate) async fn refresh(
         check_is_free(&access, &format!("peer {name}"), key, Code::PeerConflict)?;
     }
     let apply = |peer: &mut Peer, now| {
+        // Evaluated within the write: a key that is revoked meanwhile must not vouch for the
+        // document.
         let is_known = |key: &&Key| key.is_valid(now) && keys.contains(&key.public_key);
         if !peer.keys.iter().any(|key| is_known(&key)) {
             return Err(unsigned_document(&name, &known.address));
@@ -421,6 +431,7 @@ async fn write(
         let stored = stored.ok_or_else(|| missing(peers, name))?;
         let mut peer = stored.value.clone().ok_or_else(|| unreadable(name))?;
         let is_changed = apply(&mut peer, access.now())?;
+        // `None` writes nothing: a repeated request adds no revision and no entry to the changes.
         Ok::<_, Problem>(is_changed.then_some(peer))
     };
 

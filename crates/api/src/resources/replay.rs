@@ -166,6 +166,7 @@ pub(crate) async fn replay(
         mode: mode(request.work, request.redeliver)?,
         dry_run: request.dry_run,
         user: user_name(caller.check_user(request.user)?)?,
+        // The reason has the limits of a user name, because each entry of the history repeats it.
         reason: request
             .reason
             .map(|reason| user_name(Some(reason)))

@@ -151,11 +151,13 @@ pub(crate) async fn list(
     let scan_limit = api.http().scan_limit;
     let limits = page_limits(params.limit, &api);
     let (shard, cursor) = parse_cursor(params.cursor.as_deref())?;
+    // Only a condition needs a place: its evaluation uses a processor for up to a second.
     let permit = params
         .filter
         .is_some()
         .then(|| api.queries().acquire(&tenant))
         .transpose()?;
+    // Before the read, so that a caller without CPU time takes no place of the pool.
     let timer = params
         .filter
         .is_some()
@@ -182,6 +184,7 @@ pub(crate) async fn list(
     let source = params.filter;
     let count = params.count;
     api.read_json(move |scope| {
+        // Held by the thread: an evaluation continues after its client has disconnected.
         let _permit = permit;
         timer.unwrap_or_default().run(|| {
             let filter = source.as_deref().map(search::compile_filter).transpose()?;
@@ -227,6 +230,7 @@ pub(crate) async fn show(
             return Err(context::missing_instance(&reader, &key)?);
         };
 
+        // One entry more than the page shows that there is a next page.
         let history = reader.history(&key, page.history_after, limits.entries + 1)?;
         let buffered = reader.buffered_inputs(&key, buffered_limit)?;
         let spilled = reader.spilled_inputs(&key, buffered_limit)?;
@@ -235,6 +239,8 @@ pub(crate) async fn show(
         let redact = scope.redact();
         let hidden = hidden_values(scope, &instance);
         let mut detail = InstanceDetail::of(scope, &key, &instance, &history, limits, &work);
+        // Both lists are limited, so that the number is a lower bound for an instance with more
+        // inputs.
         detail.buffered_inputs = buffered.len() + spilled.len();
 
         let inputs = buffered
@@ -286,6 +292,7 @@ fn outbox(
         .into_iter()
         .filter(|destination| can_have(destination.kind))
     {
+        // One row beyond the limit shows that the outbox was not read to its end.
         let rows = reader.outbox(&destination, 0, remaining + 1)?;
         let whole = rows.len() <= remaining;
         remaining -= rows.len().min(remaining);

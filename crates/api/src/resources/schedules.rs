@@ -139,6 +139,7 @@ pub(crate) async fn put(
         .await?
         .into();
     let mut errors = spec.check().err().unwrap_or_default();
+    // The next checks need a readable specification, and would only repeat its errors.
     if errors.is_empty() {
         let programs = definitions.programs().all_active(&key.tenant);
         errors.extend(schedules::check_saga(&spec, programs.iter().map(AsRef::as_ref)).err());
@@ -160,6 +161,7 @@ pub(crate) async fn put(
         return Err(invalid(&errors));
     }
 
+    // `file: None` marks a schedule of a user, in contrast to one of a deployed file.
     let data = json!(PutSchedule { spec, file: None });
     let provided = ControlCaller {
         id: None,
@@ -201,6 +203,8 @@ pub(crate) async fn delete(
 ) -> Result<axum::http::StatusCode, Problem> {
     let key = key(tenant, &path)?;
     let api = &instances.request;
+    // A deleted schedule is still an instance, to which the signal would be delivered without an
+    // error.
     drop(view(api, key.clone(), 0).await?);
     let DeleteQuery { id, user, reason } = query;
     let provided = ControlCaller {
@@ -290,6 +294,7 @@ async fn view(
 }
 
 fn invalid(errors: &[ScheduleError]) -> Problem {
+    // Fields of a schedule are nested by dots; a body is addressed by JSON pointers.
     let detail = |error: &ScheduleError| ProblemDetail {
         pointer: format!("/{}", error.field.replace('.', "/")),
         detail: error.to_string(),

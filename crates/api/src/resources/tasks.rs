@@ -209,6 +209,7 @@ pub(crate) async fn show(
 ) -> Result<Json<TaskDetail>, Problem> {
     let id = parse(&id)?;
     let detail = api.read(move |scope| {
+        // The id of a task does not identify its shard.
         for reader in scope.readers() {
             if let Some(row) = reader.task(&tenant, id)? {
                 let events = reader.task_events(&row, MAX_EVENTS)?;
@@ -247,6 +248,7 @@ macro_rules! orders {
         ) -> Result<Json<ControlResponse>, Problem> {
             let body: $body = body.optional()?;
             let (order, roles, given) = $order(body);
+            // The engine decides by the stated roles, so that a caller may state only its own.
             let roles = caller.check_roles(roles)?;
             send_action(&instances, &caller, tenant, parse(&id)?, given, order, roles).await
         }
@@ -359,6 +361,7 @@ async fn send_action(
     order: TaskAction,
     roles: Vec<String>,
 ) -> Result<Json<ControlResponse>, Problem> {
+    // The row only locates the instance: its actor decides by the task as it is then.
     let row: TaskRow = instances
         .request
         .read(move |scope| {

@@ -99,6 +99,7 @@ impl TimerListItem {
 /// Merges the timers of all shards by due time, as far as every shard was scanned.
 fn gather(scope: &ReadScope, mut query: TimerQuery) -> Result<Page<FoundTimer>, Problem> {
     let readers: Vec<_> = scope.readers().collect();
+    // The limit is that of the request, so that its shards share it.
     query.scan_limit = (query.scan_limit / readers.len().max(1)).max(1);
     let mut all = Page {
         items: Vec::new(),
@@ -110,6 +111,8 @@ fn gather(scope: &ReadScope, mut query: TimerQuery) -> Result<Page<FoundTimer>, 
         let page = reader.timers(&query)?;
         all.items.extend(page.items);
         all.scanned += page.scanned;
+        // The earliest stop of a shard: later timers of the others can be behind timers that were
+        // not read.
         all.next = all.next.into_iter().chain(page.next).min();
     }
 

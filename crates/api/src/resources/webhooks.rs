@@ -67,6 +67,7 @@ pub(crate) async fn receive(
     Extension(RequestId(id)): Extension<RequestId>,
     request: Request,
 ) -> Result<Response, Problem> {
+    // Before the body is read. The sender repeats a delivery until it receives a success.
     takes_work(&api)?;
     let webhook = events.webhooks().get(&name).ok_or_else(|| {
         let name: String = name.chars().take(64).collect();
@@ -89,12 +90,14 @@ pub(crate) async fn receive(
     }
 
     let caller = Caller::webhook(&name, &webhook.config.tenant);
+    // The configuration determines the tenant; no part of the request can select another one.
     let tenant = &webhook.config.tenant;
     let span = tracing::Span::current();
     span.record("tenant", tenant.as_str());
     span.record("who", caller.name.as_deref());
     request.extensions_mut().insert(caller);
 
+    // The audit record reads the tenant from the header, as for all other requests.
     if let Ok(tenant) = HeaderValue::from_str(tenant.as_str()) {
         request.headers_mut().insert(TENANT_HEADER, tenant);
     }
@@ -126,9 +129,12 @@ async fn verify(
     let verified =
         move |bytes: &[u8]| match signature::verify(&webhook.config, &headers, bytes, now) {
             Ok(()) => {
+                // The next rejection is a warning again; of rejections in sequence only the first
+                // one is.
                 webhook.end_rejections();
                 Ok(())
             }
+            // The secret cannot be read at the moment: the sender must repeat the delivery.
             Err(SignatureError::Unavailable(error)) => {
                 Err(Problem::new(Code::Unavailable, error.log()))
             }
@@ -149,6 +155,7 @@ async fn accept(
     headers: HeaderMap,
     body: &RequestBody,
 ) -> Result<(StatusCode, Json<AcceptedWebhook>), Problem> {
+    // The layer checks the tenant of the header only, which is set after it.
     tenant_storage::check(api, &webhook.config.tenant)?;
     let now = api.now();
     let mapped = move |bytes: &[u8]| -> Result<Event, Problem> {

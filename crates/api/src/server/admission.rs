@@ -53,6 +53,8 @@ impl Admission {
             _ => None,
         };
         let headers = request.headers_mut();
+        // A caller with one tenant may omit it; handler, forwarding and audit then read the same
+        // header.
         if !headers.contains_key(TENANT_HEADER)
             && matches!(permission, Permission::Tenant(_))
             && let Some(only) = caller.tenants.single_tenant()
@@ -91,6 +93,8 @@ impl Admission {
         match permission {
             Permission::Public | Permission::Authenticated => {}
             Permission::Tenant(needed) | Permission::Context(needed) => {
+                // Each `enter` restricts the caller to its context, so that a request for several
+                // tenants with a context is rejected.
                 for tenant in tenants {
                     access.enter(&mut caller, tenant)?;
                 }
@@ -103,6 +107,8 @@ impl Admission {
                 }
             }
             Permission::Actor => {
+                // An unreadable id in the path is no actor, so that two missing ids must not count
+                // as equal.
                 if caller.actor.is_none() || caller.actor != *actor {
                     has_node(&caller, Right::Admin)?;
                 }
@@ -147,6 +153,7 @@ pub(crate) struct AccessWatch {
 impl AccessWatch {
     pub(crate) fn new(access: Access, admission: Option<Admission>) -> Self {
         let mut checks = tokio::time::interval(CHECK_INTERVAL);
+        // After a pause of the process, one check replaces all that were missed.
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let changes = access.registry().changes();
 
@@ -166,6 +173,8 @@ impl AccessWatch {
             return std::future::pending().await;
         };
         loop {
+            // Changes end the access at once; the interval finds keys that end and a registry that
+            // is out of reach.
             tokio::select! {
                 // The sender lives as long as the node.
                 Ok(()) = self.changes.changed() => {}
@@ -193,6 +202,8 @@ pub(crate) fn name_context(permission: Permission, request: &mut Request) -> Res
     let tenant = TenantId::for_path(tenant).map_err(|error| invalid(&error))?;
     let value =
         HeaderValue::from_bytes(tenant.as_str().as_bytes()).map_err(|error| invalid(&error))?;
+    // Replaces the header of the client: the permission is checked for the tenant of the path, and
+    // only for it.
     request.headers_mut().insert(TENANT_HEADER, value);
     Ok(())
 }
@@ -254,6 +265,8 @@ fn has_right(caller: &Caller, needed: Right) -> Result<(), Problem> {
 
 /// Rejects callers without the right, and tenants that the caller may not access.
 fn acts_for(caller: &Caller, tenants: &[TenantId], needed: Right) -> Result<(), Problem> {
+    // First, because it does not depend on the tenant: the response must not reveal which contexts
+    // exist.
     has_right(caller, needed)?;
     match tenants
         .iter()

@@ -26,6 +26,7 @@ impl AllowedHosts {
 
     /// Returns whether an authority is the address of this node in the configuration.
     pub(crate) fn is_configured(&self, host: &str, port: Option<u16>) -> bool {
+        // With the port, because several nodes can have the same host.
         let is_advertised =
             self.advertised.as_deref() == Some(host) && self.advertised_port == port;
         is_advertised || self.names(host)
@@ -47,6 +48,7 @@ impl AllowedHosts {
     /// Returns whether a page of this host may send requests although `Host` differs: a proxy has
     /// replaced it.
     pub(crate) fn names(&self, host: &str) -> bool {
+        // A pattern for all hosts is meant for `Host`; as an origin, it would admit every site.
         self.configured
             .iter()
             .any(|pattern| !pattern.is_any() && pattern.matches(host))

@@ -52,11 +52,14 @@ impl AuditGuard {
         // A worker completes jobs in the stream that it opens.
         let is_change = !request.method().is_safe() || route == STREAM_ROUTE;
         let is_login = route == LOGIN_ROUTE;
+        // An unknown route changes nothing, and any client could fill the trail with such requests.
         let is_recorded =
             route != NO_ROUTE && (is_change || is_login || RECORDED_READS.contains(&route));
         is_recorded.then(|| {
             let record = Some(Box::new(record(shared, route, id, request)));
             let named_user = Arc::<OnceLock<String>>::default();
+            // The body is read later: `check_user` returns the user that it names through this
+            // cell.
             if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
                 caller.named_user = Some(Arc::clone(&named_user));
             }
@@ -85,9 +88,11 @@ impl AuditGuard {
             // Durable before the change: a crash in between leaves a record of what may have
             // happened.
             record.outcome = AuditOutcome::Started;
+            // A disk that does not respond must not hold the request without end.
             let limit = self.shared.app.config.http.request_timeout;
             let begun = tokio::time::timeout(limit, self.shared.app.audit.begin(record)).await;
             if begun != Ok(Ok(())) {
+                // The drop would otherwise record a change that is not executed.
                 self.record = None;
                 let detail = "the audit trail cannot be written; audit.required rejects changes \
                               without a record";
@@ -109,6 +114,7 @@ impl AuditGuard {
             return;
         };
 
+        // A log-in has no caller before its handler, so that its response carries the user.
         let user = response.extensions().get::<Caller>();
         if let Some(user) = user {
             record.user = user.name.as_deref().map(shortened);
@@ -178,6 +184,7 @@ fn record(shared: &SharedState, route: &str, id: &HeaderValue, request: &Request
             .then(|| tenant(shared, route, request))
             .flatten(),
         route: route_of(route, request),
+        // The query of a log-in contains the code of the provider.
         target: shortened(match request.uri().path_and_query() {
             Some(target) if route != LOGIN_ROUTE => target.as_str(),
             _ => request.uri().path(),

@@ -58,6 +58,8 @@ where
         Err(problem) => Err(problem),
     };
     if let Err(problem) = admitted {
+        // Any party can repeat a recorded request, so that the owner of the key must not be charged
+        // for it.
         let is_repeated = problem.code() == Code::SignatureReplayed.as_str();
         if is_repeated && let Err(problem) = charge_address(api, &request, permit) {
             return problem.into_response();
@@ -81,6 +83,7 @@ where
     };
 
     if let Some(scope) = request.extensions_mut().get_mut::<RequestScope>() {
+        // Bodies and reads of the handler now use the shares of this caller.
         scope.caller = Some(permit.budgets.clone());
     }
     let admission = request.extensions().get::<Admission>().cloned();
@@ -91,6 +94,7 @@ where
     } else {
         audit(&api.shared, route, id, request, handler).await
     };
+    // The handler has ended; the transfer of the body occupies only the connection.
     drop(permit);
 
     withhold(api, admission, response)
@@ -151,7 +155,7 @@ fn charge(
     route: &str,
     request: &Request,
 ) -> Result<Option<RequestPermit>, Problem> {
-    // A signature stores a nonce, whatever its route is.
+    // An accepted signature stores a nonce, also on the route of the metrics.
     let is_unlimited =
         UNLIMITED_ROUTES.contains(&route) && !signed_request::is_signed(request.headers());
     if is_unlimited {
@@ -218,6 +222,8 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
         )?;
     }
 
+    // Before the caller is identified, because a forwarded request can have a grant in place of its
+    // signature.
     pod_client::check_sender(&api.shared.app, request)?;
     let access = &api.shared.app.authenticator;
     let right = permissions::required_permission(
@@ -235,6 +241,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
         request.extensions_mut().insert(Caller::unauthenticated());
         return Ok(Identity::default());
     }
+    // The signature of a public route is not verified, so that it stores no nonce.
     if right == Permission::Public {
         return Ok(Identity::default());
     }
@@ -260,6 +267,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
         scope.user = caller.name.as_deref().map(Arc::from);
     }
 
+    // Also for requests that are denied below: their log lines name the caller.
     if let Some(name) = &caller.name {
         tracing::Span::current().record("who", name);
     }
@@ -278,6 +286,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
 
 /// Accepts the signature of an identified request, and checks the permission of its caller.
 async fn admit(api: &ApiState, identity: Identity, request: &mut Request) -> Result<(), Problem> {
+    // After the charge of the quota, because each accepted signature stores its nonce.
     if let Some(signature) = &identity.signature {
         api.shared
             .app
@@ -288,6 +297,8 @@ async fn admit(api: &ApiState, identity: Identity, request: &mut Request) -> Res
     }
     if let Some(admission) = identity.admission {
         let caller = admission.admit(&api.shared.app.access)?;
+        // Replaces the caller without the roles of the context, which `identify` has inserted for
+        // denials.
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(admission);
     }

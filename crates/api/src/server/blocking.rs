@@ -24,6 +24,7 @@ pub(super) async fn finish<T>(work: JoinHandle<Result<T, Problem>>) -> Result<T,
     match work.await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
+            // The layer of the request logs the panic and responds with OR0021.
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(error) => Err(Problem::new(
                 Code::Unavailable,

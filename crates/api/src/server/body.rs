@@ -138,6 +138,7 @@ async fn collect(api: &RequestContext, body: Body, limit: u64) -> Result<Request
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|error| {
+            // The end of a signed body with another digest is an error of the stream.
             let digest = signed_request::digest_problem(api, &error);
             digest.unwrap_or_else(|| {
                 Problem::new(
@@ -146,6 +147,7 @@ async fn collect(api: &RequestContext, body: Body, limit: u64) -> Result<Request
                 )
             })
         })?;
+        // The announced length can be absent or wrong, so that the limit applies to what arrives.
         if (all.len() + chunk.len()) as u64 > limit {
             return Err(too_large("the body exceeds the limit", limit));
         }
@@ -199,6 +201,7 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         let pointer = pointer(error.path());
         json_problem(error.inner(), pointer)
     })?;
+    // Text behind the value would otherwise be ignored.
     deserializer
         .end()
         .map_err(|error| json_problem(&error, String::new()))?;

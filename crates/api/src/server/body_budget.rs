@@ -31,6 +31,7 @@ impl BodyBudget {
         let units = usize::try_from(bytes).unwrap_or(usize::MAX) / UNIT;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
+            // One unit at least: a budget of 0 would reject all bodies.
             free: Arc::new(Semaphore::new(units.clamp(1, Semaphore::MAX_PERMITS))),
             parsing: Arc::new(Semaphore::new(threads)),
             quotas,
@@ -59,10 +60,12 @@ impl BodyBudget {
             return parse(body);
         }
 
+        // A wait, not a rejection: the body is in memory already and counts in the budget.
         let permit = Arc::clone(&self.parsing).acquire_owned().await;
         let permit = permit.map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
         let body = body.clone();
         run_blocking(move || {
+            // Freed by the thread, because a parser continues after its client has disconnected.
             let _permit = permit;
             parse(&body)
         })
@@ -103,8 +106,11 @@ impl PartialBody {
             .as_ref()
             .map_or(0, OwnedSemaphorePermit::num_permits);
 
+        // Permits of whole units, so that most small pieces need none.
         if needed > held {
             let more = u32::try_from(needed - held).unwrap_or(u32::MAX);
+            // The share first: a caller beyond it must not occupy the budget of all, even for a
+            // moment.
             if let Some(share) = &self.share {
                 let of_caller = Arc::clone(share).try_acquire_many_owned(more);
                 merge(
@@ -113,6 +119,8 @@ impl PartialBody {
                 );
             }
 
+            // Without a wait: bodies that hold a part and wait for the rest would block each other
+            // for ever.
             let of_all = Arc::clone(&self.budget.free)
                 .try_acquire_many_owned(more)
                 .map_err(|_| {

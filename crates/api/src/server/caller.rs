@@ -35,6 +35,7 @@ fn in_context(access: &Access, caller: Caller, headers: &HeaderMap) -> Caller {
         return caller;
     };
     let mut member = caller.clone();
+    // While the registry is outdated, the caller is shown as it was authenticated.
     let is_entered = access.registry().enter(&mut member, &tenant).is_ok();
     let is_member = is_entered && member.tenants.contains(&tenant);
     if is_member { member } else { caller }

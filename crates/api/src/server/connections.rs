@@ -90,6 +90,8 @@ impl Connections {
                         is_reserved,
                     });
                 }
+                // The place is free when the task of the closed connection has ended, not when it
+                // is notified.
                 Admission::Closing(id) => self.closed(id).await,
                 Admission::Rejected => return None,
             }
@@ -98,6 +100,8 @@ impl Connections {
 
     async fn closed(&self, id: u64) {
         loop {
+            // Created before the check: `notify_waiters` wakes it from here on, so that no release
+            // is missed.
             let freed = self.freed.notified();
             if !self.places.lock().open.contains_key(&id) {
                 return;
@@ -115,11 +119,14 @@ impl Places {
             return self.open(address, false);
         }
 
+        // An address at its limit makes space among its own connections; it must not close those of
+        // others.
         let is_candidate =
             |open: &OpenConnection| !open.is_reserved && (!at_limit || open.address == address);
         if let Some(id) = self.close_oldest_idle(is_candidate) {
             return Admission::Closing(id);
         }
+        // All connections are busy; health checks and metrics must be possible nevertheless.
         if self.reserved < RESERVED_CONNECTIONS {
             return self.open(address, true);
         }
@@ -146,6 +153,8 @@ impl Places {
                 close: Arc::clone(&close),
             },
         );
+        // Idle until its first request, so that a connection that sends nothing can be closed for
+        // another one.
         self.set_idle(id);
 
         Admission::Granted(id, close, is_reserved)
@@ -156,7 +165,9 @@ impl Places {
         let (&since, &id) = idle.find(|(_, id)| self.open.get(id).is_some_and(&is_candidate))?;
         self.idle.remove(&since);
         let open = self.open.get_mut(&id)?;
+        // No longer a candidate: two new connections must not wait for the same place.
         open.idle = None;
+        // Stored if the task does not wait for it at this moment.
         open.close.notify_one();
         Some(id)
     }
@@ -168,6 +179,7 @@ impl Places {
     }
 
     fn set_idle(&mut self, id: u64) {
+        // Removes the earlier entry: each frame of a response restarts the idle time.
         self.set_busy(id);
         self.next += 1;
         if let Some(open) = self.open.get_mut(&id) {

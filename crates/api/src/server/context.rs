@@ -114,6 +114,7 @@ impl ApiState {
             app.config.http.request_timeout,
         );
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
+        // The limit of open files can lower the configured number, and the quotas are shares of it.
         let connections = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
         let quotas = Quotas::new(&app.config.http, connections);
 
@@ -133,6 +134,7 @@ impl ApiState {
             bodies,
             pods,
             quotas,
+            // The other half stays free for the requests that let these waits end.
             result_waits: Arc::new(Semaphore::new(connections / 2)),
             other_boards: Arc::default(),
         };
@@ -266,6 +268,7 @@ impl RequestContext {
     /// Begins to wait for the result of an instance; ends on drop. At most half of the connections
     /// wait.
     pub(crate) fn begin_wait(&self) -> Result<(LongPollPermit, OwnedSemaphorePermit), Problem> {
+        // The share of the caller first, so that one caller cannot take the places of all.
         let long_poll = self.begin_long_poll()?;
         let place = Arc::clone(&self.shared.result_waits)
             .try_acquire_owned()
@@ -293,6 +296,8 @@ impl RequestContext {
             .acquire(self.scope.caller.as_ref())
             .await?;
         let cancellation = Cancellation::default();
+        // Dropped with this future: the scan of a client that disconnects ends, and frees its
+        // place.
         let _request = cancellation.on_drop();
         self.shared
             .reads

@@ -21,6 +21,7 @@ impl From<orlog_store::Error> for Problem {
             Error::DamagedJournal { .. } => Code::DamagedJournal,
             _ => Code::StoreError,
         };
+        // The reason names files and rows of the node, which a client must not receive.
         if matches!(
             code,
             Code::StoreError | Code::DamagedTables | Code::DamagedJournal

@@ -79,6 +79,8 @@ pub(crate) fn tenant(headers: &HeaderMap, admitted: &AdmittedTenants) -> Result<
 pub(crate) fn stored_tenant(headers: &HeaderMap) -> Result<TenantId, Problem> {
     let mut values = headers.get_all(TENANT_HEADER).iter();
     let first = values.next();
+    // A proxy can repeat the header; different values could be read differently by authorization
+    // and handler.
     if let Some(second) = values.find(|value| Some(*value) != first) {
         let detail = format!("duplicate header {TENANT_HEADER}: {first:?} and {second:?}");
         return Err(Problem::new(Code::BadTenant, detail));

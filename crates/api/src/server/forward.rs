@@ -98,6 +98,7 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
             return next.run(request).await;
         }
 
+        // The handlers of workers take jobs from all pods, so that their responses lack none.
         let is_partial = !is_about_jobs(&request);
         let mut response = next.run(request).await;
         if is_partial {
@@ -109,6 +110,7 @@ pub(crate) async fn forward(State(api): State<ApiState>, request: Request, next:
     // A request is forwarded once: pods that disagree about the owner would pass it around.
     match cluster.owner(slot) {
         SlotOwner::Local => next.run(request).await,
+        // Before the forwarding, because the client for pods cannot pass a stream on.
         SlotOwner::Pod(pod) if request.headers().contains_key(header::UPGRADE) => {
             let detail = format!(
                 "streams are not forwarded; the pod {} at {} owns the shard of the tenant: open \
@@ -285,6 +287,7 @@ async fn send(
         .path_and_query()
         .map_or("/", |target| target.as_str());
     let limit = api.http().max_batch_size;
+    // The whole body before the request: a grant for the other pod covers its digest.
     let body = body::read(api, &parts.headers, body, limit).await?;
 
     send_body(
@@ -323,6 +326,7 @@ pub(crate) async fn send_body(
         .await?;
     }
 
+    // The client receives no addresses of pods; the log has them.
     let unavailable = |reason: pod_client::Error| {
         tracing::warn!(pod = pod.name, url = pod.url, %reason, "request not forwarded");
         Problem::new(
@@ -341,6 +345,7 @@ pub(crate) async fn send_body(
         .map_err(|error| unavailable(error.into()))?;
     let status = pod_response.status();
     let headers = without_hops(pod_response.headers().clone());
+    // Read to its end here: a lost connection to the pod is then a 503, not a truncated response.
     let body = pod_response
         .bytes()
         .await
@@ -376,6 +381,7 @@ pub(crate) async fn forward_post(
     body: Bytes,
 ) -> Result<(StatusCode, Bytes), pod_client::Error> {
     let mut headers = headers.clone();
+    // The headers can be those of a handshake, which have no content type.
     headers.insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
@@ -430,6 +436,7 @@ async fn status_and_body(
 }
 
 fn node(cluster: &Cluster) -> HeaderValue {
+    // Any value marks the request as forwarded, which is what prevents a circle.
     HeaderValue::from_str(&cluster.node_name()).unwrap_or(HeaderValue::from_static("pod"))
 }
 

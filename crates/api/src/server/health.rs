@@ -126,6 +126,7 @@ fn store(api: &ApiState) -> ComponentHealth {
         .readers()
         .find_map(|reader| reader.stats().replication?.unavailable);
 
+    // In the order of the remedy: only a closed store is down, because a restart opens it again.
     match (closed, failure) {
         (Some(error), _) => ComponentHealth::down(error.to_string()),
         (None, _) if away.is_some() => ComponentHealth::degraded(format!(
@@ -146,6 +147,7 @@ fn store(api: &ApiState) -> ComponentHealth {
 }
 
 async fn bus(api: &ApiState) -> ComponentHealth {
+    // A restart restores no lost messages, so that the process must stay up.
     if let Some(lost) = lost_stream(api) {
         return ComponentHealth::degraded(format!("{}: {lost}", Code::DataLoss.as_str()));
     }
@@ -198,6 +200,7 @@ fn shards(api: &ApiState) -> ComponentHealth {
     if !api.shared.app.workers_running() {
         return ComponentHealth::down("too many restarts of the workers");
     }
+    // Down only while it lasts: a shard that fails too often ends the process by itself.
     if !api.shared.app.runtime.health().is_running {
         return ComponentHealth::down("a shard is restarting");
     }

@@ -60,6 +60,7 @@ pub(crate) async fn index(headers: HeaderMap) -> Response {
     };
 
     (
+        // One path has two representations, which caches must keep apart.
         [(header::VARY, HeaderValue::from_static("accept"))],
         Json(links),
     )

@@ -68,6 +68,7 @@ pub(crate) async fn callback(
     QueryParams(query): QueryParams<CallbackQuery>,
 ) -> Result<Response, Problem> {
     let oidc = oidc(&access)?;
+    // For example, the user has declined: there is no code to exchange.
     if !query.error.is_empty() {
         let reason = query.error.chars().take(100).collect::<String>();
         return Err(problem(&LoginError::Rejected(anyhow::anyhow!(
@@ -88,6 +89,7 @@ pub(crate) async fn callback(
         max_age.try_into().unwrap_or(u32::MAX),
     );
 
+    // State and verifier are for one log-in, so that their cookie ends with it.
     let mut response = redirect("/", [session, set_cookie(LOGIN_COOKIE, "", "Lax", 0)]);
     // The audit record contains the user.
     response.extensions_mut().insert(login.caller);
@@ -108,6 +110,7 @@ pub(crate) async fn logout(State(access): State<Access>, headers: HeaderMap) -> 
     ) {
         oidc.end(session);
     }
+    // The browser loses its cookie in any case, also if the session has ended already.
     let ended = set_cookie(SESSION_COOKIE, "", "Strict", 0);
     (StatusCode::NO_CONTENT, [(header::SET_COOKIE, ended)]).into_response()
 }

@@ -58,6 +58,7 @@ pub(crate) async fn metrics(
     let available = tokio::time::timeout(BUS_TIMEOUT, health::check_bus(&api));
     let app = Arc::clone(&api.shared.app);
     let consumers = tokio::time::timeout(BUS_TIMEOUT, app.job_consumers());
+    // At the same time, so that a bus that does not respond delays a scrape by one timeout only.
     let (lags, available, consumers) = tokio::join!(app.runtime.lags(), available, consumers);
     let is_available = matches!(available, Ok(Ok(())));
 
@@ -75,6 +76,8 @@ pub(crate) async fn metrics(
         .await?;
 
     let mut text = String::with_capacity(64 * 1024);
+    // Locked after the gauges are read, so that the counters are not locked during reads of the
+    // stores.
     let counted = api.shared.app.metrics_registry.lock();
     counted
         .encode(&mut text)

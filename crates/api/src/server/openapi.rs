@@ -55,6 +55,7 @@ pub(crate) fn finish(description: &mut OpenApi) {
                 .responses
                 .insert("default".to_owned(), problem);
 
+            // A route of a context has its tenant in the path, and needs no header.
             if path.starts_with("/v1/")
                 && matches!(permission, Permission::Tenant(_) | Permission::Node(_))
                 && !NODE_PATHS.iter().any(|start| path.starts_with(start))
@@ -108,6 +109,7 @@ fn reject_null(body: &mut RequestBody) {
 
         let has_null = choice.items.iter().any(is_null);
         let objects: Vec<_> = choice.items.iter().filter(|item| !is_null(item)).collect();
+        // The crate utoipa describes an optional body as a choice of an object and null.
         if let [object] = objects.as_slice()
             && has_null
         {

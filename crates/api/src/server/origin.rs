@@ -73,8 +73,10 @@ fn check_host(
 ) -> Result<Option<Authority>, Problem> {
     let mut found = headers.get_all(header::HOST).iter();
     let value = found.next();
+    // Several headers are ambiguous: a proxy can have checked another one than this node.
     let more = found.next();
     let text = match (uri.authority(), value) {
+        // A target in absolute form takes precedence over `Host` (RFC 9112).
         (Some(authority), _) => authority.as_str(),
         (None, Some(value)) => value.to_str().unwrap_or_default(),
         (None, None) => return Ok(None),
@@ -113,6 +115,7 @@ fn check_site(
             .get(name)
             .map(|value| value.to_str().unwrap_or_default())
     };
+    // A page of another site can link to this node, but cannot read what the link opens.
     let is_navigation = is_safe && text(FETCH_MODE) == Some("navigate");
 
     match text(FETCH_SITE) {
@@ -132,6 +135,7 @@ fn is_same_site(hosts: &AllowedHosts, host: Option<&Authority>, origin: &str) ->
 
     let default_port = if scheme == "https" { 443 } else { 80 };
     let port = of_page.port_u16().unwrap_or(default_port);
+    // `Host` and `Origin` omit the default port of the scheme.
     let is_same = host.is_some_and(|host| {
         name(host) == name(of_page)
             && host

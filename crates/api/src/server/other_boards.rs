@@ -106,6 +106,7 @@ impl TenantBoards {
             .as_ref()
             .is_some_and(|last| now.duration_since(last.since) < CREDENTIALS_AGE);
 
+        // The headers are copied every few seconds only, not for each request of a busy worker.
         match &mut state.last {
             Some(last) if is_recent => last.at = now,
             last => {
@@ -145,6 +146,8 @@ impl TenantBoards {
             .map(|last| last.credentials.clone());
 
         if found.is_none() {
+            // Under the lock of the decision, so that the next request starts another task for the
+            // board.
             state.boards.remove(pod);
         }
         found
@@ -189,6 +192,7 @@ impl TenantBoards {
     /// Sets the jobs that wait on the board of a pod.
     pub(crate) fn set(&self, pod: Pod, waiting: Vec<WaitingJobs>) {
         let has_jobs = !waiting.is_empty();
+        // A board that was removed meanwhile is not added again: no task would follow it.
         if let Some(board) = self.state.lock().boards.get_mut(&pod.name) {
             board.pod = pod;
             board.waiting = waiting;

@@ -77,6 +77,7 @@ pub(crate) fn evict_oldest(tallies: &mut BTreeMap<TenantId, TenantEntry>, tenant
     if tallies.len() < MAX_TENANTS || tallies.contains_key(tenant) {
         return;
     }
+    // A count in progress would add its entry again, beyond the limit.
     let idle = tallies.iter().filter(|(_, entry)| !entry.is_counting);
     let oldest = idle.min_by_key(|(_, entry)| entry.last.as_ref().map(|last| last.computed_at));
     if let Some(tenant) = oldest.map(|(tenant, _)| tenant.clone()) {

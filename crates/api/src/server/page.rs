@@ -53,8 +53,11 @@ impl<T: Serialize> PageBuilder<T> {
     /// later ones belong to the next page.
     #[must_use]
     pub(crate) fn push(&mut self, entry: T, cursor: String) -> bool {
+        // Encoded into a counter only: buffers of entries would need memory in addition to the
+        // response.
         let bytes = self.bytes.saturating_add(encoded_bytes(&entry));
         let fits = self.entries.len() < self.limits.entries && bytes <= self.limits.bytes;
+        // Without the exception for the first entry, one above the limit could never be read.
         if self.is_full || !(fits || self.entries.is_empty()) {
             self.is_full = true;
             return false;

@@ -172,6 +172,7 @@ const TABLE: &[(&str, &str, Permission)] = &[
 
 /// Returns the permission of a route; `public` lists the configured public routes.
 pub(crate) fn required_permission(method: &str, route: &str, public: &[String]) -> Permission {
+    // In axum, the handler of GET also executes HEAD, so that both need the same right.
     let method = if method == "HEAD" { "GET" } else { method };
     if method == "GET" && public.iter().any(|open| open == route) {
         return Public;
@@ -179,6 +180,7 @@ pub(crate) fn required_permission(method: &str, route: &str, public: &[String]) 
     let found = TABLE
         .iter()
         .find(|(of, path, _)| *of == method && *path == route);
+    // A route without an entry is closed to all but administrators, not open.
     found.map_or(Node(Admin), |(.., right)| *right)
 }
 

@@ -99,12 +99,15 @@ impl PodClient {
 /// that it names is rejected. Without TLS, the header is removed unless the sender knows the token
 /// of this pod: the request is that of a client.
 pub(crate) fn check_sender(app: &App, request: &mut Request) -> Result<(), Problem> {
+    // Removed in any case, so that neither handlers nor logs nor further pods receive it.
     let token = request.headers_mut().remove(POD_TOKEN);
     let Some(name) = request.headers().get(FORWARDED_BY) else {
         return Ok(());
     };
 
     let Some(trust) = app.services.keys.tls.as_ref().and_then(|tls| tls.pods()) else {
+        // A request with a grant keeps the header: the grant is verified before its caller has any
+        // right.
         if !knows_token(app, token.as_ref()) && !is_granted(request.headers()) {
             request.headers_mut().remove(FORWARDED_BY);
         }
@@ -128,6 +131,7 @@ fn knows_token(app: &App, token: Option<&HeaderValue>) -> bool {
         return false;
     };
     let own = cluster.incarnation().to_string();
+    // In constant time, so that the duration of the comparison reveals no part of the token.
     token.as_bytes().ct_eq(own.as_bytes()).into()
 }
 

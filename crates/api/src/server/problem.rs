@@ -355,9 +355,12 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).expect("a problem serializes to JSON");
         let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
         let mut response = (self.source.status(), content_type, body).into_response();
+        // The audit trail reads the code here; the body is encoded already.
         response.extensions_mut().insert(self.source);
 
         if self.source.status() == StatusCode::UNAUTHORIZED {
+            // A 401 must name a challenge (RFC 9110); webhooks are authenticated by their signature
+            // only.
             let scheme = if self.source == Code::InvalidSignature {
                 "Signature"
             } else {

@@ -56,6 +56,7 @@ pub(crate) struct QueryPermit {
 impl Drop for QueryPermit {
     fn drop(&mut self) {
         let mut running = lock(&self.running);
+        // A tenant without queries leaves no entry, because clients choose the tenants.
         let last = running.get_mut(&self.tenant).is_none_or(|count| {
             *count -= 1;
             *count == 0

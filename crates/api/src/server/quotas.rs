@@ -131,12 +131,15 @@ impl Quotas {
                 per_second: rate,
                 burst: f64::from(quotas.request_burst),
             }),
+            // One caller leaves a quarter of the connections to others, whatever the configuration
+            // permits.
             requests: quotas
                 .max_concurrent_requests
                 .min(connections - connections / 4),
             long_polls: quotas.max_long_polls.min(connections / 2),
             query_seconds: Some(quotas.max_query_time_per_minute.as_secs_f64())
                 .filter(|limit| *limit > 0.0),
+            // At least one body of the maximum size, which the caller could otherwise never send.
             bytes: share(units(config.max_bytes_in_flight), quotas.max_share).max(units(largest)),
             reads: share(config.max_concurrent_reads, quotas.max_share),
         };
@@ -175,6 +178,7 @@ impl Quotas {
         let limits = &self.limits;
         let mut table = self.table.lock();
         let caller = table.caller(key, limits, now);
+        // Before the rate, so that a request that is rejected here does not use it up.
         if caller.requests >= limits.requests {
             let limit = limits.requests;
             let detail = format!(
@@ -227,6 +231,7 @@ impl Quotas {
         };
 
         let mut table = self.table.lock();
+        // The request that waits is in progress, so that its entry is in the table.
         if let Some(caller) = table.callers.get_mut(&key) {
             if caller.long_polls >= self.limits.long_polls {
                 let limit = self.limits.long_polls;
@@ -255,6 +260,7 @@ impl Quotas {
         };
 
         let mut table = self.table.lock();
+        // The cost is measured only after the query, and is then charged even beyond the limit.
         if let Some(caller) = table.callers.get_mut(&key)
             && let Err(wait) = caller.query.check(per_period(limit), now)
         {
@@ -420,6 +426,8 @@ impl Drop for LongPollPermit {
 impl QueryTimer {
     /// Runs a query on this thread, and charges the caller for its CPU time.
     pub(crate) fn run<T>(self, query: impl FnOnce() -> T) -> T {
+        // The CPU time of this thread: waits for the disk and for other threads cost the caller
+        // nothing.
         let before = cpu_seconds();
         let result = query();
         if let Some((quotas, key)) = &self.0 {

@@ -100,6 +100,8 @@ impl ReadPool {
         F: FnOnce() -> Result<T, Problem> + Send + 'static,
     {
         let reading = self.threads.runtime().spawn_blocking(move || {
+            // Freed by the thread, because a read occupies it also after its client has
+            // disconnected.
             let _permit = permit;
             read()
         });
@@ -112,6 +114,7 @@ impl ReadPool {
         caller: Option<&CallerBudgets>,
     ) -> Result<ReadPermit, Problem> {
         let permit = tokio::time::timeout(self.timeout, async {
+            // The share first: a request that waits for it must not hold a place of the pool.
             let of_caller = match caller {
                 Some(caller) => Some(Arc::clone(&caller.reads).acquire_owned().await.ok()?),
                 None => None,

@@ -41,6 +41,7 @@ pub(crate) async fn with_request_context(
 ) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
+    // The pattern, not the path: labels and permissions need a bounded number of values.
     let route = request
         .extensions()
         .get::<MatchedPath>()
@@ -61,6 +62,7 @@ pub(crate) async fn with_request_context(
         trace_id = trace.as_ref().map(TraceParent::trace_id),
     );
 
+    // Before the authorization, which adds the caller to it.
     request.extensions_mut().insert(RequestScope {
         trace,
         ..RequestScope::default()
@@ -87,6 +89,7 @@ pub(crate) async fn with_request_context(
     };
     exported.span().in_scope(|| span.in_scope(log));
     exported.finish(status.as_u16());
+    // At the end, so that rejections have these headers, too.
     response.headers_mut().insert(REQUEST_ID, id);
     security_headers::add(response.headers_mut());
 
@@ -125,6 +128,8 @@ fn follow(
         request.headers(),
     );
 
+    // The handler and the pod to which the request is forwarded continue this span, not that of the
+    // client.
     if let Some(own) = exported.trace() {
         let value = HeaderValue::try_from(own.as_str()).expect("a traceparent is ASCII");
         request.headers_mut().insert(TRACEPARENT, value);
@@ -134,6 +139,8 @@ fn follow(
 
 /// Returns the response of the handler, or a problem if the handler panics or times out.
 async fn respond(api: &ApiState, route: &str, request: Request, next: Next) -> Response {
+    // The unwinding drops all that the handler owned; what remains shared is behind locks without
+    // poisoning.
     let handled = AssertUnwindSafe(next.run(request)).catch_unwind();
     let deadline_after = api.shared.app.config.http.request_timeout;
     let handled = if LONG_RUNNING_ROUTES.contains(&route) {

@@ -37,6 +37,7 @@ impl RequestMetrics {
         let mut metrics_registry = MetricsRegistry::default();
         let count = Family::<RequestLabels, Counter>::default();
         let seconds = Family::<RouteLabels, Histogram>::new_with_constructor(|| {
+            // From 0.1 ms to 26 s: a wait of a worker is in the last buckets.
             Histogram::new(exponential_buckets(0.000_1, 4.0, 10))
         });
         metrics_registry.register("http_requests_total", count.clone());

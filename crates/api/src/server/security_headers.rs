@@ -27,6 +27,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
 /// Adds the headers that a response does not have.
 pub(crate) fn add(headers: &mut HeaderMap) {
     for (name, value) in HEADERS {
+        // Pages and graphs have policies of their own.
         headers
             .entry(name)
             .or_insert(HeaderValue::from_static(value));

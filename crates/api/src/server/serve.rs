@@ -140,6 +140,7 @@ impl Connection {
             return self.serve(stream, None, stopped).await;
         };
 
+        // Reserved places are few, so that a slow handshake must not occupy one for long.
         let timeout = if self.place.is_reserved() {
             RESERVED_HEADER_TIMEOUT
         } else {
@@ -188,6 +189,7 @@ impl Connection {
                 request.extensions_mut().insert(pod.clone());
             }
 
+            // Only an upgrade outlives its request and needs the place for itself.
             if request.headers().contains_key(header::UPGRADE) {
                 let connection = UpgradedConnection::new(Arc::clone(&place), of_upgrades.clone());
                 request.extensions_mut().insert(connection);
@@ -202,6 +204,7 @@ impl Connection {
             } else {
                 HEADER_TIMEOUT
             })
+            // A reserved place serves one request, then the next probe.
             .keep_alive(!is_reserved)
             .max_buf_size(MAX_HEADER_BYTES)
             .serve_connection(TokioIo::new(stream), service)
@@ -304,6 +307,7 @@ async fn next(
             }
         };
         retries.succeeded(|failures| tracing::info!(failures, "connections are accepted again"));
+        // Without a place, the drop of the stream closes the connection.
         let Some(place) = connections.admit(peer.ip()).await else {
             continue;
         };

@@ -28,6 +28,7 @@ pub(super) fn check(api: &ApiState, request: &Request) -> Result<(), String> {
         .map(orlog_model::NodeName::as_str)
         .unwrap_or_default();
 
+    // A signature must cover this header, so that it decides without the address.
     if let Some(named) = request.headers().get(NODE_HEADER) {
         return if named.as_bytes() == own.as_bytes() {
             Ok(())
@@ -39,6 +40,7 @@ pub(super) fn check(api: &ApiState, request: &Request) -> Result<(), String> {
     }
 
     let local = request.extensions().get::<LocalAddress>().map(|it| it.0);
+    // Over NATS, the signed authority is the name of this node already.
     let Some(local) = local.filter(|_| !is_over_nats(request)) else {
         return Ok(());
     };

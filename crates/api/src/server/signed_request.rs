@@ -49,6 +49,7 @@ pub(super) async fn verify(
         let digest = headers
             .get(CONTENT_DIGEST)
             .and_then(|value| ContentDigest::parse(value.as_bytes()));
+        // A grant covers the digest, and only the digest covers the body.
         if has_body && digest.is_none() {
             return Err(signed.reject(SignatureRejection::Grant).into());
         }
@@ -70,6 +71,7 @@ pub(super) async fn verify(
     else {
         return Ok(None);
     };
+    // The pod that issued a grant has made this check for the address of its own connection.
     if !is_granted(headers)
         && let Err(reason) = signed_node::check(api, request)
     {
@@ -92,6 +94,8 @@ pub(super) async fn grant(
     headers: &mut HeaderMap,
     body: &[u8],
 ) -> Result<(), AuthError> {
+    // The signature covers the authority of this pod, and its nonce is used; another pod could only
+    // reject it.
     for name in [SIGNATURE, SIGNATURE_INPUT, CONTENT_DIGEST] {
         headers.remove(name);
     }
@@ -104,6 +108,8 @@ pub(super) async fn grant(
         Some((path, query)) => (path, Some(query)),
         None => (uri, None),
     };
+    // Without an authority, which the fingerprint of a grant does not cover: it differs at each
+    // pod.
     let target = RequestTarget {
         method: method.as_str(),
         authority: "",
@@ -167,6 +173,8 @@ fn checked(body: Body, expected: ContentDigest) -> Body {
             }
             Some(Err(error)) => Some((Err(error), None)),
             None if hasher.finish() == expected => None,
+            // In place of the end: a handler that waits for the whole body never acts on another
+            // one.
             None => Some((Err(axum::Error::new(DigestMismatch)), None)),
         }
     }))

@@ -73,15 +73,18 @@ pub(crate) fn check(api: &RequestContext, tenant: &TenantId) -> Result<(), Probl
 
 fn check_usage(app: &App, tenant: &TenantId) -> Result<(), Problem> {
     let quotas = &app.config.tenant_storage;
+    // Without quotas, the sizes are not read at all.
     if *quotas == TenantStorageConfig::default() {
         return Ok(());
     }
 
     let mut usage = TenantUsage::default();
+    // The instances of a key-sharded tenant are in several shards of this node.
     for reader in app.runtime.readers() {
         usage.add(&reader.usage(tenant)?);
     }
 
+    // At the limit, not above it: the size of what a request adds is unknown here.
     let exceeded = kinds(quotas, &usage)
         .into_iter()
         .find(|kind| kind.limit.is_some_and(|limit| kind.used >= limit));

@@ -108,6 +108,7 @@ pub(crate) fn prefers_html(headers: &HeaderMap) -> bool {
 
         found.fold(0.0_f32, f32::max)
     };
+    // `*/*` counts for neither, so that clients without a preference receive JSON.
     let html = weight("text/html");
 
     html > 0.0 && html >= weight("application/json")
@@ -188,6 +189,7 @@ fn serve(path: &str, requested: &HeaderMap) -> Result<Response, Problem> {
         ),
     ];
 
+    // A proxy that compresses a file can weaken its tag; the content is the same.
     let has_it = |known: &str| {
         known
             .split(',')

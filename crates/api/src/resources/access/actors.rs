@@ -85,6 +85,8 @@ pub(crate) async fn list(
         let now = scope.now();
         let mut page = PageBuilder::new(limits);
         for (id, stored) in directory.actors.range((start, Bound::Unbounded)) {
+            // A record of a later release cannot be read; it is omitted instead of failing the
+            // whole list.
             if let Some(actor) = &stored.value
                 && !page.push(ActorView::of(id, actor, now), id.to_string())
             {
@@ -115,6 +117,8 @@ pub(crate) async fn create(
     Extension(caller): Extension<Caller>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ActorBody>>,
 ) -> Result<Json<ActorView>, Problem> {
+    // The id becomes a path segment of all other routes of the actor, where `.` and `..` are not
+    // usable.
     let id = ActorId::for_path(body.id.as_str())
         .map_err(|error| invalid_body("/id", error.to_string()))?;
     check_addresses(&body.addresses)?;
@@ -123,12 +127,16 @@ pub(crate) async fn create(
     let mut keys = Vec::new();
     for (index, key) in body.keys.into_iter().enumerate() {
         let key = key.into_key(&access, &id, &format!("/keys/{index}"))?;
+        // This check gives most conflicts a clear error; `confirm` finds an owner that is added
+        // meanwhile.
         check_is_free(&access, &format!("actor {id}"), &key, Code::ActorExists)?;
         actor.add_key(key.clone(), now, caller.name.clone())?;
         keys.push(key);
     }
 
     actor.replace_addresses(body.addresses, now, caller.name);
+    // Revision 0: an actor that exists is not replaced, because its keys and revocations would be
+    // lost.
     let stored = match access.registry().put(&id, Some(actor), 0).await {
         Err(WriteError::Conflict) => {
             return Err(Problem::new(
@@ -139,6 +147,7 @@ pub(crate) async fn create(
         stored => stored?,
     };
 
+    // After the write: only then the registry shows both of two requests that add one key.
     for key in &keys {
         confirm(&access, &id, key).await?;
     }
@@ -185,6 +194,7 @@ pub(crate) async fn put(
         &access,
         &actor_id(&path.actor)?,
         |actor: &mut Actor, now| {
+            // Cloned: the closure runs again after a conflict with another request.
             Ok(actor.replace_addresses(body.addresses.clone(), now, caller.name.clone()))
         },
     )
@@ -215,6 +225,8 @@ pub(crate) async fn add_key(
     check_is_free(&access, &format!("actor {id}"), &key, Code::ActorExists)?;
 
     let apply = |actor: &mut Actor, now: Timestamp| {
+        // One change retires the old key and adds the new one, so that a crash cannot leave only
+        // one of both effects.
         if let Some(replaced) = &body.replaces {
             actor.keys.retire(
                 format_args!("actor {id}"),
@@ -274,6 +286,7 @@ pub(crate) async fn invite(
 ) -> Result<Json<InvitationView>, Problem> {
     let id = actor_id(&path.actor)?;
     let ttl = duration("expires_in", body.expires_in.as_deref())?.unwrap_or(INVITATION_TTL);
+    // The token alone enrolls a key, so that a lost token must expire.
     if ttl.is_zero() || ttl > MAX_INVITATION_TTL {
         return Err(invalid_body(
             "/expires_in",
@@ -281,6 +294,8 @@ pub(crate) async fn invite(
         ));
     }
 
+    // Created once, outside of the change: a repetition after a conflict stores the hash of the
+    // same token.
     let token = InvitationToken::random()
         .map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
     let expires_at = access.now().saturating_add(ttl);
@@ -290,6 +305,8 @@ pub(crate) async fn invite(
     };
     write(&access, &id, Some(Actor::new), apply).await?;
 
+    // The record contains only the hash of the token; this response is the only copy of the token
+    // itself.
     let actor = id.to_string();
     let token = token.expose().to_owned();
     Ok(Json(InvitationView {
@@ -318,11 +335,15 @@ pub(crate) async fn enroll(
     Extension(RequestId(request_id)): Extension<RequestId>,
     request: Request,
 ) -> Result<Response, Problem> {
+    // The audit record reads the head of the request, and the body is consumed before the record
+    // starts.
     let (parts, body) = request.into_parts();
     let recorded = Request::from_parts(parts.clone(), Body::empty());
     let body =
         JsonBody::<ObjectOf<EnrollBody>>::read(Request::from_parts(parts, body), &api).await?;
     let JsonBody(ObjectOf(EnrollBody { token, key })) = body;
+    // Checked here to select the kind of record, and again in the write, because the invitation can
+    // be used meanwhile.
     let (id, key) = match check_invitation(&access, path.actor, &token, key) {
         Ok(invited) => invited,
         Err(problem) => {
@@ -352,16 +373,21 @@ fn check_invitation(
     key: ActorKeyBody,
 ) -> Result<(ActorId, Key), Problem> {
     let denied = || Problem::from(KeyError::Invitation);
+    // An invalid id has the response of an unknown actor, so that the route does not reveal ids.
     let id = ActorId::new(id).map_err(|_| denied())?;
+    // The error of a proof depends on the request only, so that it may precede the check of the
+    // token.
     let key = key.into_key(access, &id, "/key")?;
     let directory = access.registry().directory();
     let actor = directory
         .actors
         .get(&id)
         .and_then(|stored| stored.value.clone());
+    // On a copy of the record: nothing is stored here, and the write repeats the check.
     actor
         .ok_or_else(denied)?
         .enroll(token, key.clone(), access.now())?;
+    // Last, because its error reveals that a key is in use: only the holder of a token receives it.
     check_is_free(access, &format!("actor {id}"), &key, Code::ActorExists)?;
 
     Ok((id, key))
@@ -381,6 +407,8 @@ async fn add(
 }
 
 async fn confirm(access: &Access, id: &ActorId, key: &Key) -> Result<(), Problem> {
+    // `withdraw_key` also frees the invitation that enrolled the key, so that the token is not
+    // lost.
     let remove = async || {
         write(access, id, None, |actor: &mut Actor, now| {
             Ok(actor.withdraw_key(&key.id, now))
@@ -411,6 +439,8 @@ async fn write(
 ) -> Result<Arc<Stored<Actor>>, Problem> {
     let next = |stored: Option<&Stored<Actor>>| {
         let now = access.now();
+        // An unreadable record is an error, not a missing one: a write would replace what a later
+        // release stored.
         let known = stored
             .map(|stored| stored.value.clone().ok_or_else(|| unreadable(id)))
             .transpose()?;
@@ -418,6 +448,7 @@ async fn write(
             .or_else(|| create.map(|create| create(now)))
             .ok_or_else(|| not_found(id))?;
         let is_changed = apply(&mut actor, now)?;
+        // `None` writes nothing: a repeated request adds no revision and no entry to the changes.
         Ok::<_, Problem>(is_changed.then_some(actor))
     };
 

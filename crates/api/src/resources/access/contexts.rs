@@ -118,12 +118,16 @@ pub(crate) async fn list(
         let directory = access.registry().directory();
         let mut page = PageBuilder::new(limits);
         for (tenant, stored) in directory.contexts.range((start, Bound::Unbounded)) {
+            // `enter` restricts a caller to one context, so that each context needs a copy of the
+            // original caller.
             let mut member = caller.clone();
             access.registry().enter(&mut member, tenant)?;
+            // A context without a role for the caller is omitted, as if it did not exist.
             if !member.tenants.contains(tenant) || !member.roles.allow(Right::Read) {
                 continue;
             }
 
+            // A record that this release cannot read has no members, and no view.
             if let Some(view) = view(tenant, stored)
                 && !page.push(view, tenant.to_string())
             {
@@ -186,6 +190,8 @@ pub(crate) async fn put(
 ) -> Result<Response, Problem> {
     let directory = access.registry().directory();
     let stored = directory.contexts.get(&tenant);
+    // Revision 0 means that there is no record: the write fails if another request creates one
+    // meanwhile.
     let found = stored.map_or(0, |stored| stored.revision);
     let known = stored.and_then(|stored| stored.value.as_ref());
     check(&body, &directory, known)?;
@@ -197,21 +203,28 @@ pub(crate) async fn put(
         .require_signed_events
         .unwrap_or(context.require_signed_events);
     let is_required = context.set_require_signed_events(required, now, caller.name.clone());
+    // Checked only when the requirement is switched on: changes of the lists stay possible without
+    // signing keys.
     if is_required && required {
         check_signing(&access)?;
     }
 
+    // `replace` comes first, because `||` must not skip it when only the requirement has changed.
     let is_change = context.replace(
         [body.admins, body.readers, body.executors],
         now,
         caller.name,
     ) || is_required;
+    // Precedes the comparison of revisions: a repeated request succeeds, because its result is
+    // stored already.
     let stored = if !is_change && known.is_some() {
         Arc::new(Stored {
             revision: found,
             value: Some(context),
         })
     } else if expected.unwrap_or(0) == found {
+        // Without `if-match` only a new context is written, so that no request overwrites lists
+        // that it has not read.
         access.registry().put(&tenant, Some(context), found).await?
     } else {
         return Err(mismatch(&tenant, expected, found));
@@ -256,12 +269,15 @@ pub(crate) async fn delete(
     if expected.is_some_and(|expected| expected != found) {
         return Err(mismatch(&tenant, expected, found));
     }
+    // The search for instances reads local stores only; a missing shard would hide instances.
     if !cluster.has_all_shards_of(&tenant) {
         let detail = "the shards of the tenant are on other pods or moving, so that this pod \
                       cannot look for its instances; try again on a pod that owns all of them";
         return Err(Problem::new(Code::Unavailable, detail));
     }
 
+    // Without the record, the definitions would stay active, and a deployment of files would be
+    // rejected.
     let owned = definitions.active().of(Some(&tenant));
     if owned
         .deployment
@@ -273,6 +289,8 @@ pub(crate) async fn delete(
         );
         return Err(Problem::new(Code::ContextNotEmpty, detail));
     }
+    // After the deletion the roles of tokens decide, so that stored data would be open to callers
+    // outside of the lists.
     if let Some(rest) = rest(&api, &tenant).await? {
         let detail = format!(
             "the tenant {tenant:?} has {rest}, which other callers could read without the context"
@@ -282,6 +300,8 @@ pub(crate) async fn delete(
 
     access
         .registry()
+        // With the revision of the checks above: a change of the record in between rejects the
+        // deletion.
         .put::<Context>(&tenant, None, found)
         .await?;
     Ok(StatusCode::NO_CONTENT)
@@ -303,6 +323,7 @@ fn check_signing(access: &Access) -> Result<(), Problem> {
 /// letters.
 async fn rest(api: &RequestContext, tenant: &TenantId) -> Result<Option<&'static str>, Problem> {
     let tenant = tenant.clone();
+    // One instance is enough for a rejection, so that the read does not scan the tenant.
     let query = InstanceQuery {
         tenant,
         limit: 1,
@@ -316,6 +337,8 @@ async fn rest(api: &RequestContext, tenant: &TenantId) -> Result<Option<&'static
                     "instances (end them, and wait until retention purges them)",
                 ));
             }
+            // Dead letters contain payloads, and a redrive would create instances after the
+            // deletion.
             if !reader.dead_letters(&query.tenant, None, 1)?.is_empty() {
                 return Ok(Some("dead letters (redrive or discard them)"));
             }
@@ -344,6 +367,7 @@ fn check(
         ("readers", &body.readers),
         ("executors", &body.executors),
     ] {
+        // Every pod holds the lists of all contexts in memory and searches them for each request.
         if list.len() > MAX_MEMBERS {
             return Err(invalid_body(
                 &format!("/{name}"),
@@ -351,6 +375,7 @@ fn check(
             ));
         }
         for member in list {
+            // Groups, users and contexts of other nodes have no record here that could be missing.
             let Member::Actor(id) = member else { continue };
             if !directory.actors.contains_key(id) && !is_known(member) {
                 let reason =

@@ -93,6 +93,7 @@ impl KeyBody {
             valid_until,
         } = self;
         let valid_from = valid_from.unwrap_or(now);
+        // Such a key would never be valid, which its owner would notice only at the first request.
         if valid_until.is_some_and(|until| until <= valid_from) {
             return Err(invalid_body(
                 &format!("{path}/valid_until"),
@@ -123,6 +124,8 @@ impl ActorKeyBody {
         } = self;
         let now = access.now();
         let leeway = access.signature_leeway();
+        // Without a proof, a caller could add the key of another actor, and the node would then
+        // accept it for none.
         check_proof(proof.as_deref(), actor, &public_key, now, leeway).map_err(|reason| {
             let pointer = format!("{path}/proof");
             let id = public_key.key_id();
@@ -154,11 +157,13 @@ fn check_proof(
 ) -> Result<(), String> {
     let proof = proof.ok_or("the proof is missing")?;
     let proof: PossessionProof = proof.parse().map_err(|error| format!("{error}"))?;
+    // The proof names the actor, so that a proof for one actor does not add the key to another one.
     if !proof.proves(actor.as_str(), key) {
         return Err("the proof is not by this key, or for another actor".to_owned());
     }
 
     let created = Timestamp::from_millis(proof.created().saturating_mul(1000));
+    // The clocks of the node and of the holder can differ by as much as for signed requests.
     if created > now.saturating_add(leeway) {
         return Err(format!(
             "the proof was created at {created}, but it is {now}; correct the clock"
@@ -181,12 +186,14 @@ pub(crate) fn check_is_free(
     code: Code,
 ) -> Result<(), Problem> {
     let is_own = access.is_own_key(key.public_key.key_id());
+    // This look-up includes the keys of the configuration, which precede those of the registry.
     let found = access
         .authenticator()
         .signed()
         .owner(&key.id)
         .map(|signer| signer.to_string());
 
+    // A key of the same owner passes: the key ring rejects a duplicate with an error of its own.
     let is_taken = found.as_ref().is_some_and(|found| found != owner);
     if is_own {
         Err(taken(key, code, "this node"))
@@ -206,11 +213,13 @@ pub(crate) async fn confirm_owner(
     code: Code,
     remove: impl AsyncFnOnce() -> Result<(), Problem>,
 ) -> Result<(), Problem> {
+    // This node may not have read the write of the other request yet.
     access.registry().refresh().await?;
     if !access.registry().directory().is_contested(&key.id) {
         return Ok(());
     }
 
+    // If both requests find the conflict, both remove the key, and one of them can add it again.
     remove().await?;
     Err(taken(
         key,

@@ -102,6 +102,8 @@ pub(crate) async fn list(
     api.read_json(move |scope| {
         let counted = count_causes(scope, &tenant)?;
         let mut causes: Vec<_> = counted.causes.iter().collect();
+        // A stable sort: causes with equal counts keep their order, so that a cursor continues
+        // between them.
         causes.sort_by_key(|(_, count)| std::cmp::Reverse(count.count));
 
         let mut page = PageBuilder::new(limits);
@@ -130,6 +132,8 @@ impl CauseView {
         cause: &Cause,
         count: &CauseCount,
     ) -> Result<Self, Problem> {
+        // The counts keep no dead letters, so that the newest one is read again. It can be redriven
+        // by then; the message stays empty.
         let mut message = String::new();
         for reader in scope.readers() {
             if let Some(newest) = reader.dead_letter(tenant, count.newest)? {
@@ -192,6 +196,7 @@ pub(crate) fn count_causes(scope: &ReadScope, tenant: &TenantId) -> Result<Cause
         }
     }
 
+    // The limit can end the scan exactly after the last dead letter; then the counts are complete.
     counts.complete = collect_page(scope, tenant, after, 1)?.items.is_empty();
     Ok(counts)
 }

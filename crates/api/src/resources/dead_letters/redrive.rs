@@ -96,6 +96,7 @@ impl RedriveResponse {
         match error {
             ControlError::DeadLettered(_) => self.dead_lettered += 1,
             ControlError::Rejected(_) => self.rejected += 1,
+            // A shard or the bus is not available: the rest stays stored for another request.
             ControlError::Unavailable => {
                 self.stopped = Some(format!("at dead letter {id}: {error}"));
                 return false;
@@ -162,6 +163,7 @@ pub(crate) async fn redrive_many(
         ..RedriveResponse::default()
     };
     send(&instances, selected.dead_letters, canary, &mut redriven).await;
+    // Each attempted dead letter is in one of the counts; the difference is what a stop has left.
     redriven.skipped = redriven.matched - redriven.sent();
 
     Ok(Json(redriven))
@@ -202,6 +204,7 @@ fn choose(
     loop {
         let page = collect_page(scope, tenant, after, BATCH)?;
         for dead_letter in page.items.into_iter().filter(is_meant) {
+            // Checked at the next match, not at the limit: only then it is certain that more match.
             if chosen.dead_letters.len() == limit || bytes >= MAX_BYTES {
                 chosen.has_more = true;
                 return Ok(chosen);
@@ -222,6 +225,7 @@ fn choose(
 }
 
 fn has_ended(scope: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem> {
+    // Without an instance on this pod, the dead letter counts for the canary.
     let Some((reader, key)) = key.and_then(|key| Some((scope.reader(key)?, key))) else {
         return Ok(false);
     };
@@ -247,13 +251,17 @@ async fn send(
         has_ended,
     } in dead_letters
     {
+        // The canary ends after this number of dead letters of live instances, however many others
+        // are in between.
         if canary == Some(count) && failed > 0 {
             redriven.stopped = Some(format!("{failed} of the first {count} failed again"));
             return;
         }
+        // Before the redrive consumes the dead letter: only an input of an instance has a result.
         let to_instance = dead_letter.instance.is_some()
             && matches!(dead_letter.original, DeadLetterOriginal::Input(_));
         let id = dead_letter.id.to_string();
+        // In sequence, because the inputs of an instance must arrive in their order.
         let result = instances.redrive(dead_letter).await;
         count += usize::from(!has_ended);
         match result {

@@ -73,10 +73,13 @@ pub(crate) async fn deploy(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<DeploymentPlan>, Problem> {
+    // Not the limit of other bodies: a deployment contains all files of its owner, also modules.
     let body = body::read(&api, &headers, body, MAX_DEPLOY_BYTES).await?;
     let bundle: DeployBody = api.bodies().parse(&body, body::parse).await?;
     let user = user_name(caller.check_user(bundle.user)?)?;
     let files = deploy::files(bundle.files)?;
+    // An empty deployment, which retires everything, needs no context: definitions must never be
+    // impossible to retire.
     if !files.is_empty() && !access.registry().directory().contexts.contains_key(&tenant) {
         let detail = format!(
             "the tenant {tenant:?} has no context, so it has no definitions of its own; create the \
@@ -104,6 +107,8 @@ pub(crate) async fn deploy(
     };
 
     let mut plan = definitions.deployments().deploy(request).await?;
+    // Only the pod that received the deployment of the user repeats it; pods would send it to each
+    // other without end.
     if !how.dry_run && !forward::is_forwarded(&headers) {
         plan.warnings
             .extend(distribute::repeat(&definitions, &cluster, &headers, Some(&tenant)).await);

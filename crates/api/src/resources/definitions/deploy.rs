@@ -216,6 +216,8 @@ pub(super) fn repeated(
 ) -> Option<(u64, Timestamp)> {
     let number = u64::try_from(number?).ok()?;
     let at = Timestamp::from_millis(at?);
+    // A client cannot send the header of forwarded requests, and thus cannot choose the number of a
+    // deployment.
     forward::is_forwarded(headers).then_some((number, at))
 }
 
@@ -234,6 +236,8 @@ pub(crate) async fn deploy_one(
         ..DeployPolicy::default()
     };
     let files = vec![file];
+    // The file is the only change, so that a promoted candidate retires no other definition of its
+    // owner.
     let keep_others = true;
     let request = DeployRequest {
         context: context.clone(),
@@ -244,6 +248,7 @@ pub(crate) async fn deploy_one(
         ..DeployRequest::default()
     };
 
+    // Active here first: a pod that repeats a rejected deployment would differ from all others.
     let mut plan = definitions.deployments().deploy(request).await?;
     plan.warnings
         .extend(distribute::repeat(definitions, cluster, headers, context.as_ref()).await);
@@ -342,8 +347,10 @@ pub(super) fn files(files: Vec<DeployFile>) -> Result<Vec<SourceFile>, Problem> 
 
 fn source(file: DeployFile) -> Result<SourceFile, String> {
     let DeployFile { name, text, base64 } = file;
+    // The name identifies the file in diagnostics and records; it must never act as a path.
     let is_allowed = |c: char| !(c.is_control() || matches!(c, '/' | '\\'));
     if name.len() > MAX_NAME_BYTES || !name.chars().all(is_allowed) || !is_deployable(&name) {
+        // The invalid name is part of the error, so that its length is limited.
         let displayed: String = name.chars().take(64).collect();
         return Err(format!(
             "invalid definition file name {displayed:?}; expected *{} or *{SUFFIX} without a \

@@ -35,11 +35,14 @@ pub(super) async fn repeat(
     headers: &HeaderMap,
     owner: Option<&TenantId>,
 ) -> Vec<String> {
+    // The deployment as it is active now, not the request: with `keep_others`, the request lacks
+    // files that stay active.
     let active = definitions.active().of(owner);
     let Some(deployment) = active.deployment else {
         return Vec::new();
     };
 
+    // A definition without a file is part of the binary, so that the other pods have it already.
     let sources = active.definitions.iter().filter_map(|definition| {
         let name = definition
             .file
@@ -74,6 +77,8 @@ pub(super) async fn repeat(
 
     let mut warnings = sent.warnings;
     for AppliedPlan { pod, plan } in sent.applied {
+        // A repetition also succeeds if the pod keeps a newer deployment; the user must not take
+        // this one for active.
         if let Some(newer) = plan["number"].as_u64().filter(|newer| *newer > number) {
             warnings.push(format!(
                 "pod {pod} has the newer deployment {newer}, which replaces this one on all pods"
@@ -95,9 +100,13 @@ async fn send(cluster: &Cluster, headers: &HeaderMap, path: &str, bundle: Bytes)
             Ok((status, body)) if status.is_success() => {
                 distribution.applied.push(AppliedPlan {
                     pod: pod.name,
+                    // Without a readable plan, the numbers cannot be compared; the deployment
+                    // itself was accepted.
                     plan: serde_json::from_slice(&body).unwrap_or_default(),
                 });
             }
+            // A warning, no error: the deployment is durable, and the other pod applies it with the
+            // next shard that it acquires.
             Ok((status, _)) => {
                 distribution.warnings.push(format!(
                     "pod {} rejected the definitions ({status}); see its log",

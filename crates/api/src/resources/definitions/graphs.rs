@@ -79,6 +79,7 @@ pub(crate) async fn of_instance(
         let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
         let reader = scope.reader(&key).ok_or_else(missing)?;
         let instance = reader.instance(&key)?.ok_or_else(missing)?;
+        // The definition to which the instance is pinned, also if it is retired.
         let program = scope.programs().by_hash(&instance.definition.hash);
         let undrawn = || {
             Problem::new(
@@ -91,6 +92,7 @@ pub(crate) async fn of_instance(
             .as_ref()
             .and_then(|program| program.drawing())
             .ok_or_else(undrawn)?;
+        // A state that the program cannot read draws the graph without states, as of a definition.
         let view = program
             .as_ref()
             .and_then(|program| program.view_state(&instance.state));

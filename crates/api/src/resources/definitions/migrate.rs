@@ -169,6 +169,8 @@ fn select_instances(
 ) -> Result<MigrationBatch, Problem> {
     let to = target(definitions, &tenant, &saga, migration.to.as_deref())?;
     let from = DefinitionSelector::read("from", &migration.from)?;
+    // Instances with the target definition do not match, so that a repeated request continues where
+    // it was interrupted.
     let is_selected = |instance: &Instance| {
         from.names(&instance.definition)
             && instance.definition.hash != to.definition_ref().hash
@@ -183,6 +185,8 @@ fn select_instances(
                 saga: saga.clone(),
                 correlation: correlation.clone(),
             };
+            // A name that does not exist is an error, in contrast to one that no longer matches: it
+            // can be a typing error.
             let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
             let reader = scope.reader(&key).ok_or_else(missing)?;
             let instance = reader.instance(&key)?.ok_or_else(missing)?;
@@ -190,6 +194,7 @@ fn select_instances(
             instances.push((key, instance));
         }
 
+        // A named instance that has migrated or ended is skipped, as in a page.
         instances.retain(|(_, instance)| is_selected(instance));
         return Ok(MigrationBatch {
             to,
@@ -211,6 +216,8 @@ fn select_instances(
         ..InstanceQuery::default()
     };
 
+    // The cursor follows the scan, not the selection: a page whose instances have other definitions
+    // is empty and has a next one.
     let page = find(scope, query, shard)?;
     let instances = page
         .items
@@ -235,6 +242,8 @@ pub(crate) fn target(
     named: Option<&str>,
 ) -> Result<Arc<dyn Program>, Problem> {
     let missing = |detail: String| Problem::new(Code::DefinitionNotFound, detail);
+    // Without a name, the definition that a new instance of this tenant would use: of its context,
+    // or a shared one.
     let Some(named) = named else {
         let active = definitions.active().usable(tenant);
         let found = active.iter().find(|definition| definition.saga() == saga);
@@ -247,6 +256,7 @@ pub(crate) fn target(
     };
 
     let which = DefinitionSelector::read("to", named)?;
+    // Retired definitions are loaded, too, so that instances can return to an earlier version.
     let mut programs = definitions.programs().usable(tenant);
     programs.retain(|program| {
         program.definition_ref().saga == *saga && which.names(program.definition_ref())
@@ -279,6 +289,7 @@ impl DefinitionSelector {
     /// small number are a hash prefix.
     fn read(parameter: &str, text: &str) -> Result<Self, Problem> {
         let is_hash = text.len() >= SHORTEST_HASH && text.chars().all(|c| c.is_ascii_hexdigit());
+        // Six digits can be a version and a hash prefix; the version takes precedence.
         match text.parse() {
             Ok(version) if text.len() <= SHORTEST_HASH => Ok(Self::Version(version)),
             _ if is_hash => Ok(Self::Hash(text.to_ascii_lowercase())),

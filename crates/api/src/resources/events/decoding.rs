@@ -24,6 +24,8 @@ pub(super) enum BodyFormat {
 pub(super) fn format(headers: &HeaderMap) -> Result<BodyFormat, Problem> {
     let content_type = body::content_type(headers)?;
     let binary = headers.keys().any(|name| name.as_str().starts_with("ce-"));
+    // The content types of CloudEvents decide first: in structured mode, the body contains the
+    // attributes.
     match content_type.as_str() {
         "application/cloudevents+json" => Ok(BodyFormat::Structured),
         "application/cloudevents-batch+json" => Ok(BodyFormat::Batch),
@@ -50,6 +52,7 @@ pub(super) fn decode(
         BodyFormat::Binary => binary(headers, bytes, defaults),
         BodyFormat::Plain => match body::parse(bytes)? {
             Value::Array(members) => all(&members, codec::from_json, defaults),
+            // The body was read within the limit of a batch, because its format was unknown.
             _ if bytes.len() as u64 > single_limit => Err(body::too_large(
                 &format!("one event of {} bytes", bytes.len()),
                 single_limit,
@@ -78,6 +81,7 @@ fn binary(
     for (name, value) in headers {
         let is_read =
             name.as_str().starts_with("ce-") || name == "content-type" || name == "traceparent";
+        // Only attributes must be text; other headers can contain any bytes.
         match std::str::from_utf8(value.as_bytes()) {
             Ok(text) if is_read => attributes.push((name.as_str(), text)),
             Err(_) if is_read => {
@@ -103,6 +107,8 @@ fn all(
     let mut events = Vec::with_capacity(members.len());
     let mut problem_details = Vec::new();
     let mut invalid_count = 0_usize;
+    // All members are decoded before the batch is rejected, so that one response lists the errors
+    // of all.
     for (index, member) in members.iter().enumerate() {
         match read(member, defaults) {
             Ok(event) => events.push(event),
@@ -132,6 +138,7 @@ fn all(
 fn code(error: &DecodeError) -> Code {
     match error {
         DecodeError::TooLarge { .. } => Code::TooLarge,
+        // The part distinguishes a body that is no JSON from one member of an event that is none.
         DecodeError::Json {
             part: "the body", ..
         } => Code::InvalidJson,
@@ -146,9 +153,11 @@ pub(super) fn problem_detail(base: &str, error: &DecodeError) -> ProblemDetail {
             attribute.as_str()
         }
         DecodeError::Tenant { .. } => "tenantid",
+        // A part with a space is a description, not the name of a member.
         DecodeError::Json { part, .. } if !part.contains(' ') => part,
         _ => "",
     };
+    // Members of the Aggregate envelope are nested, for example `metadata.correlation_id`.
     let parts = attribute.split('.').filter(|part| !part.is_empty());
 
     let pointer = parts.fold(base.to_owned(), |pointer, part| {

@@ -39,6 +39,8 @@ pub(super) fn authenticate(
     received: &Received<'_>,
     events: &mut [Event],
 ) -> Result<Vec<Option<Message>>, Problem> {
+    // Parsed a second time: the signature covers the values as they were sent, which decoding has
+    // replaced.
     let members = if received.format == BodyFormat::Binary {
         Vec::new()
     } else {
@@ -53,6 +55,8 @@ pub(super) fn authenticate(
             format!("/{index}")
         };
         if !is_signed(event) {
+            // The signature of a request covers its body, and thus also events without a signature
+            // of their own.
             if caller.key.is_none() {
                 return Err(unsigned(&pointer));
             }
@@ -77,8 +81,10 @@ pub(super) fn authenticate(
             payload,
             ..codec::encode(&*event, subject)
         };
+        // At the time of the request: on the embedded bus, shards do not verify the event again.
         let signer = signed_events.verify(&event.tenant, &message, now);
         let signer = signer.map_err(|rejection| rejected(&pointer, &rejection))?;
+        // The user of the event is the verified signer; a stated one could be another user.
         message
             .headers
             .retain(|(name, _)| !name.eq_ignore_ascii_case(USER));
@@ -111,6 +117,7 @@ fn binary(received: &Received<'_>) -> Result<(Headers, bytes::Bytes), DecodeErro
         }
 
         let text = String::from_utf8_lossy(value.as_bytes());
+        // Shards trust these attributes, so that no publisher may set them.
         if name.starts_with(RESERVED) && !OWN.contains(&name) {
             return Err(DecodeError::Format(format!(
                 "only Orlog sets the attribute {name}; remove it"

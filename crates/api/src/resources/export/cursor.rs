@@ -76,6 +76,8 @@ impl ExportCursor {
         let invalid = || invalid_parameter("after", "not an export cursor; start without a cursor");
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
         let cursor: Self = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
+        // A cursor is input of a client: lists of different lengths would assign offsets to other
+        // shards.
         let is_whole = cursor.format == FORMAT && cursor.last_read_at.len() == cursor.offsets.len();
         if is_whole { Ok(cursor) } else { Err(invalid()) }
     }
@@ -96,6 +98,8 @@ impl ExportCursor {
         tenant: Option<&TenantId>,
         kinds: Option<&[FeedEntityKind]>,
     ) -> Result<(), Problem> {
+        // The snapshot of another tenant would start in the middle, and its earlier rows would be
+        // missing without notice.
         if self.tenant.as_ref() != tenant {
             return Err(invalid_parameter(
                 "after",
@@ -116,6 +120,7 @@ impl ExportCursor {
 
     /// Rejects a cursor of a node with other shards.
     pub(crate) fn is_of(&self, shards: impl Iterator<Item = u16>) -> Result<(), Problem> {
+        // In the same order, because the last offsets are stored by position.
         if self.offsets.iter().map(|(shard, _)| *shard).eq(shards) {
             return Ok(());
         }

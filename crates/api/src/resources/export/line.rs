@@ -88,6 +88,8 @@ pub(crate) fn entity_line(scope: &ReadScope, shard: u16, touched: &FeedItem) -> 
                 &of.tenant,
                 key,
                 now.as_deref().map(|now| {
+                    // Texts of an entry can quote values of the state, which the entry itself does
+                    // not contain.
                     let hidden = stored_hidden_values(scope, of);
                     to_json(&HistoryEntryView::of(now, &hidden, scope.redact()))
                 }),
@@ -95,6 +97,7 @@ pub(crate) fn entity_line(scope: &ReadScope, shard: u16, touched: &FeedItem) -> 
         }
     };
 
+    // The feed contains keys, and the row is read now: a key without a row was deleted.
     let op = if value.is_some() { "put" } else { "delete" };
     line(&ExportLine {
         kind,

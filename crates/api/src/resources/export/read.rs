@@ -40,6 +40,7 @@ impl ExportRequest {
         let mut here = cluster.local_shards().collect::<Vec<_>>();
         let expected = cluster.shards_of(self.tenant.as_ref());
         here.retain(|(shard, _)| expected.contains(shard));
+        // A part of the shards would be an incomplete copy without notice.
         if here.len() == expected.len() {
             return Ok(here);
         }
@@ -83,6 +84,8 @@ pub(crate) fn read(
 
     let cursor = order.cursor.clone().map_or_else(start, Ok)?;
     cursor.is_of(shards.iter().map(|(shard, _)| *shard))?;
+    // Both offsets must exist: a store that was restored between them lacks changes that the client
+    // has received.
     for ((_, reader), ((_, feed_offset), read_offset)) in shards
         .iter()
         .zip(cursor.offsets.iter().zip(&cursor.last_read_at))
@@ -91,6 +94,8 @@ pub(crate) fn read(
         reader.check_feed_offset(read_offset)?;
     }
 
+    // The client must discard its copy: a snapshot has no lines about rows that were deleted
+    // meanwhile.
     let lines = if order.cursor.is_none() {
         line::reset_line()
     } else {
@@ -105,6 +110,8 @@ pub(crate) fn read(
         count: 0,
         started: Instant::now(),
     };
+    // Changes follow only after the snapshot is complete; until then, their offsets stay at the
+    // start of the snapshot.
     reading.scan()?;
 
     let more = reading.cursor.is_scanning() || reading.follow()?;
@@ -139,6 +146,7 @@ impl ExportReader<'_> {
     }
 
     fn is_full(&self) -> bool {
+        // Half of the time of a request is left for the encoding and the transfer of the response.
         self.count >= self.order.limit
             || self.lines.len() >= BYTES
             || self.started.elapsed() >= self.scope.http().request_timeout / 2
@@ -149,6 +157,7 @@ impl ExportReader<'_> {
         let shards = self.shards;
         while let Some(ScanPosition { shard, place }) = self.cursor.scan.clone() {
             let Some((number, reader)) = shards.get(shard) else {
+                // All shards are scanned; the client follows the changes from now on.
                 self.cursor.scan = None;
                 break;
             };
@@ -158,6 +167,7 @@ impl ExportReader<'_> {
             let page =
                 reader.feed_scan(&self.query(self.order.limit - self.count), place.as_ref())?;
             self.emit(*number, &page.items);
+            // The rows are as of this offset: a store without it cannot continue this copy.
             self.cursor.last_read_at[shard] = page.as_of;
             let next = if page.next.is_some() {
                 shard
@@ -184,6 +194,8 @@ impl ExportReader<'_> {
         for (index, (number, reader)) in shards.iter().enumerate() {
             let mut emitted = 0;
             loop {
+                // Before the read, so that `more` can be true although nothing follows; the next
+                // response is then empty.
                 if emitted >= share || self.is_full() {
                     more = true;
                     break;
@@ -191,6 +203,7 @@ impl ExportReader<'_> {
 
                 let page =
                     reader.feed(&self.query(share - emitted), self.cursor.offsets[index].1)?;
+                // Also without items: changes of other tenants are not read again.
                 self.cursor.offsets[index].1 = page.next;
                 self.cursor.last_read_at[index] = page.as_of;
                 emitted += page.items.len();
@@ -206,6 +219,7 @@ impl ExportReader<'_> {
     }
 
     fn emit(&mut self, shard: u16, items: &[orlog_store::FeedItem]) {
+        // Hidden items count, too, so that the work of one response is limited.
         self.count += items.len();
         let is_open =
             |touched: &&orlog_store::FeedItem| !self.order.closed.contains(line::tenant(touched));

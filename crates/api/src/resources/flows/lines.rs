@@ -60,6 +60,7 @@ pub(crate) async fn lines(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let wait = wait(query.wait.as_deref())?.unwrap_or_default();
+    // A browser that reconnects an event source sends the number of the last line that it received.
     let last_event = headers
         .get("last-event-id")
         .and_then(|id| id.to_str().ok()?.parse().ok());
@@ -70,12 +71,14 @@ pub(crate) async fn lines(
         limits: page_limits(query.limit, &instances.request),
     };
     if accepts_events(&headers) {
+        // A stream counts as a request that waits until it ends, with or without new lines.
         let permit = instances.request.begin_long_poll()?;
         let admission = admission.map(|Extension(admission)| admission);
         let watch = AccessWatch::new(access, admission);
         return Ok(follow::stream(instances, request, headers, permit, watch).await);
     }
 
+    // A page without a wait is an ordinary read, and needs no place among the requests that wait.
     let _permits = if wait.is_zero() {
         None
     } else {

@@ -77,16 +77,22 @@ pub(crate) async fn submit(
     }
 
     let user = caller.check_user(query.user)?;
+    // Parsed only for the location of syntax errors: the flow is compiled from its text, which is
+    // also stored.
     let _: Value = api.bodies().parse(&bytes, body::parse).await?;
     let source = String::from_utf8(bytes.to_vec()).map_err(|error| {
         Problem::new(Code::InvalidJson, format!("the body is not UTF-8: {error}"))
     })?;
+    // Compiled here and again by the saga: an invalid flow must be rejected with its errors before
+    // it is stored.
     let source = run_blocking(move || match flow::compile(&source, "body") {
         Ok(_) => Ok(source),
         Err(diagnostics) => Err(invalid_flow(&diagnostics)),
     })
     .await?;
 
+    // The id is fixed before the forwarding, because it selects the owner and must not be generated
+    // twice.
     let key = built_in::identified(None, &mut headers, |id| flows::key(tenant.clone(), id))?;
     if let Some(response) =
         forward::to_owner(&instances.cluster, &key, &uri, None, &headers, &bytes).await?
@@ -112,6 +118,7 @@ pub(crate) async fn submit(
 
     let sent = send_control(&instances, &caller, &key, provided, signal).await;
     drop(sent.map_err(|problem| match problem.code() {
+        // The saga rejects only another content: an equal one under the same id has no effect.
         code if code == Code::InvalidStatus.as_str() => exists(key.correlation.as_str()),
         _ => problem,
     })?);
@@ -148,6 +155,8 @@ fn exists(id: &str) -> Problem {
 
 /// Returns the problem of a flow that does not compile. The pointers are those of the JSON body.
 pub(crate) fn invalid_flow(diagnostics: &[Diagnostic]) -> Problem {
+    // Diagnostics have paths of the definition language, `jobs[0].script`; the body is addressed by
+    // JSON pointers.
     let pointer = |path: &str| {
         format!(
             "/{}",
@@ -162,6 +171,7 @@ pub(crate) fn invalid_flow(diagnostics: &[Diagnostic]) -> Problem {
         } else {
             pointer(&found.path)
         },
+        // The pointer states the location, so that the text omits it.
         detail: Diagnostic {
             path: String::new(),
             ..found.clone()

@@ -129,6 +129,8 @@ struct JobFailureView {
 /// Returns the state of a flow, with the claims of the runners.
 fn state(scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Value, Problem> {
     let mut state = displayed_state(scope, instance);
+    // If the program cannot read the state, `displayed_state` returns it as raw JSON, without a
+    // graph.
     if !state["graph"].is_array() {
         let detail = format!(
             "the state of the flow \"{}\" cannot be read by this release",
@@ -140,6 +142,8 @@ fn state(scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Va
     let types: BTreeMap<_, _> = values(&state["graph"])
         .filter_map(|job| Some((text(&job["id"])?, text(&job["type"])?)))
         .collect();
+    // The pending work of the snapshot, not the outbox: a list would read the outbox once for each
+    // flow.
     let pending = instance.pending_work.iter().filter_map(|work| {
         let id = work.id;
         let tag = work.tag.as_str();
@@ -206,6 +210,7 @@ impl FlowView {
     ) -> Result<Option<Self>, Problem> {
         let redact = scope.redact();
         let mut state = state(scope, key, instance)?;
+        // Collected before the results are redacted, because failures can quote the values.
         let hidden = redact.hidden_values([&state]);
         let summary = FlowSummary::of(key, instance, &state);
         let steps: BTreeMap<_, _> = values(&state["steps"])
@@ -251,6 +256,7 @@ impl FlowJobView {
             deadline: text(&step["until"]),
             prerequisites: ids("prerequisites"),
             dependencies: ids("dependencies"),
+            // The state counts ended attempts only; those in progress come from the claims.
             attempts: count(&job["attempts"]) + count(&step["in_progress"]),
             lines: lines.get(&id).copied().unwrap_or_default(),
             failure: failure(&job["failure"], hidden).filter(|_| status == "error"),
@@ -268,6 +274,7 @@ fn line_counts(scope: &ReadScope, key: &InstanceKey) -> Result<BTreeMap<String, 
         .map(|reader| reader.job_log_counts(key))
         .transpose()?;
 
+    // Elements of a list write under tags of their own, which belong to one job of the view.
     for (tag, lines) in stored.unwrap_or_default() {
         *counts.entry(step_of(tag.as_str()).to_owned()).or_default() += lines;
     }

@@ -225,6 +225,8 @@ fn registration(
     tenant: &TenantId,
     worker: &str,
 ) -> Result<(BTreeMap<String, String>, Option<usize>), Problem> {
+    // The name of a registered runner belongs to its caller; another one must not claim jobs under
+    // it.
     let caller = jobs.request.scope.user.as_deref();
     let now = jobs.request.steady();
     let found = jobs.runners().get(tenant, worker, caller, now);
@@ -267,6 +269,7 @@ pub(super) fn board_for(
     request: &ClaimRequest,
 ) -> Result<(Arc<JobBoard>, ClaimOptions), Problem> {
     let boards = jobs.catalog().job_boards();
+    // All effects of the request, because its jobs come from one board with one set of terms.
     let serves = |upstream: &Upstream| {
         let is_of_tenant = upstream
             .tenants
@@ -287,6 +290,7 @@ pub(super) fn board_for(
     let routed = fitting.min_by_key(|index| rank(boards[*index].2.upstream()));
     let now = jobs.request.steady();
 
+    // Left-over jobs of a former route come first: no new job arrives on their board.
     let found = (0..boards.len())
         .find(|index: &usize| {
             Some(*index) != routed && boards[*index].0.has_available(now, request)

@@ -162,6 +162,8 @@ pub(crate) async fn exchange(
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<ExchangeBody>>,
 ) -> Result<Json<ExchangeResponse>, Problem> {
     let jobs = &sender.jobs;
+    // Limits and effects are checked before a report is applied, so that a rejected message has no
+    // effect.
     body.check_limits()?;
     let request = body.claim_request(jobs, &sender.tenant)?;
     let wait = Duration::from_secs(body.wait_seconds.min(MAX_WAIT_SECONDS));
@@ -174,6 +176,7 @@ pub(crate) async fn exchange(
     let _long_poll = (credit > 0 && !wait.is_zero())
         .then(|| jobs.request.begin_long_poll())
         .transpose()?;
+    // Before the claim, because a reported result frees the capacity of a runner for another job.
     let applied = AppliedReports::apply(&sender, &headers, body).await;
     let mut response = applied.acknowledge(jobs, &headers).await;
 
@@ -252,6 +255,7 @@ impl ExchangeBody {
         };
         let worker = self.worker.clone().unwrap_or_default();
         let request = claim_request(jobs, tenant, worker, effects, self.probes)?;
+        // Only to reject unknown effects now; the board is looked up again for each claim.
         board_for(jobs, &request)?;
         Ok(Some(request))
     }
@@ -312,6 +316,7 @@ impl AppliedReports {
             own: Vec::new(),
             of_other_pods: BTreeMap::new(),
         };
+        // In this order: a line or a heartbeat behind the result of its job would find no claim.
         let mut logs = sorter.sort(body.logs, |batch| &mut batch.logs);
         let mut heartbeats = sorter.sort(body.heartbeats, |batch| &mut batch.heartbeats);
         let mut results = sorter.sort(body.results, |batch| &mut batch.results);
@@ -374,6 +379,7 @@ impl AppliedReports {
         }
 
         for report in self.results {
+            // One entry of `stored` for each completed result, in the order of the message.
             let not_stored = match &report.state {
                 ReportState::Applied(Ok(ReportAck::Completed(..))) => {
                     stored.next().and_then(Result::err)
@@ -422,6 +428,8 @@ impl ReportSorter<'_> {
         })?;
         let ReportSender { jobs, tenant, .. } = self.sender;
 
+        // Without an owner at this moment, the worker sends the report again; it is neither applied
+        // nor lost.
         let pod = pod_of_claim(jobs, tenant, self.headers, body.claim())
             .map_err(|problem| ReportState::Rejected(ReportStatus::NotStored, problem))?;
         let Some(pod) = pod else {
@@ -431,6 +439,7 @@ impl ReportSorter<'_> {
         };
 
         let mut item = serde_json::to_value(&body).expect("a report serializes to JSON");
+        // The id was removed before the body was parsed, because bodies reject unknown fields.
         item["job"] = json!(job);
         let name = pod.name.clone();
         let reports = self
@@ -506,9 +515,12 @@ impl AppliedReport {
                 let received = others.get_mut(&name).and_then(|lists| list(lists).next());
                 match received {
                     Some(ack) => return Acknowledgement::OfOtherPod(ack),
+                    // The pod may have applied the report; a repeated result is then a duplicate
+                    // there.
                     None => (ReportStatus::NotStored, None, Some(Problem::moving())),
                 }
             }
+            // `apply` has replaced `Waits` in every report, so that this arm is for lost claims.
             ReportState::Waits | ReportState::Applied(Err(ReportRejection::Lost(_))) => {
                 let problem = claim_lost(ClaimLost);
                 (ReportStatus::ClaimLost, None, Some(problem))
@@ -545,6 +557,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for ItemOf<T> {
         let job = value
             .as_object_mut()
             .and_then(|fields| fields.remove("job"));
+        // An unreadable id invalidates this item only, not the message.
         let job = job.and_then(|job| job.as_str()?.parse().ok());
 
         Ok(Self {

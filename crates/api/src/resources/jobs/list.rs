@@ -98,6 +98,8 @@ pub(crate) async fn job_logs(
 
         'logs: for logs in listed.catalog().job_logs() {
             for logged in logs.jobs_of(&key) {
+                // Job ids have no order in this list, so that the page resumes behind the job of
+                // the cursor.
                 if let Some(last) = skips {
                     skips = (last != logged.job).then_some(last);
                     continue;
@@ -117,6 +119,7 @@ pub(crate) async fn job_logs(
             }
         }
 
+        // An empty page would look like the end of the list.
         if skips.is_some() {
             let detail = "the job of the cursor is no longer in memory; start without a cursor";
             return Err(invalid_parameter("cursor", detail));
@@ -185,6 +188,7 @@ struct JobPosition {
 
 impl JobPosition {
     fn parse(cursor: &str) -> Result<Self, Problem> {
+        // The number is in front, because the name of an upstream can contain dots.
         let parsed = cursor.split_once('.').and_then(|(job, upstream)| {
             Some(Self {
                 upstream: upstream.to_owned(),
@@ -223,6 +227,7 @@ pub(crate) async fn list(
         let mut page = PageBuilder::new(limits);
         'boards: for (board, _, executor) in listed.catalog().job_boards() {
             let upstream = &executor.upstream().name;
+            // Boards are ordered by upstream: those before the cursor are complete.
             if *upstream < start.upstream {
                 continue;
             }
@@ -267,6 +272,7 @@ impl JobView {
             effect: job.item.work.label().into(),
             saga: job.item.instance.saga.to_string(),
             correlation: job.item.instance.correlation.to_string(),
+            // The board omits expired claims, so that a job without a worker is available.
             worker: job.claim.as_ref().map(|(worker, _)| worker.clone()),
             expires_at: job.claim.as_ref().map(|(_, until)| until.to_string()),
             claims: job.claims,

@@ -83,6 +83,7 @@ pub(super) async fn take_jobs(
     jobs: &Jobs,
     order: &JobOrder<'_>,
 ) -> Result<Vec<OfferedJob>, Problem> {
+    // All jobs of the tenant are on the own board, which wakes the request by itself.
     let Some(others) = follow_others(jobs, &order.request.tenant, order.headers) else {
         return take_own(jobs, order, order.limit, order.wait).await;
     };
@@ -90,6 +91,7 @@ pub(super) async fn take_jobs(
     let until = Instant::now() + order.wait;
     let mut arrivals = others.arrivals.subscribe();
     loop {
+        // Before the boards are read, so that an arrival during the reads ends the wait below.
         arrivals.mark_unchanged();
         let taken = take_in_turn(jobs, &others, order).await?;
         let remaining = until.saturating_duration_since(Instant::now());
@@ -97,6 +99,8 @@ pub(super) async fn take_jobs(
             return Ok(taken);
         }
 
+        // The request waits on the own board, which wakes one request for each job; arrivals
+        // elsewhere wake all.
         tokio::select! {
             biased;
             taken = take_own(jobs, order, order.limit, remaining) => return taken,
@@ -123,6 +127,8 @@ async fn take_in_turn(
         match source {
             Source::Own => offered.extend(take_own(jobs, order, limit, Duration::ZERO).await?),
             Source::Other(pod, requests) => {
+                // Few requests at a time for one pod: all waiting workers would otherwise request
+                // the same jobs of it.
                 let Ok(_turn) = requests.acquire().await else {
                     continue;
                 };
@@ -132,6 +138,8 @@ async fn take_in_turn(
                 }
 
                 let taken = take_from(jobs, &pod, order, limit).await;
+                // The board had fewer jobs than requested, so that the others wait until the pod
+                // reports new ones.
                 if taken.len() < limit {
                     others.emptied(&pod.name, &request);
                 }
@@ -149,6 +157,7 @@ async fn take_own(
     limit: usize,
     wait: Duration,
 ) -> Result<Vec<OfferedJob>, Problem> {
+    // Looked up for each attempt, because a reload can replace the upstream while the worker waits.
     let (board, terms) = board_for(jobs, order.request)?;
     // The runner may have registered since the start of a stream, which can outlive the
     // registration.
@@ -188,6 +197,8 @@ async fn take_from(jobs: &Jobs, pod: &Pod, order: &JobOrder<'_>, limit: usize) -
         "worker": request.worker,
         "probes": request.probes,
         "max": limit,
+        // This pod waits for arrivals itself; a wait there would delay the jobs of the other
+        // boards.
         "wait_seconds": 0,
     });
 
@@ -228,6 +239,7 @@ pub(super) fn pod_of_claim(
     if !is_spread(jobs, tenant) {
         return Ok(None);
     }
+    // No board creates an id without a slot; the own boards reject it as a lost claim.
     let Some(slot) = JobClaim::slot_in(claim) else {
         return Ok(None);
     };
@@ -235,6 +247,8 @@ pub(super) fn pod_of_claim(
     match jobs.cluster.owner(slot) {
         SlotOwner::Local => Ok(None),
         SlotOwner::Pod(pod) if !forward::is_forwarded(headers) => Ok(Some(pod)),
+        // Forwarded once only: pods that disagree about the owner would send the report in a
+        // circle.
         SlotOwner::Pod(_) | SlotOwner::None => Err(Problem::moving()),
     }
 }
@@ -291,6 +305,8 @@ fn is_spread(jobs: &Jobs, tenant: &TenantId) -> bool {
 /// Returns the headers of a worker for a request of this pod with another body.
 pub(super) fn credentials(headers: &HeaderMap) -> HeaderMap {
     let mut headers = headers.clone();
+    // The request has another body and no handshake, and this pod reads its response, which must
+    // not be encoded.
     for name in [
         header::CONTENT_ENCODING,
         header::ACCEPT_ENCODING,
@@ -320,6 +336,7 @@ fn follow_others(jobs: &Jobs, tenant: &TenantId, headers: &HeaderMap) -> Option<
         key: jobs.request.scope.key,
     });
 
+    // One task for each board, independent of the number of workers; it holds weak references only.
     for name in added {
         tokio::spawn(follow_board(
             jobs.cluster.downgrade(),
@@ -337,6 +354,7 @@ async fn follow_board(pods: WeakCluster, boards: Weak<TenantBoards>, name: Strin
         let Some(boards) = boards.upgrade() else {
             return;
         };
+        // No worker has requested jobs for some time; the next request starts another task.
         let Some(Credentials { headers, key }) = boards.credentials(&name) else {
             return;
         };
@@ -344,6 +362,7 @@ async fn follow_board(pods: WeakCluster, boards: Weak<TenantBoards>, name: Strin
         let Some(cluster) = pods.upgrade(key) else {
             return;
         };
+        // In each round, because a pod that restarts can have another address.
         let others = cluster.other_pods();
         let Some(pod) = others.into_iter().find(|pod| pod.name == name) else {
             boards.remove(&name);
@@ -365,7 +384,10 @@ async fn follow_board(pods: WeakCluster, boards: Weak<TenantBoards>, name: Strin
             }
             Err(error) => {
                 tracing::debug!(pod = name, tenant = %boards.tenant, error, "board not followed");
+                // The next response must not wait for a change, because the known jobs are removed
+                // here.
                 revision = None;
+                // Requests must not wait for a pod that does not respond.
                 boards.set(pod, Vec::new());
                 RETRY_DELAY
             }

@@ -222,6 +222,7 @@ impl ReportBody for JobResultBody {
     }
 
     fn about(self, job: Uuid, sender: &ReportSender) -> Result<JobReport, Problem> {
+        // Only facts are events of the worker itself; a result needs no right but that to work.
         if !self.facts.is_empty() {
             sender.check_facts()?;
         }
@@ -252,6 +253,8 @@ fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
         .map(|fact| Fact::new(fact.kind, fact.data))
         .collect();
 
+    // Only a final result reaches the saga, so that an event of a retry or of an unknown outcome
+    // has no meaning.
     let error = match (report.result, report.event) {
         (JobResultKind::Succeeded, event) => {
             let schema_version = report.version.map_or(1, NonZeroU32::get);
@@ -283,6 +286,8 @@ pub(super) async fn apply(
     tenant: &TenantId,
     reports: Vec<JobReport>,
 ) -> Vec<Result<ReportAck, ReportRejection>> {
+    // Noted before the boards consume the reports: those that no board has are looked up in the
+    // stores.
     let results: Vec<_> = reports
         .iter()
         .map(|report| {
@@ -293,6 +298,8 @@ pub(super) async fn apply(
     let mut acks = apply_to_boards(jobs, tenant, reports);
 
     let lost = acks.iter().zip(results).enumerate();
+    // Results only: a heartbeat or a line after the end of its job has no stored trace, and is
+    // lost.
     let lost: Vec<_> = lost
         .filter_map(|(index, (ack, result))| {
             let is_lost = matches!(ack, Err(ReportRejection::Lost(_)));
@@ -322,6 +329,7 @@ async fn stored_before(
         let now = scope.now();
         let mut stored = Vec::new();
         for (index, (job, claim)) in results {
+            // The report does not name the instance, so that the shard of the job is unknown.
             for reader in scope.readers() {
                 if reader.has_job_result(&tenant, job, claim, now)? {
                     stored.push(index);
@@ -343,6 +351,7 @@ fn apply_to_boards(
     reports: Vec<JobReport>,
 ) -> Vec<Result<ReportAck, ReportRejection>> {
     let mut reports = Reports::new(reports);
+    // Reports name no upstream: each board takes those about its own jobs, and leaves the others.
     for (board, terms, executor) in jobs.catalog().job_boards() {
         if reports.is_complete() {
             break;
@@ -415,6 +424,8 @@ pub(super) fn claim_lost(lost: ClaimLost) -> Problem {
 /// Waits until results are stored; an error means that a result is not stored, and that the worker
 /// must send it again.
 pub(super) async fn stored(jobs: &Jobs, receipts: &[&ReceiptWatch]) -> Vec<Result<(), Problem>> {
+    // One deadline for all results, within the time of the request, so that their waits do not add
+    // up.
     let until = Instant::now() + RESULT_TIMEOUT.min(jobs.request.http().request_timeout / 2);
     let mut results = Vec::with_capacity(receipts.len());
     for receipt in receipts {

@@ -130,6 +130,7 @@ pub(crate) async fn list(
         let now = scope.clock().steady();
         let mut page = PageBuilder::new(limits);
         let mut after = query.cursor;
+        // One at a time: copies of all registrations of a tenant could have 40 MB.
         while let Some((runner, until)) = listed.runners().next(&tenant, after.as_deref(), now) {
             let name = runner.name.clone();
             if !page.push(view(&listed, &tenant, runner, until), name.clone()) {
@@ -171,6 +172,8 @@ pub(crate) async fn register(
     let registered = jobs
         .runners()
         .register(tenant.clone(), runner.clone(), caller, now);
+    // Only a registration that is valid here is repeated; each pod checks the owner of the name
+    // itself.
     registered.map_err(runner_problem)?;
 
     let body = repeated.into();
@@ -242,6 +245,7 @@ fn checked(body: RunnerBody) -> Result<Runner, Problem> {
         return Err(invalid_parameter("labels", detail));
     }
 
+    // Registrations are kept in memory and chosen by their callers, so that each text is limited.
     let texts = [("key", &key), ("address", &address), ("topic", &topic)];
     let texts = texts
         .into_iter()
@@ -305,6 +309,7 @@ fn view(jobs: &Jobs, tenant: &TenantId, runner: Runner, until: SteadyTime) -> Ru
             .collect(),
         capacity,
         expires_at: jobs.request.clock().wall_at(until).to_string(),
+        // Two registrations in a row can be lost before the name expires.
         heartbeat_interval_seconds: EXPIRY.as_secs_f64() / 3.0,
     }
 }

@@ -77,12 +77,14 @@ pub(crate) async fn waiting(
     let mut known = query.after;
 
     loop {
+        // In each round, because a reload can add or remove boards during the wait.
         let boards = jobs.catalog().job_boards();
         let arrivals: Vec<_> = boards.iter().map(|(board, ..)| board.arrivals()).collect();
         // A sum of counters that only grow, so that it changes with each of them.
         let sum: u64 = arrivals.iter().map(|arrivals| *arrivals.borrow()).sum();
         let revision = i64::try_from(sum).unwrap_or(i64::MAX);
         let is_new = known != Some(revision);
+        // Collected only if the response can need it, because it visits the queues of all boards.
         let waiting = if is_new || Instant::now() >= until {
             let now = jobs.request.steady();
             let kinds = boards
@@ -106,6 +108,7 @@ pub(crate) async fn waiting(
             .iter_mut()
             .map(|arrivals| Box::pin(async move { drop(arrivals.changed().await) }));
         let changed = async {
+            // `select_all` panics without futures, and a pod can have no board.
             if boards.is_empty() {
                 std::future::pending::<()>().await;
             }

@@ -83,6 +83,7 @@ pub(crate) async fn rows(
         );
         return Err(Problem::new(Code::TenantForbidden, detail));
     }
+    // Access to all tenants does not include contexts: their lists can omit the caller.
     if OF_ALL_CONTEXTS.contains(&table.as_str()) && !caller.roles.allow(Right::Admin) {
         let detail = format!(
             "the table {table:?} has the definitions of all contexts and requires an administrator \
@@ -124,6 +125,7 @@ fn rows_of(
         .skip_while(|(shard, _)| usize::from(*shard) < first);
 
     'shards: for (shard, reader) in shards {
+        // The position belongs to the shard of the cursor, which may have moved to another process.
         if usize::from(shard) != first {
             after = None;
         }

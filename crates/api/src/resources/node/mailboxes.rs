@@ -92,6 +92,7 @@ pub(crate) async fn deepest(
 
     api.read_json(move |_| {
         let mut mailboxes = Vec::new();
+        // A copy of all depths, because the order must not change while the page is built.
         operations.for_each_mailbox(|key, depth| {
             if key.tenant == tenant {
                 mailboxes.push(MailboxPosition::of(key, depth));

@@ -119,6 +119,7 @@ pub(crate) async fn check(
     let body = b"{}".to_vec();
     let found: PeerCheck = peers.client().post_json(&peer, CHECK_PATH, body).await?;
 
+    // The address can lead to another node that accepts this one as a peer, too.
     if found.node.as_ref() != Some(&peer) {
         let other = found.node.map_or_else(
             || "a node without an identity".to_owned(),

@@ -60,6 +60,7 @@ pub(crate) async fn serve(app: &App, router: Router, shutdown: impl Future<Outpu
     else {
         return;
     };
+    // A node that only executes effects has no shard that could store a message.
     if !app.config.role.runs_sagas() {
         return;
     }
@@ -67,6 +68,7 @@ pub(crate) async fn serve(app: &App, router: Router, shutdown: impl Future<Outpu
     let subject = node_subject(&identity.name);
     let mut requests = match connection.requests(&subject, QUEUE_GROUP).await {
         Ok(requests) => requests,
+        // Logged, no error of the start: peers over HTTP do not depend on the subscription.
         Err(error) => {
             tracing::error!(subject, %error, "requests of peers over NATS are not received");
             return;
@@ -83,8 +85,10 @@ pub(crate) async fn serve(app: &App, router: Router, shutdown: impl Future<Outpu
         () = server.receive(&mut requests) => {}
         () = shutdown => {}
     }
+    // The subscription ends first, so that the servers deliver new requests to the other pods.
     requests.drain().await;
 
+    // The last request in progress has ended when all places are free.
     let rest = async {
         server.receive(&mut requests).await;
         let all = u32::try_from(MAX_IN_PROGRESS).expect("the number is small");
@@ -116,6 +120,7 @@ impl Server {
         let status = response.status().as_u16();
         let payload = match to_bytes(response.into_body(), MAX_RESPONSE).await {
             Ok(payload) => payload,
+            // A truncated body would be signed as the complete response.
             Err(error) => {
                 tracing::warn!(status, %error, "response to a peer is incomplete");
                 return;
@@ -180,6 +185,8 @@ fn http_request(node: &NodeName, message: &Message) -> Result<Request, Problem> 
         .and_then(|target| target.split_once(' '))
         .ok_or_else(unreachable)?;
     let is_document = (method, path) == ("GET", DOCUMENT_PATH);
+    // Routes for peers have no parameters, so that a path equals its route; any other path is
+    // rejected.
     if !is_document && permissions::required_permission(method, path, &[]) != Permission::Peer {
         return Err(unreachable());
     }
@@ -201,8 +208,12 @@ fn http_request(node: &NodeName, message: &Message) -> Result<Request, Problem> 
         }
     }
 
+    // The subject can be renamed by an import, so that the name of the node is the authority that
+    // signatures cover.
     let host = HeaderValue::from_str(node.as_str()).expect("the name of a node is ASCII");
     request.headers_mut().insert(header::HOST, host);
+    // The marker replaces the checks of browsers and of the connection, which such a request does
+    // not have.
     request.extensions_mut().insert(OverNats);
     Ok(request)
 }

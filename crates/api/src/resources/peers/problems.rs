@@ -18,6 +18,7 @@ pub(super) fn key_problem(error: &KeyError) -> Problem {
 
 /// Returns the problem of a peer that the registry does not contain.
 pub(super) fn missing(peers: &PeerNetwork, name: &NodeName) -> Problem {
+    // Such a peer exists, but requests cannot change it: only the configuration can.
     if peers.known().configured(name).is_some() {
         in_configuration(name)
     } else {

@@ -119,12 +119,15 @@ pub(crate) fn identified(
     let header = header
         .transpose()
         .map_err(|_| invalid("the header is not printable ASCII".to_owned()))?;
+    // The header may repeat the id of the body; two different ids would name two instances.
     let id = match (stated, header) {
         (Some(stated), Some(header)) if stated != header => {
             return Err(invalid(format!(
                 "the header is {header:?}, and the id in the body is {stated:?}; send one"
             )));
         }
+        // The owner of the shard finds the id in the body again, so that the headers stay
+        // unchanged.
         (Some(stated), _) => return key(&stated).map_err(|error| invalid_parameter("id", error)),
         (None, Some(header)) => header.to_owned(),
         (None, None) => Uuid::now_v7().to_string(),

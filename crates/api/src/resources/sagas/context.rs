@@ -67,6 +67,7 @@ impl BufferedInputView {
 /// Returns the problem of an instance that does not exist; names the early events that wait for its
 /// start.
 pub(crate) fn missing_instance(reader: &Reader, key: &InstanceKey) -> Result<Problem, Problem> {
+    // Events can precede their instance; without this hint, they seem to be lost.
     let early = reader.buffered_inputs(key, MAX_NAMED_EVENTS + 1)?;
     let mut labels: Vec<_> = early.iter().map(|(_, input)| input.label()).collect();
     if let Some(last) = labels.get_mut(MAX_NAMED_EVENTS) {
@@ -87,6 +88,7 @@ pub(crate) fn missing_instance(reader: &Reader, key: &InstanceKey) -> Result<Pro
 pub(crate) fn breakers(scope: &ReadScope, work: &[(OutboxKey, WorkItem)]) -> Vec<BreakerView> {
     let mut open: BTreeMap<String, BreakerView> = BTreeMap::new();
     for (key, item) in work {
+        // Facts and messages of sagas leave through the publisher, which has no circuit breaker.
         let Some(executor) = scope.executor_for(&key.destination) else {
             continue;
         };
@@ -121,6 +123,7 @@ pub(crate) fn dead_letters(
     let mut found = Vec::new();
     let mut scanned = 0;
     let mut after = None;
+    // Dead letters are ordered by tenant and id, not by instance, so that the scan is limited.
     while scanned < DEAD_LETTER_SCAN {
         let page = reader.dead_letter_page(&key.tenant, after, DEAD_LETTER_PAGE)?;
         scanned += page.items.len();

@@ -163,6 +163,8 @@ pub(crate) async fn signal(
     InstancePath(key): InstancePath,
     CheckedBody(body): CheckedBody,
 ) -> Result<Json<ControlResponse>, Problem> {
+    // The routes of built-in sagas require other rights and check their content; a signal would
+    // bypass both.
     if is_built_in(key.saga.as_str()) {
         let detail = format!("{} is a built-in saga; use its own routes", key.saga);
         return Err(invalid_parameter("saga", detail));
@@ -187,6 +189,8 @@ pub(crate) async fn signal(
         due_at.map_err(|error| Problem::new(Code::InvalidBody, format!("due_at: {error}")))?;
     let action = match start {
         Some(start) => {
+            // A start is new work, which a draining or full node rejects; a signal to an existing
+            // instance is not.
             takes_work(&instances.request)?;
             ControlAction::Start(Box::new(with_signal(
                 &definitions,
@@ -296,6 +300,7 @@ pub(crate) async fn send_control(
         wait_token,
     } = provided;
 
+    // Ids of new inputs must not contain bidirectional controls; ids of stored inputs may.
     let id = id.map(|id| EventId::for_input(id.as_str())).transpose();
     let id = id.map_err(|error| Problem::new(Code::InvalidBody, format!("id: {error}")))?;
     let control = ControlRequest {

@@ -50,6 +50,7 @@ pub(crate) fn show_claims<'a>(
     work: impl IntoIterator<Item = JobWork<'a>>,
     state: &mut Value,
 ) {
+    // The program of another saga renders no jobs, so that there is nothing to replace.
     if !state["flow"]["jobs"].is_object() {
         return;
     }
@@ -67,6 +68,8 @@ pub(crate) fn show_claims<'a>(
             name: effect.into(),
             priority: Priority::Normal,
         };
+        // The jobs of flows have routes of their own, because a flow is submitted without a
+        // deployment.
         let executor = match key.saga.as_str() {
             flow::SAGA => scope.executor_for_flow(&destination),
             _ => scope.executor_for(&destination),
@@ -82,7 +85,10 @@ pub(crate) fn show_claims<'a>(
         // The work of a compensation has another tag.
         let step = step_of(tag).to_owned();
         let worker = match board {
+            // An expired claim counts as none: the job is available to another worker.
             Some((board, _)) => board.worker_of(scope.clock(), id).map(Some),
+            // Only boards have claims: work of other providers is executed as soon as it is
+            // dispatched.
             None => Some(None),
         };
         match worker {
@@ -105,6 +111,7 @@ pub(crate) fn show_claims<'a>(
 }
 
 fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMap<String, Taken>) {
+    // Taken out, because the loop reads other parts of the state.
     let mut statuses = state["flow"]["jobs"].take();
     let mut is_changed = false;
     for (job, status) in statuses.as_object_mut().into_iter().flatten() {
@@ -138,6 +145,8 @@ fn mark_unclaimed(state: &mut Value, waiting: &BTreeSet<String>, taken: &BTreeMa
         .as_object()
         .is_some_and(|jobs| jobs.values().any(is_started));
     let flow = &mut state["flow"];
+    // The program counts a dispatched job as started; without any claim, the flow itself waits for
+    // a worker.
     if is_changed && !has_started && flow["status"] == "started" {
         flow["status"] = json!("dispatched");
     }

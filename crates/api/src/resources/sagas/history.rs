@@ -113,6 +113,7 @@ impl HistoryPageView {
         let mut has_more = false;
         for record in records {
             let entry = HistoryEntryView::of(record, hidden, redact);
+            // The cursor of a history is a version, not that of the builder.
             if !page.push(entry, String::new()) {
                 has_more = true;
                 break;
@@ -130,6 +131,8 @@ impl HistoryPageView {
 impl HistoryEntryView {
     /// Creates the view. `hidden` are the values that its texts must not quote.
     pub(crate) fn of(record: &HistoryEntry, hidden: &HiddenValues, redact: &Redaction) -> Self {
+        // The payloads have no names: first that of the input, then the variables, then one for
+        // each requested work item.
         let mut payloads = record.payloads.iter();
         let data = payloads
             .next()
@@ -212,6 +215,7 @@ impl PayloadView {
         redact: &Redaction,
         shown: impl FnOnce(Value) -> Value,
     ) -> Self {
+        // A cut payload can still be JSON, for example a number, but with another value.
         let value = serde_json::from_str(&payload.text)
             .ok()
             .filter(|_| !payload.is_cut());
@@ -223,6 +227,7 @@ impl PayloadView {
             };
         }
 
+        // Without its end, the text has no structure by which fields could be redacted.
         let beginning = redact.redact_beginning(&payload.text);
         Self {
             value: Value::Null,
@@ -236,6 +241,7 @@ impl PayloadView {
 /// name `rooms[3]`.
 fn redacted_change(name: String, change: &Value, redact: &Redaction) -> (String, Value) {
     let variable = name.split('[').next().unwrap_or_default();
+    // Wrapped as in a state, so that the rules for the path of the variable apply.
     let mut redacted = redact.redact(json!({ "vars": { variable: change } }));
     let change = redacted
         .pointer_mut(&format!("/vars/{variable}"))

@@ -62,6 +62,8 @@ pub(crate) fn find(
             query.cursor = None;
         }
 
+        // The page ended with the previous shard: the next one starts at the first row of this
+        // shard.
         if all.items.len() >= limit || all.scanned >= scan_limit {
             all.next = Some(format!("{shard}."));
             break;

@@ -163,6 +163,8 @@ pub(crate) async fn overview(
     Tenant(tenant): Tenant,
     NodeAccess(sees_node): NodeAccess,
 ) -> Result<Json<Overview>, Problem> {
+    // Outside of the read: a count reads the stores itself, and one request must not wait for a
+    // second place.
     let counts = counts::counts(&api, &cache, &tenant)
         .await
         .map(|counted| OverviewCounts::of(&counted));
@@ -199,6 +201,8 @@ fn destinations(scope: &ReadScope, tenant: &TenantId) -> Result<Vec<DestinationV
             .into_iter()
             .take(MAX_DESTINATIONS)
         {
+            // The rows of a destination are in the order of their creation, so that the first one
+            // is the oldest.
             let oldest = reader.outbox(&destination, 0, 1)?.pop();
             destinations.extend(oldest.map(|(_, item)| (item.created_at, destination)));
         }

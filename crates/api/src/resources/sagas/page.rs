@@ -45,6 +45,7 @@ impl InstancePage {
         let mut page = PageBuilder::new(limits);
         for located in &result.items {
             let found = &located.found;
+            // The reference and the errors of an instance can quote hidden values of its state.
             let hidden = hidden_values(scope, &found.instance);
             let summary = InstanceSummary::of(&found.key, &found.instance, &hidden);
             if !page.push(summary, located.cursor()) {

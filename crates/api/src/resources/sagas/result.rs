@@ -91,6 +91,8 @@ impl ResultView {
 
     fn of(scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Self {
         let hidden = hidden_values(scope, instance);
+        // A completed instance can have recovered from an error, which is then no failure of its
+        // result.
         let failure = instance
             .last_error
             .as_ref()
@@ -178,6 +180,7 @@ pub(crate) async fn await_end(
     key: &InstanceKey,
     wait: Duration,
 ) -> Result<(bool, ResultView), Problem> {
+    // A request without a wait is an ordinary read, and needs no place among those that wait.
     let _permits = if wait.is_zero() {
         None
     } else {
@@ -207,6 +210,7 @@ pub(crate) async fn await_end(
             return Ok((has_ended, view));
         }
 
+        // A wake-up does not state the reason, so that the loop reads the instance again.
         tokio::select! {
             is_running = waiter.woken() => if !is_running { return Err(interrupted(instances)) },
             () = tokio::time::sleep_until(until) => {}
@@ -215,6 +219,8 @@ pub(crate) async fn await_end(
 }
 
 fn interrupted(instances: &Instances) -> Problem {
+    // Two codes, because they have different delays: after a drain, another process must take over
+    // first.
     if instances.request.health().accepting {
         let detail = "the shard of the instance moves or restarts; ask again for the result";
         return Problem::new(Code::Unavailable, detail);

@@ -81,6 +81,7 @@ pub(crate) fn reference_condition(reference: &str, filter: Option<&str>) -> Stri
     let is_part = |name: &str| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
+    // The text becomes a literal of the condition, so that it cannot change its structure.
     let own = match reference.split_once('=').filter(|(name, _)| is_part(name)) {
         Some((name, text)) => format!("{REFERENCE_PREFIX}{name} == {}", json!(text)),
         None => format!("reference == {}", json!(reference)),
@@ -137,6 +138,8 @@ pub(crate) fn search(scope: &ReadScope, search: InstanceSearch) -> Result<Search
     let scan_limit = query.scan_limit;
     let takes_each_row = filter.is_none() && statuses.is_empty() && !count;
     let deadline = Instant::now() + timeout;
+    // A search from a cursor has not counted the matches before it, so that its count is never
+    // exact.
     let starts_at_the_first = start_shard == 0 && query.cursor.is_none();
     let mut result = SearchResult::default();
     let mut cost = 0;
@@ -154,6 +157,7 @@ pub(crate) fn search(scope: &ReadScope, search: InstanceSearch) -> Result<Search
         loop {
             if result.scanned >= scan_limit || is_over(cost) {
                 let position = query.cursor.as_deref().unwrap_or_default();
+                // A full page keeps its cursor: after it, the scan only counted.
                 result.next.get_or_insert(format!("{shard}.{position}"));
                 return Ok(result);
             }
@@ -211,9 +215,12 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, scope: &ReadScope) {
         .iter()
         .find(|c| c.path == "saga" && c.operator == ComparisonOperator::Equal);
 
+    // The parameter of the request takes precedence; a condition on another saga then matches
+    // nothing.
     if query.saga.is_none() {
         query.saga = saga.and_then(|c| SagaName::new(c.value.as_str()?).ok());
     }
+    // Indexes of variables belong to one saga.
     let Some(saga) = &query.saga else { return };
     let active = scope.definitions().usable(&query.tenant);
     let definition = active
@@ -250,6 +257,7 @@ fn narrow(query: &mut InstanceQuery, filter: &Filter, scope: &ReadScope) {
             .iter()
             .filter(|comparison| comparison.path == path)
         {
+            // A value of another type is in no index: the variable is compared row by row only.
             let value = indexed_value(&comparison.value)?;
             if comparison.operator != ComparisonOperator::AtMost {
                 condition.lower = Some(value.clone());
@@ -278,6 +286,7 @@ fn reads_hidden(template: &Value, redact: &Redaction) -> bool {
         name.is_none_or(|name| name.is_empty() || redact.hides_variable(name))
     };
 
+    // The text is searched, not parsed: an expression that is rejected here only loses its index.
     redact.is_active() && (text.contains("results") || text.split("vars").skip(1).any(is_hidden))
 }
 
@@ -291,6 +300,8 @@ impl SearchResult {
 
         self.bytes += found.instance.state.len();
         let located = LocatedInstance { shard, found };
+        // Set with the last entry: without it, the search would scan on for a match that the page
+        // cannot contain.
         if self.items.len() + 1 == page_limit || self.bytes >= MAX_STATE_BYTES {
             self.next = Some(located.cursor());
         }
@@ -324,7 +335,9 @@ impl FilterEvaluator<'_> {
         let (holds, cost) = filter.holds(&self.values(filter, key, instance));
         let holds = match holds {
             Ok(holds) => Ok(holds),
+            // Instances of a saga can lack a field; one of them must not fail the search.
             Err(FilterEvalError::NoValue(reason)) => Err(format!("{key}: {reason}")),
+            // The condition itself is wrong, and would fail for all other instances as well.
             Err(FilterEvalError::NotBoolean(reason)) => {
                 return Err(invalid_parameter("filter", reason));
             }

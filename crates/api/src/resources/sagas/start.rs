@@ -143,8 +143,11 @@ pub(crate) async fn start(
     }
 
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
+    // The definition of this pod decides about start event and correlation id, before the owner is
+    // determined.
     let program = active(&definitions, &tenant, &saga)?;
     let id = idempotency_key(&headers)?;
+    // A start event without data needs no body at all.
     let data = if body.trim_ascii().is_empty() {
         empty_data()
     } else {
@@ -192,6 +195,7 @@ pub(crate) async fn start(
         wait_token: None,
     };
 
+    // The route has no deadline, because it can wait for a result; its start needs one of its own.
     let started =
         tokio::time::timeout(api.http().request_timeout, instances.control(&key, control));
     let Ok(started) = started.await else {
@@ -212,6 +216,7 @@ pub(crate) async fn start(
         match await_end(&instances, &key, wait).await {
             Ok((true, view)) => return Ok(Json(view.existing(!applied)).into_response()),
             Ok((false, view)) => return Ok(view.existing(!applied).accepted()),
+            // A lasting error is no interruption: a request elsewhere has the same result.
             Err(problem) if !problem.is_transient() => return Err(problem),
             Err(_) => {}
         }
@@ -251,6 +256,7 @@ pub(super) fn with_signal(
         on_existing,
         signal: Some(signal),
     };
+    // Only the check is needed: the data must not name another instance than the path.
     let stated = || key.correlation.clone();
     correlation(
         program.as_ref(),
@@ -316,15 +322,18 @@ fn correlation(
         .event
         .clone()
         .ok_or_else(|| Problem::new(Code::BadParameter, "no start event"))?;
+    // A rule over the data finds the id itself; only a definition without a rule needs a new one.
     let is_new = stated.is_none() && program.correlates_by_envelope(&kind);
 
     let candidate = if is_new { Some(new()) } else { stated };
+    // An event for the rule of the definition only; the engine creates the one that is applied.
     let event = Event {
         id: new_id(),
         tenant: tenant.clone(),
         kind,
         source: "orlog:start".to_owned(),
         subject: request.subject.clone(),
+        // Constant, because the owner evaluates the rule again and must find the same id.
         time: Timestamp::from_millis(0),
         correlation: candidate.clone(),
         causation: None,
@@ -350,6 +359,8 @@ fn correlation(
             );
             Err(Problem::new(Code::InvalidEvent, detail))
         }
+        // If the rule derives another id from the new one, the owner derives it again and needs no
+        // parameter.
         Some(candidate) => Ok((found.clone(), is_new && found == candidate)),
         None => Ok((found, false)),
     }
@@ -357,6 +368,8 @@ fn correlation(
 
 /// Returns a new correlation id; with an idempotency key, that of the earlier request with the key.
 fn new_correlation(tenant: &TenantId, saga: &SagaName, key: Option<&EventId>) -> CorrelationId {
+    // Derived from the key, so that a repetition reaches the same instance, on whichever pod it
+    // arrives.
     let id = key.map_or_else(Uuid::now_v7, |key| {
         let parts = [
             b"start",

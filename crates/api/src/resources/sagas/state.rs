@@ -11,6 +11,7 @@ use orlog_node::redact::HiddenValues;
 /// Returns the state of an instance as rendered by its program, or as JSON if it is readable; not
 /// redacted.
 pub(crate) fn displayed_state(scope: &ReadScope, instance: &Instance) -> Value {
+    // By hash: a retired definition still renders the instances that are pinned to it.
     let program = scope.programs().by_hash(&instance.definition.hash);
     program
         .and_then(|program| program.view_state(&instance.state))
@@ -38,6 +39,7 @@ pub(crate) fn hidden_values(scope: &ReadScope, instance: &Instance) -> HiddenVal
     if !redact.is_active() {
         return HiddenValues::default();
     }
+    // The data of tasks is not part of the state, but texts can quote it.
     let state = displayed_state(scope, instance);
     redact.hidden_values(task_data(instance).chain([&state]))
 }
@@ -50,6 +52,7 @@ pub(super) fn task_data(instance: &Instance) -> impl Iterator<Item = &Value> {
 /// Decodes a state that no program renders. If the decoder stops before the end, the result is
 /// invalid.
 fn state(bytes: &[u8]) -> Value {
+    // JSON first: a single digit is also valid MessagePack, but with another value.
     if let Ok(value) = serde_json::from_slice(bytes) {
         return value;
     }

@@ -211,6 +211,7 @@ impl InstanceDetail {
         let pending = work.iter().filter_map(|(_, item)| JobWork::of(item));
         show_claims(scope, key, pending, &mut state);
 
+        // From the displayed state before its redaction, which is what texts of the view can quote.
         let hidden = redact.hidden_values(task_data(instance).chain([&state]));
         let timers = instance.timers.iter().map(|timer| TimerView {
             name: timer.name.to_string(),

@@ -180,6 +180,7 @@ impl AttemptRecordView {
     pub(crate) fn of(record: &AttemptRecord, hidden: &HiddenValues, redact: &Redaction) -> Self {
         let response = record.response.as_deref();
         let quoted: Option<Value> = response.and_then(|text| serde_json::from_str(text).ok());
+        // The message can quote the response of the upstream as well as values of the instance.
         let message = redact
             .hidden_values(&quoted)
             .remove_from(&hidden.remove_from(&record.message));

@@ -229,14 +229,17 @@ impl ScheduleView {
         };
         let mut state = ScheduleState::decode(&instance.state)
             .map_err(|error| unreadable(error.to_string()))?;
+        // A deleted schedule is still stored as an instance, which a later creation continues.
         if state.deleted {
             return Ok(None);
         }
 
         let name = key.correlation.to_string();
         let times = state.upcoming(&name, now, next).map_err(unreadable)?;
+        // Collected before the data is redacted, because failures of runs can quote it.
         let hidden = redact.hidden_values([&state.spec.data]);
         state.spec.data = redact.redact(state.spec.data);
+        // A paused schedule that has ended is shown as ended: a resume would start nothing.
         let status = match () {
             () if state.has_ended() => "ended",
             () if state.paused => "paused",

@@ -105,6 +105,7 @@ impl TaskSpecView {
         let form = &task.spec;
         Self {
             tag: form.tag.to_string(),
+            // The title is rendered with the data, so that it can quote hidden values.
             title: redact.hidden_values([&form.data]).remove_from(&form.title),
             roles: form.roles.clone(),
             not_by: form.not_by.iter().map(|user| user.as_str()).collect(),

@@ -104,6 +104,8 @@ fn readable(webhook: &Webhook, headers: &HeaderMap) -> Map<String, Value> {
         .signature
         .as_ref()
         .filter(|_| webhook.config.scheme == WebhookScheme::Token);
+    // Expressions copy headers into events, which are stored and shown; a shared token must not be
+    // among them.
     let is_credential = |name: &str| {
         let known = [
             header::AUTHORIZATION,
@@ -132,6 +134,7 @@ fn text(value: Value) -> Result<Option<String>, String> {
     match value {
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(text).filter(|text| !text.is_empty())),
+        // Many senders have numeric ids; a fraction has no single text.
         Value::Number(number) if number.is_i64() || number.is_u64() => Ok(Some(number.to_string())),
         other => Err(format!(
             "the value must be a text or a whole number, but is {}",

@@ -38,15 +38,19 @@ impl BusCheck {
     where
         F: Future<Output = Result<(), String>> + Send + 'static,
     {
+        // Callers that arrive during a check wait for its lock, then use its result.
         let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some(checked) = last.filter(|checked| checked.at.elapsed() < MAX_AGE) {
             return checked.result;
         }
 
         let check = check();
+        // The task owns the lock, so that a caller that disconnects does not cancel the check for
+        // the others.
         let checking = tokio::spawn(async move {
             let was_ok = last.is_none_or(|checked| checked.result.is_ok());
             let result = check.await.map_err(|reason| {
+                // Probes repeat the check constantly; the log has the first failure only.
                 if was_ok {
                     tracing::warn!(reason, "bus check failed");
                 }

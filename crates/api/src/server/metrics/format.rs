@@ -33,11 +33,14 @@ fn prometheus(openmetrics: &str) -> String {
     let mut help = None;
     for line in openmetrics.lines() {
         if let Some(about) = line.strip_prefix("# HELP ") {
+            // The help line precedes the type line, which decides about the suffix of its name.
             help = about.split_once(' ');
         } else if let Some((name, kind)) = line
             .strip_prefix("# TYPE ")
             .and_then(|about| about.split_once(' '))
         {
+            // OpenMetrics names a counter without the suffix of its series; the older format needs
+            // it in both.
             let total = if kind == "counter" { "_total" } else { "" };
             let description = help.take().map_or("", |(_, description)| description);
             writeln!(

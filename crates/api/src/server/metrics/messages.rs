@@ -51,6 +51,7 @@ impl Undelivered {
             .filter(|to| to.kind == WorkKind::Effect && is_peers(&to.name))
         {
             for (_, item) in reader.outbox(to, 0, SCAN_LIMIT)? {
+                // The same effects carry withdrawals and reports, which are not messages of users.
                 if item
                     .work
                     .effect()

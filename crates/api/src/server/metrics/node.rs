@@ -52,6 +52,7 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
             labeled.set("shard_owned", &[("shard", &shard.to_string())], is_owned);
         }
 
+        // A leased shard that does not run is being started, or its start fails.
         let idle = app
             .routing
             .leased_shards()

@@ -25,6 +25,7 @@ pub(super) fn register(registry: &mut MetricsRegistry) {
             int_gauge(pages * rustix::param::page_size() as u64),
         );
 
+        // The kernel states the start of a process in ticks since the boot.
         let booted = fs::read_to_string("/proc/stat").unwrap_or_default();
         let booted = booted
             .lines()
@@ -58,6 +59,8 @@ pub(super) fn register(registry: &mut MetricsRegistry) {
 /// character.
 fn parse_stat(stat: &str) -> Option<(u64, u64, u64)> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    // The fields are those of proc(5) from the third on, so that an index is the number there minus
+    // 3.
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     Some((number(11)? + number(12)?, number(19)?, number(21)?))
 }

@@ -42,6 +42,8 @@ fn attention(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMetri
             .map(|definition| definition.program.definition_ref())
     };
 
+    // A version has series before its first instance: a rate over a series that appears later
+    // misses the first value.
     for reference in references() {
         app.runtime
             .metrics()
@@ -49,6 +51,7 @@ fn attention(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMetri
     }
 
     let names = references().map(|reference| reference.saga.to_string());
+    // With 0 for sagas without such instances, because an alert needs a series to compare.
     let mut sagas: BTreeMap<String, AttentionCounts> = names
         .map(|name| (name, AttentionCounts::default()))
         .collect();
@@ -89,6 +92,7 @@ fn definitions(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMet
             continue;
         };
 
+        // The numbers of versions would reveal changes in contexts that are closed to the caller.
         let version = if name == OTHER {
             OTHER.to_owned()
         } else {

@@ -29,6 +29,7 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
         size(&label, &stats, &mut gauges);
         fsync.add(shard, &stats.fsync);
 
+        // Only a replicated store has a shard log.
         if let Some(log) = &stats.replication {
             append.add(shard, &log.append);
         }

@@ -20,6 +20,7 @@ pub(super) fn register(app: &App, consumers: &[JobConsumer], registry: &mut Metr
         let (Some(name), Some(backlog)) = (consumer.name(), consumer.backlog) else {
             continue;
         };
+        // Several groups can share a consumer, whose backlog counts once.
         if !read.insert(name) {
             continue;
         }

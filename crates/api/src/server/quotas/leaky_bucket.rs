@@ -69,6 +69,7 @@ impl LeakyBucket {
     }
 
     fn level(&self, limit: RateLimit, now: Instant) -> f64 {
+        // Computed on demand, so that no task has to drain the buckets of all callers.
         let passed = self
             .at
             .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));

@@ -110,6 +110,7 @@ pub(crate) struct EnrollBody {
 }
 
 pub(super) fn check_addresses(addresses: &BTreeSet<String>) -> Result<(), Problem> {
+    // Every pod holds all actors in memory, so that the size of a record is limited.
     if addresses.len() > MAX_ADDRESSES {
         return Err(invalid_body(
             "/addresses",
@@ -143,6 +144,8 @@ impl ActorView {
         };
         let invitation = actor.invitation.as_ref();
 
+        // A used or expired invitation stays in the record; the view shows only one that still
+        // enrolls a key.
         let open = invitation
             .filter(|invitation| invitation.used_by.is_none() && invitation.expires_at > now);
         Self {

@@ -64,6 +64,8 @@ pub(super) async fn stream(
         _permit: permit,
     };
 
+    // The first page is read before the response starts: an error can then still have its own
+    // status.
     match follower.read(Instant::now()).await {
         Ok(first) => follower.receive(first),
         Err(response) => return response,
@@ -95,6 +97,8 @@ impl Follower {
                     return None;
                 }
 
+                // Each wait ends with the stream at the latest, so that a flow without lines does
+                // not extend it.
                 let until = follower.until;
                 let page = tokio::select! {
                     biased;
@@ -105,9 +109,13 @@ impl Follower {
 
                 match page {
                     Ok(page) => follower.receive(page),
+                    // The shard moves or a quota is used up; the position stays, so that the next
+                    // read continues without a gap.
                     Err(response) if is_transient(response.status()) => {
                         tokio::time::sleep(RETRY_DELAY).await;
                     }
+                    // A stream has no place for a problem: the client connects again and receives
+                    // it as the response.
                     Err(_) => return None,
                 }
             }
@@ -151,6 +159,7 @@ impl Follower {
             limits,
         } = &self.request;
         let limit = limits.entries;
+        // A short wait, because a change of the owner is noticed only between two requests.
         let wait = until
             .saturating_duration_since(Instant::now())
             .min(REMOTE_WAIT)
@@ -171,6 +180,7 @@ impl Follower {
         );
 
         let mut headers = self.headers.clone();
+        // The client requested a stream; the owner must return one page.
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         let response = forward::get(&self.instances.cluster, pod, &target, headers).await;
         let response = response.map_err(IntoResponse::into_response)?;
@@ -178,11 +188,15 @@ impl Follower {
             return Err(response);
         }
 
+        // Without a limit of its own: the owner limits its pages, and the body is in memory
+        // already.
         let bytes = to_bytes(response.into_body(), usize::MAX).await;
         let page = bytes
             .ok()
             .and_then(|bytes| serde_json::from_slice::<LinePage>(&bytes).ok());
+        // A page that cannot be read counts as a moving shard, so that it is requested again.
         let page = page.ok_or_else(|| Problem::moving().into_response())?;
+        // Advanced only after a complete page: a failed request reads the same lines again.
         self.request.after = page.last;
 
         Ok(page)

@@ -70,6 +70,8 @@ pub(super) async fn next(
         let page = read(instances, request).await?;
         let has_advanced = page.last > request.after;
         request.after = page.last;
+        // Before the waiter is needed: a page without a wait succeeds also while the shard
+        // registers none.
         if !page.items.is_empty() || page.ended || Instant::now() >= until {
             return Ok(page);
         }
@@ -87,6 +89,7 @@ pub(super) async fn next(
             return unless_moving(instances, page);
         };
 
+        // A wake-up only means that lines can be there; the loop reads again.
         tokio::select! {
             is_running = waiter.woken() => if !is_running {
                 return unless_moving(instances, page);
@@ -99,6 +102,7 @@ pub(super) async fn next(
 /// Returns a page without lines while the node drains; otherwise the shard of the flow moves or
 /// restarts.
 fn unless_moving(instances: &Instances, page: LinePage) -> Result<LinePage, Problem> {
+    // A drain ends the wait as its end would; after a move, only another pod has further lines.
     if instances.request.health().accepting {
         Err(Problem::moving())
     } else {
@@ -124,6 +128,8 @@ async fn read(instances: &Instances, request: &LineRequest) -> Result<LinePage, 
         let (first, _) = reader.job_log_range(&key)?;
         let found = reader.job_log(&key, after, limits.entries)?;
         let hidden = hidden_values(scope, &instance);
+        // A client stops at `ended`, so that it is set only when nothing is left to read or to
+        // store.
         let ended = found.is_empty() && instance.status.is_final() && !has_unsaved;
         let is_of = |tag: &str| {
             job.as_ref()
@@ -150,6 +156,8 @@ async fn read(instances: &Instances, request: &LineRequest) -> Result<LinePage, 
                     break;
                 }
             }
+            // Lines of other jobs advance the position, too: the next page does not read them
+            // again.
             last = line.number;
         }
 

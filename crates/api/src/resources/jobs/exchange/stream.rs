@@ -86,8 +86,11 @@ pub(crate) async fn open(
         .max_message_size(limit)
         .max_frame_size(limit)
         .on_upgrade(move |socket| async move {
+            // The stream has no request in flight, so that its connection would count as idle and
+            // could be closed for another one.
             connection.set_busy();
             stream.serve(socket, connection, access).await;
+            // Moved into the task: the stream outlives the request that opens it.
             drop(long_poll);
         }))
 }
@@ -162,7 +165,9 @@ impl WorkStream {
         let mut received_at = Instant::now();
         let mut is_pinged = false;
 
+        // In each round, because the jobs of a tenant move with its shard.
         while forward::is_local(&self.sender.jobs.cluster, &self.sender.tenant) {
+            // A ping after half of the time leaves the other half for its response.
             let silent_until = received_at
                 + if is_pinged {
                     max_silence
@@ -186,6 +191,8 @@ impl WorkStream {
                     is_pinged = true;
                     Ok(Action::Ping)
                 }
+                // Beyond the limit, messages stay in the connection, so that the worker cannot send
+                // faster than results are stored.
                 received = socket.recv(), if self.unacknowledged.len() < MAX_UNACKNOWLEDGED => {
                     (received_at, is_pinged) = (Instant::now(), false);
                     match received {
@@ -195,11 +202,15 @@ impl WorkStream {
                         Some(Ok(Message::Close(_)) | Err(_)) | None => return StreamEnd::Closed,
                     }
                 }
+                // In the order of the messages, also if a later one is stored first:
+                // acknowledgements name no message.
                 Some(response) = self.unacknowledged.next() => Ok(Action::Send(Box::new(response))),
+                // Created again in each round, so that new credit and new effects apply at once.
                 jobs = claim(&self.sender.jobs, self.request.as_ref(), self.credit, &self.headers),
                     if self.credit > 0 =>
                 {
                     jobs.map(|response| {
+                        // No underflow: a claim returns at most the credit that it was given.
                         self.credit -= response.jobs.len();
                         Action::Send(Box::new(response))
                     })
@@ -218,6 +229,8 @@ impl WorkStream {
     async fn receive(&mut self, bytes: &[u8]) -> Result<Action, Problem> {
         let jobs = &self.sender.jobs;
         let caller = self.sender.jobs.request.scope.caller.as_ref();
+        // Each message counts as a request, so that a stream does not bypass the quotas of its
+        // caller.
         let _request = jobs.request.begin_message()?;
         let limit = jobs.request.http().max_body_size;
         if bytes.len() as u64 > limit {
@@ -241,6 +254,7 @@ impl WorkStream {
 
         let request = message
             .claim_request(jobs, &self.sender.tenant)?
+            // Taken although the message can still be rejected: a rejection ends the stream.
             .or_else(|| self.request.take());
         let credit = self.credit + message.credit;
         if credit > MAX_CREDIT {
@@ -256,6 +270,8 @@ impl WorkStream {
         self.request = request;
         self.credit = credit;
         let applied = AppliedReports::apply(&self.sender, &self.headers, message).await;
+        // A message without reports has no response: workers count one for each message with
+        // reports.
         if !applied.is_empty() {
             let jobs = jobs.clone();
             let headers = self.headers.clone();

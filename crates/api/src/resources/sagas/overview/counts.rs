@@ -35,11 +35,13 @@ pub(crate) async fn counts(
         evict_oldest(&mut tallies, tenant);
         let entry = tallies.entry(tenant.clone()).or_default();
         let is_old = entry.last.as_ref().is_none_or(|last| last.is_stale());
+        // One count of a tenant at a time: clients poll faster than a large tenant can be counted.
         if entry.is_counting || !is_old {
             return entry.last.clone();
         }
 
         entry.is_counting = true;
+        // A task of its own: a client that disconnects does not discard the count for the next one.
         let counting = tokio::spawn(count(api.detached(), Arc::clone(cache), tenant.clone()));
         if let Some(last) = &entry.last {
             return Some(Arc::clone(last));
@@ -59,6 +61,7 @@ async fn count(api: RequestContext, cache: Arc<OverviewCache>, tenant: TenantId)
         tokio::spawn(async move { api.read(move |scope| count_tenant(scope, &of)).await }).await;
     let mut tallies = cache.lock();
     let entry = tallies.entry(tenant).or_default();
+    // Also after an error, so that the next request starts another count.
     entry.is_counting = false;
 
     match counted {
