@@ -190,6 +190,8 @@ enum Command {
 /// Parses the arguments, runs the command and returns its exit code.
 #[must_use]
 pub fn run() -> ExitCode {
+    // Before clap: the internal command is not part of the help, the suggestions or the
+    // completions.
     if let Some(dir) = check_tables::requested_dir(std::env::args_os()) {
         return match check_tables::run(&dir, &Console::new(Output::Table)) {
             Ok(()) => ExitCode::SUCCESS,
@@ -223,6 +225,7 @@ pub fn run() -> ExitCode {
 /// Makes the files and directories that a command creates accessible to its user only: stores,
 /// journals, the audit trail, backups and exports contain the data of instances.
 fn keep_files_private(command: &Command) {
+    // `key` is absent: its files are created with their own mode.
     if matches!(
         command,
         Command::Dev(_)
@@ -238,6 +241,7 @@ fn keep_files_private(command: &Command) {
 async fn run_command(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
         Command::Init(args) => init::run(&args, console),
+        // Boxed: the future of this function is as large as that of its largest arm.
         Command::Dev(args) => Box::pin(dev::run(args, console)).await,
         Command::Run(args) => Box::pin(run::run(args)).await,
         Command::Publish(args) => events::run(args, console).await,

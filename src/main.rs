@@ -8,6 +8,8 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Helper processes of scripts are this program with a hidden first argument. They must not
+    // reach the parser of the command line, and start no threads before they restrict themselves.
     #[cfg(feature = "script")]
     if let Some(code) = orlog_effect::script::run_if_helper() {
         return code;

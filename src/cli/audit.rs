@@ -61,6 +61,8 @@ struct VerifyArgs {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     if let Some(Command::Verify(args)) = args.command {
+        // The verification reads files and needs no node, so that it also works on a copy of the
+        // trail.
         return tokio::task::block_in_place(|| verify(&args, console));
     }
 
@@ -71,6 +73,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         broken_at,
     } = fetch(&client, &args).await?;
 
+    // Before the output and on standard error, so that JSON on standard output stays one document.
     if let Some(sequence) = broken_at {
         note(&format!(
             "record {sequence} does not match the line before it; run `orlog audit verify` on the \
@@ -106,6 +109,8 @@ fn record_row(record: &Value) -> Vec<String> {
         code if code.is_empty() => text(record, "outcome"),
         code => format!("{} {code}", text(record, "outcome")),
     };
+    // The route has placeholders. The target has the path and the query of the request, without the
+    // method.
     let method = text(record, "route")
         .split(' ')
         .next()
@@ -146,6 +151,8 @@ fn verify(args: &VerifyArgs, console: &Console) -> Result<(), CommandError> {
         let found = orlog_node::audit::verify(&args.dir, set, expected);
         found.map_err(|error| CommandError::failed(error.to_string()))
     };
+    // Only calls have an expected record: the files of denials are limited in size, so that old
+    // counts are deleted.
     let records = verify(FileSet::Calls, args.expect.as_ref())?;
     let denials = verify(FileSet::Denials, None)?;
     if console.is_json() {
@@ -201,14 +208,18 @@ async fn fetch(client: &ApiClient, args: &Args) -> Result<Fetched, CommandError>
         let mut query = fixed.clone();
         query.push((
             "limit",
+            // The loop ends when the limit is reached, so that the difference is at least 1 here.
             PAGE.min(args.limit.get() - records.len()).to_string(),
         ));
         query.extend(cursor.map(|cursor| ("cursor", cursor)));
         let page = client.get("/v1/audit", &query).await?;
         records.extend(items(&page, "items").iter().cloned());
+        // Pages go back in time, so that the last finding is the oldest one. A page without a
+        // finding keeps the one before.
         broken_at = page["broken_at"].as_u64().or(broken_at);
         cursor = page["next_cursor"].as_str().map(str::to_owned);
 
+        // A short page is not the end: the node scans a bounded number of records for a page.
         if cursor.is_none() || records.len() >= args.limit.get() {
             return Ok(Fetched {
                 records,

@@ -58,6 +58,8 @@ pub(crate) struct Restore {
 
 impl From<BackupFailure> for CommandError {
     fn from(error: BackupFailure) -> Self {
+        // Rejected: nothing is damaged, but the state of the directory or the kind of the store
+        // forbids the command.
         let exit = match &error {
             BackupFailure::NotEmpty(_)
             | BackupFailure::Interrupted(_)
@@ -84,6 +86,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
             .await?
         }
         (None, Some(to), None) => fetch(&args, to).await?,
+        // Not reached: clap requires `--to` unless there is a subcommand.
         (None, None, _) => return Err(CommandError::usage("--to is missing")),
     };
     report(
@@ -98,6 +101,7 @@ pub(crate) async fn restore(args: Restore, console: &Console) -> Result<(), Comm
     let Restore { from, to } = args;
     let target_dir = to.clone();
     let manifest = blocking((from, to), |(from, to)| Ok(backup::restore(&from, &to)?)).await?;
+    // A restored node has the same pending work, and no lock excludes the node of the backup.
     note("make sure that the source node is stopped; otherwise both nodes execute the same work");
     report(
         "is restored as a data directory",
@@ -108,6 +112,7 @@ pub(crate) async fn restore(args: Restore, console: &Console) -> Result<(), Comm
 }
 
 pub(crate) fn failed(error: anyhow::Error) -> CommandError {
+    // These errors have exit codes of their own; every other one is a failure.
     let error = match error.downcast::<InterruptedRestore>() {
         Ok(interrupted) => return BackupFailure::from(interrupted).into(),
         Err(error) => error,
@@ -154,6 +159,7 @@ fn report(
 
 /// Creates a backup on the node, fetches it, and deletes it on the node.
 async fn fetch(args: &Args, to: &Path) -> Result<Manifest, CommandError> {
+    // First, so that an unusable target does not cost the node a complete copy.
     backup::new_dir(to)?;
     let client = ApiClient::new(&args.server)?;
     let route = format!("/admin/backup?replace={}", args.replace);
@@ -161,7 +167,10 @@ async fn fetch(args: &Args, to: &Path) -> Result<Manifest, CommandError> {
         .post_with_timeout(&route, None, CREATE_TIMEOUT)
         .await?;
     let id = created["id"].as_str().unwrap_or_default().to_owned();
+    // The result is checked after the deletion: a failed transfer must not leave a copy on the disk
+    // of the node.
     let fetched = fetch_all(&client, &id, &created["manifest"], to).await;
+    // The node keeps one backup at a time, so that a copy that stays rejects the next backup.
     let removed = client.delete(&path(&["admin", "backup", &id]), &[]).await;
 
     if fetched.is_err() {
@@ -172,12 +181,15 @@ async fn fetch(args: &Args, to: &Path) -> Result<Manifest, CommandError> {
     }
 
     fetched?;
+    // Only a note: the fetched backup is complete without the deletion.
     if let Err(failure) = removed {
         note(&format!(
             "the node keeps its copy until the next restart: {failure}"
         ));
     }
 
+    // The transfer has no checksums of its own. This also syncs the directories, so that a reported
+    // backup survives a power failure.
     let to = to.to_owned();
     blocking(to, |to| Ok(backup::verify_fetched(&to)?)).await
 }
@@ -196,6 +208,8 @@ async fn fetch_all(
             "the response of the node is not a manifest: {error}"
         ))
     })?;
+    // The checksums are last: a directory without them is no backup, so that an interrupted
+    // transfer is not mistaken for one.
     let names = manifest
         .files
         .iter()
@@ -203,6 +217,8 @@ async fn fetch_all(
         .chain([MANIFEST, SUMS]);
 
     for name in names {
+        // The names are those of the node, and a wrong node could name files outside of the
+        // directory.
         if Path::new(name)
             .components()
             .any(|part| !matches!(part, std::path::Component::Normal(_)))

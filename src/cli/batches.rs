@@ -124,6 +124,7 @@ impl SelectionArgs {
             &self.created_from,
             &self.created_until,
         ];
+        // The saga does not count: without another filter, the batch reaches all of its instances.
         let filters = times.into_iter().chain([&self.prefix, &self.filter]);
         !self.status.is_empty() || filters.into_iter().any(Option::is_some)
     }
@@ -219,11 +220,14 @@ impl OptionArgs {
 async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError> {
     let data: Value = serde_json::from_str(&args.data)
         .map_err(|error| CommandError::usage(format!("--data is not JSON: {error}")))?;
+    // Only these actions have fields, and the node rejects unknown fields.
     let action = match args.action {
         Action::Signal => json!({ "type": "signal", "signal": args.kind, "data": data }),
         Action::Migrate => json!({ "type": "migrate", "to": args.to }),
         other => json!({ "type": name(other).replace('-', "_") }),
     };
+    // The node accepts such a batch. A missing filter would instruct every instance, so that the
+    // command requires the intent.
     if !args.dry_run && !args.selection.all && !args.selection.has_filter() {
         return Err(CommandError::usage(format!(
             "the batch has no filter and would {} all instances of {}; add a filter, or --all; \
@@ -284,9 +288,11 @@ fn name(action: Action) -> String {
 
 /// Watches a batch and prints it. The exit code is that of its end.
 async fn watch(client: &ApiClient, batch: Value, console: &Console) -> Result<(), CommandError> {
+    // The id of the response, because the node creates one if the user stated none.
     let batch = watch::until_end(client, &batch_path(&text(&batch, "id"), None), batch).await?;
     print(&batch, console)?;
     let failed = batch["failed"].as_u64().unwrap_or_default();
+    // The order matters: a batch that failed or was stopped can also have failed instances.
     match batch["status"].as_str() {
         Some("failed") => Err(CommandError::failed(format!(
             "the batch failed: {}",
@@ -313,6 +319,7 @@ async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
 }
 
 fn batch_row(item: &Value) -> Vec<String> {
+    // Skipped instances count: the batch does not visit them again.
     let processed = ["done", "skipped", "failed"]
         .iter()
         .filter_map(|count| item[*count].as_u64())
@@ -354,6 +361,7 @@ fn print_dry_run(action: &str, result: &Value, console: &Console) -> Result<(), 
     )?;
     filter_note(result);
 
+    // The search of a dry run ends at the limits of one request.
     let at_least = if result["exact"] == true {
         ""
     } else {
@@ -438,6 +446,7 @@ fn print(batch: &Value, console: &Console) -> Result<(), CommandError> {
     }
     filter_note(batch);
 
+    // Failures first, because they need a decision. The node stores the first 20 of each outcome.
     let reasons = [("failed", "failures"), ("skipped", "skips")];
     let rows = reasons.iter().flat_map(|(outcome, field)| {
         items(batch, field).iter().map(|one| {
@@ -454,6 +463,8 @@ fn print(batch: &Value, console: &Console) -> Result<(), CommandError> {
         console.table(&["INSTANCE", "OUTCOME", "REASON"], &rows, "")?;
     }
 
+    // The batch waits without a time limit, and no other output names the command that continues
+    // it.
     if batch["status"] == "awaiting_approval" {
         note(&format!(
             "the canary is done; check its instances, then: orlog batch resume {}",

@@ -40,6 +40,7 @@ pub async fn run(bench: &BenchArgs) -> anyhow::Result<BenchReport> {
             std::fs::create_dir_all(data)?;
             DataDir::Persistent(data.clone())
         }
+        // Not in /tmp, which can be a file system in memory, where an fsync costs nothing.
         None => DataDir::Temporary(
             tempfile::Builder::new()
                 .prefix(".orlog-bench-")

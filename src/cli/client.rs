@@ -93,11 +93,15 @@ impl ServerArgs {
         let invalid = |flag: &str, file: &Path, reason: &dyn Display| {
             CommandError::usage(format!("{flag} {}: {reason}", file.display()))
         };
+        // This client follows no redirects and uses no proxies: only the URL of the user receives
+        // the credentials.
         let mut http = orlog_effect::http::client();
 
         if let Some(file) = &self.ca_file {
             let invalid = |reason: &dyn Display| invalid("--ca-file", file, reason);
             let pem = std::fs::read(file).map_err(|error| invalid(&error))?;
+            // An empty file would leave no trusted CA at all, and each request would fail with a
+            // TLS error.
             let ca = Certificate::from_pem_bundle(&pem)
                 .ok()
                 .filter(|ca| !ca.is_empty());
@@ -155,6 +159,7 @@ impl ApiClient {
     pub(crate) fn new(server: &ServerArgs) -> Result<Self, CommandError> {
         let http = server.http()?;
         let url = server.url.trim_end_matches('/').to_owned();
+        // Otherwise each request would report an unavailable node, which some commands retry.
         if reqwest::Url::parse(&url).is_err() {
             return Err(CommandError::usage(format!(
                 "invalid --url {:?}; expected a URL such as http://127.0.0.1:7070",
@@ -162,6 +167,7 @@ impl ApiClient {
             )));
         }
 
+        // An empty variable of the environment counts as unset.
         let tenant = server.tenant.clone().filter(|tenant| !tenant.is_empty());
         let node = server.node_name.as_deref().filter(|node| !node.is_empty());
         let node = node.map(HeaderValue::try_from).transpose().map_err(|_| {
@@ -249,6 +255,7 @@ impl ApiClient {
                 .collect();
             let page = self.get(path, &query).await?;
             all.extend_from_slice(items(&page, "items"));
+            // The node can end a page before its limit, so that only a missing cursor is the end.
             cursor = page["next_cursor"].as_str().map(str::to_owned);
 
             if cursor.is_none() {
@@ -358,6 +365,7 @@ impl ApiClient {
     pub(crate) async fn download(&self, path: &str, to: &Path) -> Result<(), CommandError> {
         let no_response =
             |error: reqwest::Error| self.failure(ClientError::NoResponse(innermost(&error)));
+        // Without a timeout of the whole request: it would limit the size of a file.
         let request = self.http.get(format!("{}{path}", self.url));
         let response = self.execute(request).await;
         let mut response = response.map_err(|trouble| self.failure(trouble))?;
@@ -371,6 +379,7 @@ impl ApiClient {
             }));
         }
 
+        // Only after the status: an error response must not leave an empty file.
         let mut file = std::fs::File::create(to)?;
         loop {
             let piece = tokio::time::timeout(REQUEST_TIMEOUT, response.chunk()).await;
@@ -378,6 +387,8 @@ impl ApiClient {
                 self.failure(ClientError::NoResponse("the transfer stalled".to_owned()))
             })?;
             let Some(piece) = piece.map_err(no_response)? else {
+                // The caller reports a complete backup afterwards, so that its files must be
+                // durable.
                 return Ok(file.sync_all()?);
             };
             file.write_all(&piece)?;
@@ -407,9 +418,11 @@ impl ApiClient {
         let mut url = reqwest::Url::parse(&format!("{}{path}", self.url))
             .map_err(|e| ClientError::NoResponse(e.to_string()))?;
         if !query.is_empty() {
+            // An empty list of pairs would append a question mark to the URL.
             url.query_pairs_mut().extend_pairs(query);
         }
 
+        // Commands that change something also read. A key or a revision is about the change only.
         let changes = method != Method::GET;
         let mut request = self.http.request(method, url).timeout(timeout);
         if let Some(tenant) = &self.tenant {
@@ -431,6 +444,7 @@ impl ApiClient {
         }
 
         let response = self.execute(request).await?;
+        // Before the status: a 404 also names the pods that can have the object.
         self.note_missing_pods(response.headers());
         let status = response.status();
         let bytes = response
@@ -441,6 +455,7 @@ impl ApiClient {
             return Ok(bytes.into());
         }
 
+        // A proxy responds with HTML, for which the status is the message.
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         Err(ClientError::Problem {
             status: status.as_u16(),
@@ -452,6 +467,7 @@ impl ApiClient {
     async fn execute(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let no_response = |error: reqwest::Error| ClientError::NoResponse(innermost(&error));
         let mut request = request.build().map_err(no_response)?;
+        // Before the signature, which covers this header.
         if let Some(node) = &self.node {
             request.headers_mut().insert(NODE_HEADER, node.clone());
         }
@@ -511,9 +527,11 @@ pub(crate) fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, 
 fn exit(status: u16) -> CommandExit {
     match StatusCode::from_u16(status) {
         Ok(StatusCode::NOT_FOUND) => CommandExit::NotFound,
+        // The same request is rejected again until a state, a role or a credential changes.
         Ok(StatusCode::CONFLICT | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => {
             CommandExit::Rejected
         }
+        // The node states that a later repetition can succeed.
         Ok(StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE) => {
             CommandExit::Unavailable
         }
@@ -525,6 +543,7 @@ fn problem(status: u16, body: &Value) -> String {
     let title = text(body, "title");
     let detail = text(body, "detail");
     let code = text(body, "code");
+    // No problem of a node: a proxy, or another server at this URL.
     if code.is_empty() {
         return format!("the node returned HTTP status {status}");
     }
@@ -545,6 +564,7 @@ fn problem(status: u16, body: &Value) -> String {
 
 /// Returns the root cause of an error, for example `connection refused`.
 fn innermost(error: &dyn std::error::Error) -> String {
+    // The outer errors only repeat that a request failed, with its URL.
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;

@@ -45,6 +45,7 @@ impl ConfigFlags {
 
     /// Returns the source from which a reload of a node reads its configuration again.
     pub(crate) fn source(&self, initial: &Config) -> ConfigSource {
+        // A reload reads the file and the environment again, but keeps the flags of the process.
         let flags = self.clone();
         let read = move || {
             let layers = flags.layers().map_err(|error| vec![error])?;
@@ -55,6 +56,7 @@ impl ConfigFlags {
 
     /// Returns the configuration file: the given one, or the default one if it exists.
     fn file(&self) -> Option<&Path> {
+        // A stated file that is missing is an error; a missing default file is not.
         let default = Path::new(DEFAULT_FILE);
         self.config
             .as_deref()

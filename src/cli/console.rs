@@ -35,6 +35,7 @@ impl Console {
         let size = is_terminal
             .then(|| rustix::termios::tcgetwinsize(&stdout).ok())
             .flatten();
+        // A terminal without a known size reports 0 columns, in which nothing fits.
         let columns = size.map(|size| size.ws_col).filter(|columns| *columns > 0);
 
         Self {
@@ -68,6 +69,7 @@ impl Console {
         after: &str,
     ) -> Result<(), CommandError> {
         let before = one_line(before);
+        // Escaped before it is colored, because the escape codes of the color must stay.
         let status = self.painted(&one_line(status));
         let after = one_line(after);
         Ok(writeln!(self.stdout.lock(), "{before}{status}{after}")?)
@@ -98,6 +100,7 @@ impl Console {
 
     /// Colors a status.
     fn painted(&self, text: &str) -> String {
+        // Red needs an operator, yellow ended without success or is paused, cyan is in progress.
         let color = match text {
             "completed" => 32,
             "running" | "compensating" => 36,
@@ -121,9 +124,11 @@ fn table_text(head: &[&str], rows: &[Vec<String>], columns: Option<u16>) -> Stri
         Some(columns) => table
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_width(columns),
+        // Scripts read one line for each row.
         None => table.set_content_arrangement(ContentArrangement::Disabled),
     };
 
+    // A line feed in a cell could forge another row.
     let cells = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)));
     table.set_header(head).add_rows(cells);
     let lines: Vec<_> = table

@@ -25,12 +25,14 @@ impl Credentials {
         key: Option<&Path>,
         token_file: Option<&Path>,
     ) -> Result<Self, CommandError> {
+        // A named key is the intent of this call, so that it wins over a token of the environment.
         if let Some(key) = key.filter(|key| !key.as_os_str().is_empty()) {
             return Ok(Self::Key(Box::new(key_store::of_argument(key)?)));
         }
         if let Some(token) = token(token_file)? {
             return Ok(Self::Token(token));
         }
+        // Last: a key that was selected once must not replace a token that is set now.
         Ok(key_store::selected()?.map_or(Self::None, |key| Self::Key(Box::new(key))))
     }
 
@@ -50,6 +52,7 @@ impl Credentials {
                 request.headers_mut().insert(AUTHORIZATION, token.clone());
                 Ok(())
             }
+            // Signed for each request: a signature is valid for a short time and has a nonce.
             Self::Key(key) => http_client::sign(key, request, SystemClock.now()),
         }
     }
@@ -58,6 +61,7 @@ impl Credentials {
 /// Returns the access token, if set. It is never an argument, because other users can read
 /// arguments.
 fn token(token_file: Option<&Path>) -> Result<Option<HeaderValue>, CommandError> {
+    // An empty ORLOG_TOKEN_FILE counts as unset.
     let token_file = token_file.filter(|file| !file.as_os_str().is_empty());
     let (token, location) = match token_file {
         Some(file) => {
@@ -87,6 +91,7 @@ fn token(token_file: Option<&Path>) -> Result<Option<HeaderValue>, CommandError>
     };
 
     if token.trim().is_empty() {
+        // A named file without a token must not turn the call into an unauthenticated one.
         let is_configured = token_file.is_some();
         return if is_configured {
             Err(CommandError::usage(format!("{location} holds no token")))
@@ -98,6 +103,7 @@ fn token(token_file: Option<&Path>) -> Result<Option<HeaderValue>, CommandError>
     let header = HeaderValue::try_from(format!("Bearer {}", token.trim()));
     let mut header =
         header.map_err(|_| CommandError::usage(format!("{location} holds no token")))?;
+    // Debug output of requests then hides the value.
     header.set_sensitive(true);
     Ok(Some(header))
 }

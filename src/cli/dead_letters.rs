@@ -140,6 +140,7 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
     }
 
     let mut responses = Vec::new();
+    // In sequence, up to the first failure: the other dead letters usually have the same cause.
     for id in &args.ids {
         let response = client
             .post(&path(&["v1", "dead-letters", id, "redrive"]), None)
@@ -149,6 +150,8 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
             continue;
         }
 
+        // A dead letter without an instance goes to the bus again, so that its result is not known
+        // here.
         if response["published"] == true {
             console.line(&format!(
                 "{id}: published again; if it fails, it becomes another dead letter"
@@ -181,6 +184,7 @@ async fn redrive_kind(
         canary,
         ..
     } = args;
+    // The node selects, so that the canary and the rest meet the same definitions.
     let selection = json!({ "reason": reason, "saga": saga, "limit": limit, "canary": canary });
     let response = client
         .post("/v1/dead-letters/redrive", Option::Some(&selection))
@@ -213,6 +217,7 @@ async fn redrive_kind(
         }
     }
 
+    // First: a redrive that stopped can have failures too, but the skipped ones need another call.
     if let Option::Some(cause) = response["stopped"].as_str() {
         let skipped = text(&response, "skipped");
         return Err(CommandError::failed(format!(
@@ -224,6 +229,8 @@ async fn redrive_kind(
     match response["dead_lettered"].as_u64().unwrap_or(0)
         + response["rejected"].as_u64().unwrap_or(0)
     {
+        // Missing pods are reported only after a success: a failure has the more important exit
+        // code.
         0 => client.check_complete(),
         failed => Err(CommandError::failed(format!(
             "{failed} dead letters failed again (orlog dlq list)"

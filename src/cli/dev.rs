@@ -53,7 +53,9 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     } else {
         stand_in.upstreams(&config)
     };
+    // Before the node starts, so that no request is accepted without the token.
     let session = Session::start(&config)?;
+    // Before the node reads the files: a change during its start counts.
     let files = WatchedFiles::of(&config, args.flags.config_file());
 
     let overrides = AppOverrides {
@@ -65,10 +67,13 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     };
 
     Box::pin(serve(config, overrides, |app, address| {
+        // Only a started node has definitions to compare the names with. An error stops it again.
         stand_in.check_rules(app).map_err(CommandError::usage)?;
         stand_in.attach(app);
         files.watch(app);
         if let Some(session) = &session {
+            // After the start, which claims the data directory: a second node must not replace the
+            // file of the first one.
             session.write()?;
         }
         greet(app, address, session.as_ref(), args.strict, console)
@@ -139,6 +144,7 @@ fn greet(
     };
 
     let body = sample::event(&active);
+    // A link has the token of a development node only, never that of an administrator.
     let link = session.map_or_else(|| url.clone(), |session| session.link(&url));
     let export = token_file
         .as_ref()

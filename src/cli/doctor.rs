@@ -44,6 +44,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     }
     report(&findings, console)?;
 
+    // Warnings do not fail the command: the node works.
     let bad = findings
         .iter()
         .filter(|finding| finding.status == CheckStatus::Error)
@@ -105,6 +106,7 @@ async fn here(flags: &ConfigFlags, deep: bool) -> Vec<CheckResult> {
         Ok(layers) => layers,
         Err(error) => return vec![invalid(&error, "set a readable configuration file")],
     };
+    // All errors at once: `load` would stop at the first one.
     let errors = layers.errors();
     if !errors.is_empty() {
         return errors
@@ -131,6 +133,8 @@ async fn here(flags: &ConfigFlags, deep: bool) -> Vec<CheckResult> {
 async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
     let client = ApiClient::new(server)?;
     let found = client.get("/admin/diagnostics", &[]).await;
+    // A node that does not respond is a finding, so that the findings of this machine are printed
+    // too.
     let response = match found {
         Ok(response) => response,
         Err(failure) if failure.exit() == CommandExit::Unavailable => {
@@ -145,8 +149,11 @@ async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
 
     let mut findings: Vec<_> = items(&response, "checks")
         .iter()
+        // A finding of a newer node that this release cannot read is omitted.
         .filter_map(|finding: &Value| serde_json::from_value::<CheckResult>(finding.clone()).ok())
         .collect();
+    // The diagnostics of a node count all tenants. These two name instances of the tenant of the
+    // user.
     findings.push(or_unavailable("stuck", stuck(&client).await)?);
     findings.push(or_unavailable("dead letters", dead_letters(&client).await)?);
     if let Err(incomplete) = client.check_complete() {
@@ -183,6 +190,7 @@ async fn stuck(client: &ApiClient) -> Result<CheckResult, CommandError> {
     ];
     let page = client.get("/v1/sagas", &query).await?;
     let found = items(&page, "items");
+    // A page with a cursor can be empty, because the node scans a bounded number of rows.
     let more = if page["next_cursor"].is_null() {
         ""
     } else {

@@ -72,6 +72,7 @@ impl PublishCounts {
             .filter(|one| one["duplicate"] == Value::Bool(true))
             .count() as u64;
 
+        // The node responds in the order of the request.
         let sent = batch
             .lines
             .iter()
@@ -93,6 +94,7 @@ impl PublishCounts {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
+    // Events are signed with every key; the option only makes a missing key an error.
     if args.sign && client.key().is_none() {
         let advice = "--sign: no key; select one with --key NAME or `orlog key use NAME`";
         return Err(CommandError::usage(advice));
@@ -101,6 +103,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let (lines, bytes) = lines(args.file.as_ref(), &args.columns)?;
     let progress = Progress::new(bytes);
     let mut counts = PublishCounts::default();
+    // One request after another: events of one instance keep their order.
     for batch in Batches::new(lines, usize::from(args.batch)) {
         let batch = batch.map_err(|failure| so_far(&failure, &counts))?;
         let response = send(&client, &batch, &progress)
@@ -195,6 +198,8 @@ async fn send(
             Ok(response) => return Ok(response),
             Err(trouble) => trouble,
         };
+        // Busy, draining or full. After a lost response the events may be stored, but their ids
+        // make the repetition a duplicate.
         let passes = match &trouble {
             ClientError::NoResponse(_) => true,
             ClientError::Problem { status, .. } => matches!(status, 429 | 503 | 507),
@@ -205,6 +210,7 @@ async fn send(
 
         progress.wait(attempt);
         tokio::time::sleep(pause).await;
+        // All 11 delays together are about 36 seconds.
         pause = (pause * 2).min(MAX_RETRY_DELAY);
     }
 
@@ -217,6 +223,7 @@ fn located(client: &ApiClient, batch: &Batch, trouble: ClientError) -> CommandEr
         return client.failure(trouble);
     };
 
+    // Pointers of the node start with the index in the batch, such as `/3/data`.
     let locations = items(body, "errors").iter().filter_map(|location| {
         let pointer = text(location, "pointer");
         let index: usize = pointer.split('/').nth(1)?.parse().ok()?;

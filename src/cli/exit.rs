@@ -72,6 +72,7 @@ impl CommandError {
     /// Appends what to do if the node did not respond.
     pub(crate) fn advise_if_unavailable(self, advice: &str) -> Self {
         match self.exit {
+            // Other failures are responses of the node, so that the outcome is known.
             CommandExit::Unavailable => Self {
                 message: format!("{}; {advice}", self.message),
                 ..self
@@ -89,6 +90,7 @@ impl CommandError {
     /// Prints the error on standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         use io::Write as _;
+        // A closed output pipe has no message: the reader, such as `head`, has what it needs.
         if !self.message.is_empty() {
             // If standard error is closed, the exit code still reports the failure.
             drop(writeln!(
@@ -106,6 +108,7 @@ impl CommandError {
 impl From<io::Error> for CommandError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
+            // An error, not `Ok`, so that a command stops instead of fetching further pages.
             io::ErrorKind::BrokenPipe => Self::new(CommandExit::Done, ""),
             _ => Self::failed(error.to_string()),
         }

@@ -85,6 +85,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         tenant => format!("tenant:{}", tenant.unwrap_or_default()),
     };
     let mut kinds = args.kinds.clone();
+    // The stored kinds are compared as text: another order must not start a new snapshot.
     kinds.sort();
     kinds.dedup();
 
@@ -116,8 +117,11 @@ impl ExportRun {
         let mut pause = FIRST_PAUSE;
         let mut needs_reset = reset;
         loop {
+            // A pass opens the target again: after an error, only the target has the position that
+            // it stored.
             match self.pass(&mut needs_reset, &mut pause).await {
                 Ok(()) => return self.client.check_complete(),
+                // Without `--follow`, a script decides about the repetition.
                 Err(ExportError::Transient(failure)) if self.follow => {
                     note(&format!("{failure}; retrying in {pause:?}"));
                     tokio::time::sleep(pause).await;
@@ -136,12 +140,14 @@ impl ExportRun {
         needs_reset: &mut bool,
         pause: &mut Duration,
     ) -> Result<(), ExportError> {
+        // The cursor of the target counts: it was stored together with the rows.
         let mut cursor = self.target.open().await?;
         if std::mem::take(needs_reset) {
             cursor = None;
         }
 
         loop {
+            // Each snapshot starts a generation, also one after an expired cursor.
             if cursor.is_none() {
                 self.target.start().await?;
             }
@@ -176,6 +182,7 @@ impl ExportRun {
     ) -> Result<Result<ExportPage, ExportError>, ClientError> {
         let mut query = self.query.clone();
         query.extend(cursor.map(|cursor| ("after", cursor.to_owned())));
+        // The node holds the request until there is a change. Otherwise the loop would poll.
         if self.follow {
             query.push(("wait", WAIT.to_owned()));
         }
@@ -188,6 +195,7 @@ impl ExportRun {
     fn classify(&self, trouble: ClientError) -> ExportError {
         let passes = match &trouble {
             ClientError::NoResponse(_) => true,
+            // A proxy or a quota can reject a request that succeeds later.
             ClientError::Problem { status, .. } => *status >= 500 || *status == 429,
         };
         let failure = self.client.failure(trouble);

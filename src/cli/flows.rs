@@ -157,10 +157,12 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
         user,
         server,
     } = args;
+    // Compiled here too: errors have the lines of the file, which the node does not have.
     let body = read(&file)?;
 
     // A repetition of the request must not submit a second flow.
     let id = id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+    // The key is the id of the flow, so that the later requests can name it.
     let client = ApiClient::new(&server)?.with_idempotency_key(Some(&id))?;
     let mut query: Vec<_> = user.map(|user| ("user", user)).into_iter().collect();
     let waiting = wait.begin();
@@ -170,6 +172,8 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
         let mut submitted = client
             .post_query("/v1/flows", &query, &body, WAIT_TIMEOUT)
             .await?;
+        // The result of the instance can be awaited, the flow cannot: it is read afterwards for the
+        // output.
         while let Some(waiting) = waiting.filter(|waiting| !waiting.is_over())
             && !has_ended(&submitted)
         {
@@ -183,6 +187,7 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
         Ok(submitted)
     };
 
+    // Without a response, the id is the only way to find out whether the flow was submitted.
     let advice = format!(
         "the flow may be submitted; repeat the command with --id {id}, which submits it only once"
     );
@@ -191,6 +196,7 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
         .map_err(|error: CommandError| error.advise_if_unavailable(&advice))?;
     print(&submitted, console)?;
 
+    // A cancelled flow also has the status `error`.
     match submitted["status"].as_str() {
         Some("error") if submitted["cancelled"] == true => Err(CommandError::new(
             CommandExit::Rejected,
@@ -214,6 +220,7 @@ pub(super) fn read(file: &PathBuf) -> Result<Value, CommandError> {
     let source = std::fs::read_to_string(file).map_err(|error: std::io::Error| {
         CommandError::usage(format!("cannot read {name}: {error}"))
     })?;
+    // The compiled flow is not sent: the node compiles it again.
     flow::compile(&source, &name).map_err(|diagnostics| {
         let lines: Vec<_> = diagnostics.iter().map(ToString::to_string).collect();
         CommandError::usage(lines.join("\n"))
@@ -286,6 +293,8 @@ async fn logs(args: LogArgs, console: &Console) -> Result<(), CommandError> {
             query.push(Waiting::unlimited().next_part());
         }
 
+        // `after` moves only after a page was printed, so that a repeated request loses and repeats
+        // no line.
         let mut page = client.get_with_timeout(&path, &query, WAIT_TIMEOUT).await;
         if follow {
             let Some(found) = outage.bridge(page).await? else {
@@ -309,6 +318,7 @@ async fn logs(args: LogArgs, console: &Console) -> Result<(), CommandError> {
         }
 
         let last = page["last"].as_u64().unwrap_or_default();
+        // Without `--follow`, an empty page is the end of the stored lines.
         let is_complete = page["ended"] == true || !follow && last == after;
         if is_complete {
             return Ok(());

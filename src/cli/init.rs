@@ -132,6 +132,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     let schema = format!("{:#}\n", json_schema());
     let mut files = args.template.files();
     files.push((SCHEMA, &schema));
+    // All paths are checked before the first file is written, so that no part of a project remains.
     reject_existing(&dir, &files)?;
 
     for (path, content) in &files {

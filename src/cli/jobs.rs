@@ -112,6 +112,7 @@ impl UnsentLines {
             return Vec::new();
         };
 
+        // The node rejects a request with more lines.
         let taken = lines.drain(..lines.len().min(MAX_LINES)).collect();
         if lines.is_empty() {
             jobs.remove(&job);
@@ -155,12 +156,15 @@ fn runner_row(runner: &Value) -> Vec<String> {
 
 async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
     let upstream = upstream(&args)?;
+    // Before the registration: a runner whose required sandbox is not available must not claim
+    // jobs.
     let checked = upstream.provider.check().await;
     checked.map_err(|reason| CommandError::failed(format!("jobs cannot be executed: {reason}")))?;
     let timeout = upstream.policy.attempt_timeout;
     let lines = Arc::new(UnsentLines::default());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let observer = Arc::clone(&lines) as Arc<dyn EffectObserver>;
+    // The catalog connects the provider with the observer that collects its lines.
     let catalog = Catalog::new(vec![upstream], &clock, &observer);
     let catalog = catalog.map_err(|error| CommandError::usage(error.to_string()))?;
 
@@ -172,6 +176,7 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
     let name = args
         .name
         .clone()
+        // The name belongs to its caller, and several runners of one machine need different names.
         .unwrap_or_else(|| format!("{}-{}", host(), std::process::id()));
 
     let runner = Arc::new(Runner {
@@ -212,24 +217,30 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
 
     let (stop, stopping) = watch::channel(false);
     let mut slots = JoinSet::new();
+    // One slot for each job: a long job does not delay the claim of the next one.
     for _ in 0..args.capacity {
         slots.spawn(Arc::clone(&runner).slot(stopping.clone()));
     }
 
     let mut heartbeat = tokio::time::interval(interval);
+    // Created once: a signal during a registration request must not be missed.
     let mut stopped = pin!(stop_requested());
     loop {
         tokio::select! {
             reason = &mut stopped => break reason?,
+            // The registration expires, and a restarted node has none. A failed repetition is
+            // repeated too.
             _ = heartbeat.tick() => drop(runner.client.send("/v1/runners", &registration).await),
         }
     }
 
     note("finishing the jobs in progress; stop again to leave them to other runners");
+    // Slots finish their job and claim no other. A claim request in progress delays the end.
     stop.send_replace(true);
     let finished = async { while slots.join_next().await.is_some() {} };
     tokio::select! {
         () = finished => {}
+        // The jobs are not reported: other runners receive them when the claims have expired.
         reason = stop_requested() => {
             reason?;
             let message = "stopped before the jobs in progress have ended; other runners receive \
@@ -239,6 +250,7 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
     }
     runner
         .client
+        // Otherwise the list would show the runner until its registration expires.
         .delete(&path(&["v1", "runners", &runner.name]), &[])
         .await?;
 
@@ -292,6 +304,7 @@ fn upstream(args: &Args) -> Result<Upstream, CommandError> {
         .iter()
         .map(|kind| format!("job.{kind}"))
         .collect();
+    // The file can configure more types than this runner executes.
     effects.retain(|effect, _| wanted.iter().any(|wanted| wanted == effect));
 
     for effect in wanted {
@@ -315,6 +328,7 @@ impl Runner {
             "effects": self.effects, "worker": self.name, "max": 1,
             "wait_seconds": CLAIM_WAIT_SECONDS,
         });
+        // Checked between two jobs only, so that a claimed job is always finished.
         while !*stopping.borrow() {
             match self.client.send("/v1/work/claim", &claim).await {
                 Ok(claimed) => {
@@ -338,6 +352,8 @@ impl Runner {
         let item = match self.item(job) {
             Ok(item) => item,
             Err(reason) => {
+                // A job that this release cannot read fails: without a result, each runner would
+                // claim it again.
                 let report = json!({
                     "claim": claim, "result": "failed", "code": "bad_job", "message": reason,
                 });
@@ -347,6 +363,7 @@ impl Runner {
 
         let beats =
             Duration::from_secs_f64(job["heartbeat_interval_seconds"].as_f64().unwrap_or(60.0));
+        // Not at once: the claim itself starts the time until its expiry.
         let mut heartbeat = tokio::time::interval_at(tokio::time::Instant::now() + beats, beats);
         let mut flush = tokio::time::interval(LINES_INTERVAL);
         let mut execution = pin!(self.execute(&item, job));
@@ -363,6 +380,7 @@ impl Runner {
                 return note(&format!("{id}: the claim is lost"));
             }
         };
+        // Before the result, after which the claim no longer accepts lines.
         self.send_lines(item.id, &url("logs"), claim).await;
         report["claim"] = claim.clone();
 
@@ -389,6 +407,7 @@ impl Runner {
                 Err(ClientError::Problem { status, body }) if status < 500 => {
                     return note(&format!("result rejected: {}", text(&body, "detail")));
                 }
+                // The work is done. Without its result, another runner would repeat it.
                 Err(error) => note(&self.client.failure(error).to_string()),
             }
             tokio::time::sleep(RETRY_DELAY).await;
@@ -398,6 +417,8 @@ impl Runner {
     /// Executes a job; returns the report without its claim.
     async fn execute(&self, item: &WorkItem, job: &Value) -> Value {
         let at = SystemClock.now();
+        // Whichever is first: after the deadline of the step, the node no longer waits for the
+        // result.
         let rest = item.deadline.map(|deadline| deadline.duration_since(at));
         let timeout = rest.unwrap_or(Duration::MAX).min(self.timeout);
         let number = job["claim_count"]
@@ -415,6 +436,7 @@ impl Runner {
             },
         );
 
+        // The dropped execution kills the script, so that it does not run on without a claim.
         let Ok(result) = tokio::time::timeout(timeout, execution).await else {
             let message = format!("not finished within {timeout:?}");
             return json!({ "result": "failed", "code": "timeout", "message": message });
@@ -460,6 +482,7 @@ impl Runner {
             },
             work: Work::Effect(Effect {
                 tag: tag.map_err(|error| error.to_string())?,
+                // The node applies these policies; the provider of scripts reads none of them.
                 round: 0,
                 name,
                 payload: job["payload"].clone(),

@@ -74,6 +74,7 @@ pub(crate) fn run(command: Command, console: &Console) -> Result<(), CommandErro
 
 fn create(store: &KeyStore, name: &str, console: &Console) -> Result<(), CommandError> {
     let key = store.create(name)?;
+    // Not used yet: requests are signed with it only after `orlog key use`.
     let view = view(store, name, &key, false);
     if console.is_json() {
         return console.json(&view);
@@ -150,6 +151,7 @@ fn prove(args: &Prove, console: &Console) -> Result<(), CommandError> {
 
 /// Returns the proof that an actor holds a key, as of now.
 pub(crate) fn possession_proof(key: &SigningKey, actor: &str) -> String {
+    // The time is signed too, so that the node can reject an old proof.
     key.prove_possession(actor, SystemClock.now().as_millis().div_euclid(1000))
         .to_string()
 }

@@ -49,6 +49,7 @@ impl KeyStore {
     pub(super) fn create(&self, name: &str) -> Result<SigningKey, CommandError> {
         check_name(name)?;
         let file = self.file(name);
+        // A replaced private key could not be restored, and its actor would lose the access.
         if file.exists() {
             let message = format!(
                 "the key {name:?} exists ({}); choose another --name",
@@ -64,6 +65,7 @@ impl KeyStore {
             CommandError::failed(format!("cannot write {}: {error}", file.display()))
         })?;
 
+        // Read again, so that a file that cannot be used is an error now.
         read(&file)
     }
 
@@ -127,6 +129,7 @@ impl KeyStore {
         let file = self.0.join(ACTIVE);
         match name {
             Some(name) => {
+                // A selection without a usable key would fail every later command.
                 self.get(name)?;
                 Ok(private_file::replace(
                     &file,
@@ -143,6 +146,7 @@ impl KeyStore {
 
 /// Reads the key of `--key`: a name in the store, or a file.
 pub(super) fn of_argument(key: &Path) -> Result<SigningKey, CommandError> {
+    // A name has no dot and no slash, so that `./FILE` is always a file.
     match key.to_str().filter(|text| is_name(text)) {
         Some(name) => KeyStore::of_user()?.get(name),
         None => read(key),
@@ -152,12 +156,14 @@ pub(super) fn of_argument(key: &Path) -> Result<SigningKey, CommandError> {
 /// Reads the private key of an argument: a name in the store, a file, or a public key whose private
 /// key is in the store.
 pub(crate) fn holder(key: &str) -> Result<SigningKey, CommandError> {
+    // Public keys have a prefix with a colon, which no name has.
     let Ok(public) = key.parse::<PublicKey>() else {
         return of_argument(Path::new(key));
     };
 
     let store = KeyStore::of_user()?;
     let names = store.names()?;
+    // Unreadable keys are omitted: one of the others can be the right one.
     let mut known = names.iter().filter_map(|name| store.get(name).ok());
     known.find(|known| known.public_key() == public).ok_or_else(|| {
         CommandError::usage(format!(
@@ -175,12 +181,15 @@ pub(super) fn selected() -> Result<Option<SigningKey>, CommandError> {
     let Ok(store) = KeyStore::of_user() else {
         return Ok(None);
     };
+    // A selected key that is missing is an error: requests must not be sent without credentials
+    // instead.
     store.active()?.map(|name| store.get(&name)).transpose()
 }
 
 /// Reads the file of a key that other users cannot access.
 fn read(file: &Path) -> Result<SigningKey, CommandError> {
     let path = file.display();
+    // As with SSH, a private key that other users can read is rejected.
     let pem = private_file::read(file, OTHERS).map_err(|error| {
         CommandError::usage(format!(
             "the key {path} (--key, ORLOG_KEY_FILE) cannot be used: {error}"

@@ -58,6 +58,7 @@ impl PageArgs {
 
         while listed.items.len() < self.limit.get() {
             let mut query = filters.clone();
+            // The node reduces the limit to its own maximum.
             query.push(("limit", (self.limit.get() - listed.items.len()).to_string()));
             query.extend(listed.next_cursor.take().map(|cursor| ("cursor", cursor)));
             let mut page = client.get(path, &query).await?;
@@ -71,6 +72,7 @@ impl PageArgs {
             }
         }
 
+        // After the last page: shards can move between two requests.
         listed.missing_pods = client.missing_pods();
         Ok(listed)
     }

@@ -235,6 +235,8 @@ async fn send(args: SendArgs, console: &Console) -> Result<(), CommandError> {
     let waiting = args.wait.begin();
     let sent = async {
         loop {
+            // The same request again: its key makes it the same message, and it waits for the next
+            // part.
             let query: Vec<_> = waiting
                 .map(|waiting| waiting.next_part())
                 .into_iter()
@@ -249,6 +251,7 @@ async fn send(args: SendArgs, console: &Console) -> Result<(), CommandError> {
         }
     };
 
+    // Without a response, the id is the only way to find out whether the message was sent.
     let advice = format!(
         "the message may be sent; repeat the command with --id {id}, which sends it only once"
     );
@@ -257,6 +260,7 @@ async fn send(args: SendArgs, console: &Console) -> Result<(), CommandError> {
         .map_err(|error: CommandError| error.advise_if_unavailable(&advice))?;
     print(&sent, console)?;
 
+    // A cancelled message also has the status `error`.
     match sent["status"].as_str() {
         Some("error") if sent["cancelled"] == true => Err(CommandError::new(
             CommandExit::Rejected,
@@ -294,6 +298,7 @@ fn message(args: &SendArgs) -> Result<Value, CommandError> {
     if let Some(file) = &args.flow {
         body.extend(fields([
             ("type", json!("job")),
+            // Checked here, as in `orlog flow submit`: errors have the lines of the file.
             ("flow", super::flows::read(file)?),
         ]));
         return Ok(body.into());

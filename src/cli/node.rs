@@ -56,6 +56,7 @@ pub(crate) struct Inspect {
 pub(crate) async fn drain(args: Drain, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
     let response = client
+        // The node responds when the drain has ended, which takes longer than other requests.
         .post_with_timeout("/admin/drain", None, Duration::from_secs(args.wait))
         .await?;
     let drained = response["drained"].as_bool().unwrap_or_default();
@@ -66,6 +67,7 @@ pub(crate) async fn drain(args: Drain, console: &Console) -> Result<(), CommandE
         console.line("node drained and stopping")?;
     }
 
+    // The node stops after a timeout too, but a script can distinguish that work is left.
     if drained {
         return Ok(());
     }
@@ -103,6 +105,7 @@ pub(crate) async fn log_level(args: LogLevel, console: &Console) -> Result<(), C
 /// Prints the stored rows of a table, from a running node or an offline data directory.
 pub(crate) async fn inspect(args: Inspect, console: &Console) -> Result<(), CommandError> {
     if let Some(data) = &args.data_dir {
+        // Without a node, this process opens the stores, which fails while a node uses them.
         return print_rows(&offline(data, &args)?, console);
     }
     let client = ApiClient::new(&args.server)?;
@@ -134,6 +137,7 @@ async fn online(client: &ApiClient, args: &Inspect) -> Result<Value, CommandErro
         query.extend(cursor.map(|cursor| ("cursor", cursor)));
         let page = client.get(&path, &query).await?;
         rows.extend_from_slice(items(&page, "rows"));
+        // A page of large rows can be shorter than its limit.
         cursor = page["next_cursor"].as_str().map(str::to_owned);
         if cursor.is_none() || rows.len() >= args.limit.get() {
             break;
@@ -150,6 +154,7 @@ fn offline(data: &Path, args: &Inspect) -> Result<Value, CommandError> {
     let mut rows = Vec::new();
 
     for reader in stores.readers() {
+        // This is 0 after the limit: the remaining stores then return no rows.
         let left = args.limit.get() - rows.len();
         let found = reader
             .inspect_rows(&args.table, tenant.as_ref(), left)

@@ -119,6 +119,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             console,
         ),
         Command::Check(args) => {
+            // The node sends the request: only its key shows whether the peer accepts it.
             let found = args.client()?.post(&args.path(&["check"]), None).await?;
             if console.is_json() {
                 return console.json(&found);
@@ -219,6 +220,7 @@ async fn show(args: ShowArgs, console: &Console) -> Result<(), CommandError> {
     if console.is_json() {
         return console.json(&own);
     }
+    // JSON prints null instead, so that scripts can read it without an error.
     if own.is_null() {
         let message =
             "the node has no identity; set identity.name and identity.key_file (docs/peers.md)";
@@ -245,6 +247,7 @@ async fn show(args: ShowArgs, console: &Console) -> Result<(), CommandError> {
 /// Adds a peer. Without `--fingerprint`, a user confirms the key of a document.
 async fn add(args: AddArgs, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
+    // The node reads the document: it reaches the peer in the same way as later requests.
     let body = match &args.from {
         Some(from) => {
             let document = client
@@ -275,6 +278,7 @@ fn peer_body(name: Option<&str>, address: Option<&str>, public_keys: &[String]) 
 fn from_document(args: &AddArgs, document: &Value) -> Result<Value, CommandError> {
     let name = text(document, "name");
     let address = text(document, "address");
+    // A verified document proves only that its keys are of one node, not of the intended one.
     if let Some(expected) = args.peer.as_ref().filter(|expected| **expected != name) {
         let message =
             format!("the document is of {name}, not of {expected}; correct the name or --from");
@@ -282,8 +286,10 @@ fn from_document(args: &AddArgs, document: &Value) -> Result<Value, CommandError
     }
 
     let keys = items(document, "keys");
+    // The first key is the current one. A next key is announced by it, and needs no confirmation.
     let current = keys.first().map(|key| text(key, "id")).unwrap_or_default();
     match &args.fingerprint {
+        // No question: a script must not accept another key than the stated one.
         Some(expected) if *expected != current => {
             let message = format!(
                 "the key of {name} is {current}, not {expected}; compare it with the administrator \
@@ -295,12 +301,14 @@ fn from_document(args: &AddArgs, document: &Value) -> Result<Value, CommandError
         None => confirm(&name, &address, &current)?,
     }
 
+    // All keys of the document, so that the peer can change to its next key without a refresh.
     let keys: Vec<_> = keys.iter().map(|key| text(key, "public_key")).collect();
     Ok(peer_body(Some(&name), Some(&address), &keys))
 }
 
 /// Asks the user on the terminal.
 fn confirm(name: &str, address: &str, fingerprint: &str) -> Result<(), CommandError> {
+    // Without a terminal, an input from a pipe would confirm a key that no person has compared.
     if !std::io::stdin().is_terminal() {
         let message = format!(
             "the key of {name} at {address} is {fingerprint}; compare it with the administrator of \
@@ -309,6 +317,7 @@ fn confirm(name: &str, address: &str, fingerprint: &str) -> Result<(), CommandEr
         return Err(CommandError::usage(message));
     }
 
+    // Standard error, because standard output has the result of the command.
     let mut terminal = std::io::stderr();
     write!(
         terminal,

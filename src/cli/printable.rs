@@ -42,6 +42,7 @@ fn escaped(
     is_escaped: impl Fn(char) -> bool,
     escape: impl Fn(char) -> String,
 ) -> Cow<'_, str> {
+    // Almost all texts contain nothing to escape, and are printed without a copy.
     if !text.contains(&is_escaped) {
         return Cow::Borrowed(text);
     }

@@ -67,6 +67,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         WorkModeArg::Suppress => "suppress",
         WorkModeArg::Emit => "emit",
     });
+    // Without `--yes`, the plan only: a replay replaces instances.
     let body = json!({
         "saga": args.saga, "from": args.from, "work": work, "redeliver": args.redeliver,
         "only": args.only,
@@ -74,6 +75,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     });
 
     let result = client
+        // The response follows after all messages are read. The node finishes without a client too.
         .post_with_timeout("/v1/replays", Some(&body), Duration::from_secs(args.wait))
         .await?;
     if console.is_json() {
@@ -82,6 +84,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         report(&result, args.yes, args.redeliver, console)?;
     }
 
+    // Skipped instances come first: they need a decision, whatever other pods have.
     match result["counts"]["skipped"].as_u64() {
         Some(skipped) if skipped > 0 => Err(CommandError::new(
             CommandExit::Rejected,

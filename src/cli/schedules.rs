@@ -259,10 +259,12 @@ fn next(args: NextArgs, console: &Console) -> Result<(), CommandError> {
     let times = spec
         .times()
         .map_err(|error| CommandError::usage(error.to_string()))?;
+    // The same computation as in a node, so that a zone or a cron expression can be tried before.
     let next = times
         .after(after.unwrap_or_else(|| SystemClock.now()))
         .take(args.count);
 
+    // The local time shows the effect of daylight saving time.
     let zone = spec.zone.as_deref().unwrap_or("UTC");
     let next: Vec<_> = next
         .map(|time| {
@@ -386,6 +388,7 @@ fn print(schedule: &Value, console: &Console) -> Result<(), CommandError> {
 }
 
 fn run_row(run: &Value) -> Vec<String> {
+    // A run has no status field: a cancelled one is in progress until its instance has ended.
     let status = match (run["ended_at"].is_string(), run["failure"].is_string()) {
         (false, _) if run["cancelled"] == true => "cancelling",
         (false, _) => "running",

@@ -37,14 +37,19 @@ pub(crate) async fn serve(
     overrides: AppOverrides,
     ready: impl FnOnce(&Arc<App>, SocketAddr) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
+    // First, so that errors of all other parts are logged and exported.
     let telemetry = telemetry::start(&config)?;
+    // Before the node starts: a signal during the start must not end the process without a drain.
     let mut signals = Signals::new()?;
+    // Before the first connection and store, which are limited by it.
     descriptors::raise_limit();
     #[cfg(feature = "script")]
     descriptors::close_on_exec();
     descriptors::max_connections(&config)
         .map_err(|error| CommandError::failed(error.to_string()))?;
 
+    // Before the stores are opened: an address in use is a quick error, and changes nothing.
+    // Clients that connect early wait until the node serves.
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         CommandError::failed(format!(
             "cannot listen on {}: {error}; set another address with --listen",
@@ -52,6 +57,7 @@ pub(crate) async fn serve(
         ))
     })?;
     let address = listener.local_addr()?;
+    // Before a store is opened, because a damaged page could end this process with a signal.
     tables::check_before_start(&config)
         .await
         .map_err(CommandError::failed)?;
@@ -78,6 +84,7 @@ pub(crate) async fn serve(
     let end = match ready(&app, address) {
         Ok(()) => until(&app, &mut signals).await,
         Err(failure) => {
+            // The node has started, so that its stores are flushed before the error is returned.
             finish(&app, &StopReason::Signal).await?;
             return Err(failure);
         }
@@ -98,11 +105,14 @@ pub(crate) async fn serve(
 
     // An error means that the server has already stopped.
     close.send(()).ok();
+    // The server ends after the drain: clients receive results until no work is in flight.
     if let Ok(Err(error)) = server.await {
         tracing::warn!(%error, "HTTP server stopped");
     }
 
+    // After the server: no handler uses a stopped part.
     let finished = finish(&app, &end).await;
+    // Last, so that the records of the stop are exported too.
     telemetry.stop().await;
     finished
 }
@@ -126,6 +136,7 @@ async fn until(app: &Arc<App>, signals: &mut Signals) -> StopReason {
 
 /// Reloads the definitions. On an error, nothing changes and every diagnostic is logged.
 async fn reload(app: &Arc<App>) {
+    // Without a durable record, a required audit trail would lack a change.
     let Ok(guard) = ReloadRecord::begin(app).await else {
         tracing::error!("reload rejected: audit.required, and the audit trail cannot be written");
         return;
@@ -157,6 +168,7 @@ impl ReloadRecord {
     /// Makes the start durable if the configuration requires the records of changes.
     async fn begin(app: &App) -> Result<Self, NotWritten> {
         let mut record = AuditRecord::of_process(RELOAD_USER, app.config.node_name());
+        // A crash during the reload then leaves the record that it started.
         if app.config.audit.required {
             record.outcome = AuditOutcome::Started;
             app.audit.begin(&record).await?;
@@ -175,6 +187,7 @@ impl ReloadRecord {
 }
 
 async fn finish(app: &App, end: &StopReason) -> Result<(), CommandError> {
+    // Also after a failure: the other parts flush their files.
     let stopped = app.stop().await;
     match end {
         StopReason::Signal | StopReason::Drained => {

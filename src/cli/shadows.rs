@@ -155,6 +155,8 @@ async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
     } else {
         vec![definitions::read_file(&args.source)?]
     };
+    // A directory also has schedules, which a shadow cannot compare. A stated file is checked by
+    // the node.
     let files: Vec<_> = files
         .into_iter()
         .filter(|file| !is_dir || is_definition(&file.name()))
@@ -177,6 +179,7 @@ async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
                 note(&format!("{}: {}", file.name(), text(&body, "detail")));
             }
             Err(trouble) => {
+                // Diagnostics name the file without its directory.
                 let dir = args
                     .source
                     .parent()
@@ -191,6 +194,7 @@ async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
 }
 
 fn print_started(source: &Path, started: &[Value], console: &Console) -> Result<(), CommandError> {
+    // Otherwise a script would wait for the report of a shadow that does not exist.
     if started.is_empty() {
         let text = format!(
             "{} has no definition that a shadow can compare with an active one",
@@ -251,6 +255,7 @@ async fn report(args: ReportArgs, console: &Console) -> Result<(), CommandError>
     let path = shadow_path(&args.which.saga, None);
     let waiting = args.wait.begin();
     let mut found = client.get(&path, &[]).await?;
+    // A shadow that is `ending` still compares the remaining instances.
     let is_running = |found: &Value| matches!(found["status"].as_str(), Some("running" | "ending"));
     while is_running(&found) && waiting.is_some_and(|waiting| !waiting.is_over()) {
         tokio::time::sleep(INTERVAL).await;
@@ -258,6 +263,7 @@ async fn report(args: ReportArgs, console: &Console) -> Result<(), CommandError>
     }
 
     report::print(&found, console)?;
+    // After the output: the differences so far are a result too.
     if waiting.is_some() && is_running(&found) {
         let status = format!("the shadow is {}", text(&found, "status"));
         return Err(not_ended(&status, "wait longer, or `orlog shadow stop`"));
@@ -266,6 +272,7 @@ async fn report(args: ReportArgs, console: &Console) -> Result<(), CommandError>
     let count = |name: &str| found[name].as_u64().unwrap_or_default();
     match (count("different"), count("compared")) {
         _ if !args.fail_on_difference => Ok(()),
+        // An empty comparison proves nothing.
         (0, 0) => Err(CommandError::failed("no instance was compared")),
         (0, _) => Ok(()),
         (different, compared) => Err(CommandError::failed(format!(

@@ -42,9 +42,11 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     let connection = transport::connect(&config).await?;
     let found = transport::streams(&connection, &config, SystemClock.now(), change).await;
     let mut found = found.map_err(anyhow::Error::from)?;
+    // Consumers follow, because they need their streams.
     let consumers = effects::arrange_consumers(&connection, &config, change).await;
     found.extend(consumers.map_err(anyhow::Error::from)?);
 
+    // `apply` cannot resolve a rejected difference.
     let left = found
         .iter()
         .filter(|difference| !change || difference.rejected.is_some())

@@ -97,6 +97,7 @@ fn row(task: &Value) -> Vec<String> {
         .filter_map(Value::as_str)
         .collect::<Vec<_>>()
         .join(", ");
+    // The claimant comes first, because a claim is exclusive.
     let assignee = match text(task, "claimed_by") {
         claimed if claimed.is_empty() => text(task, "assignee"),
         claimed => claimed,

@@ -89,6 +89,7 @@ impl Waiting {
     /// Returns the parameter of the next request, which waits for a part of the time.
     pub(crate) fn next_part(&self) -> (&'static str, String) {
         let rest = self.until.map_or(PART, |until| {
+            // A limit that has passed is 0: one request that does not wait.
             until.saturating_duration_since(Instant::now())
         });
         ("wait", format!("{}ms", rest.min(PART).as_millis()))
@@ -128,9 +129,11 @@ impl Outage {
             return Err(error);
         }
 
+        // One note for each outage, not one for each request.
         if self.since.is_none() {
             note(&format!("{error}; trying again for {MAX_OUTAGE:?}"));
         }
+        // From the first failed request: time without requests does not count.
         if self.since.get_or_insert_with(Instant::now).elapsed() >= MAX_OUTAGE {
             return Err(error);
         }

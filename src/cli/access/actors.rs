@@ -136,6 +136,8 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             public_keys,
             addresses,
         }) => {
+            // Each key needs its proof of possession: a public key alone can be copied from another
+            // actor.
             let keys = public_keys
                 .iter()
                 .map(|added: &String| NewKeyArgs::default().body(&which.actor, added))
@@ -154,6 +156,8 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             overlap,
         })) => {
             let body = fields([
+                // The proof contains the id of the actor, so that it cannot be used for another
+                // one.
                 ("key", key.body(&which.actor, &added)?),
                 ("replaces", json!(replaces)),
                 ("overlap", json!(overlap)),
@@ -227,6 +231,8 @@ impl NewKeyArgs {
             valid_until,
             proof,
         } = self;
+        // With a proof, the private key may be on the machine of its holder. Without one, this
+        // command creates the proof and needs the private key.
         let (public_key, proof) = if let Some(proof) = proof {
             (added.to_owned(), proof)
         } else {

@@ -106,7 +106,11 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             executors,
             require_signed_events,
         }) => {
+            // Without a revision, the node only creates: it rejects the request if the context
+            // exists with other lists.
             let mut body = json!({ "admins": admins, "readers": readers, "executors": executors });
+            // An absent field leaves an existing requirement unchanged, so that a repeated creation
+            // with equal lists has no effect.
             if require_signed_events {
                 body[REQUIRE_SIGNED_EVENTS] = true.into();
             }
@@ -167,6 +171,7 @@ async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
     let is_empty = changes
         .iter()
         .all(|(added, removed)| added.is_empty() && removed.is_empty());
+    // Otherwise the command would print the context as if it had changed it.
     if is_empty && require_signed_events.is_none() {
         return Err(CommandError::usage(
             "state a change, for example --add-reader user:ada",
@@ -177,6 +182,7 @@ async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
     let path = which.path();
     let mut attempt = 1;
     loop {
+        // Each attempt reads again: the change of the other user must stay in the lists.
         let context = client.get(&path, &[]).await?;
         let mut body = json!({});
         for (name, (added, removed)) in LISTS.into_iter().zip(&changes) {
@@ -187,6 +193,8 @@ async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
             let mut list: BTreeSet<String> =
                 known.chain(added.iter().map(ToString::to_string)).collect();
             list.retain(|member| !removed.iter().any(|gone| gone.to_string() == *member));
+            // A request replaces all lists, so that it also contains those that the command does
+            // not change.
             body[name] = json!(list);
         }
 
@@ -197,6 +205,7 @@ async fn set(args: SetArgs, console: &Console) -> Result<(), CommandError> {
 
         match client.try_put(&path, &body).await {
             Ok(context) => return print(&context, console),
+            // Without a delay: each mismatch means that the change of another user succeeded.
             Err(ClientError::Problem { status: 412, .. }) if attempt < MAX_ATTEMPTS => attempt += 1,
             Err(error) => return Err(client.failure(error)),
         }

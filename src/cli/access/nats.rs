@@ -57,7 +57,10 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     let directory = Directory::of(&registry.view().borrow().clone(), &Directory::default());
     let contexts: Vec<TenantId> = directory.contexts.into_keys().collect();
 
+    // Two calls, because the second one needs an account that can create consumers, and the server
+    // has to load the printed users in between.
     if !create_consumers {
+        // The users of nodes subscribe to a subject with the name of the node.
         let node = config.identity_name();
         let node =
             node.map_err(|error| CommandError::usage(format!("{error}; set identity.name")))?;
@@ -71,6 +74,8 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
 
     let consumers = nats_consumers(&contexts, &effects);
     for consumer in &consumers {
+        // Users of contexts cannot create consumers: a consumer can copy messages into the subjects
+        // of another tenant.
         nats::create_consumer(&connection, consumer)
             .await
             .map_err(anyhow::Error::from)?;

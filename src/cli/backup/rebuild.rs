@@ -34,6 +34,8 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         .map_err(|error| CommandError::internal(error.to_string()))?
         .map_err(failed)?;
 
+    // Absent if the shard had no tables. Old tables are kept, because the rebuild did not read
+    // them.
     let aside = rebuilt
         .aside
         .as_deref()

@@ -31,6 +31,7 @@ pub(super) async fn until_end(
 }
 
 fn is_running(batch: &Value) -> bool {
+    // A batch that is paused or awaits its approval needs a user, so that waiting would not end.
     matches!(batch["status"].as_str(), Some("running" | "stopping"))
 }
 
@@ -68,6 +69,8 @@ impl Progress {
         };
 
         if let Some(bar) = &self.bar {
+            // Instances that start to match after the count are processed too, beyond the counted
+            // number.
             bar.set_length(matched.max(processed));
             bar.set_position(processed);
             bar.set_message(line);
@@ -78,6 +81,7 @@ impl Progress {
     }
 
     fn finish(mut self, batch: &Value) {
+        // The end can follow within one interval, so that its counts were not shown yet.
         self.show(batch);
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

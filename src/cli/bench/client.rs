@@ -35,8 +35,10 @@ pub(super) async fn start_with(
     programs: Vec<Arc<dyn Program>>,
     upstreams: Vec<Upstream>,
 ) -> anyhow::Result<(Arc<App>, Arc<CompletionTracker>)> {
+    // The end of a saga is its durable commit, so that the latency contains no HTTP API.
     let completions = CompletionTracker::new(Arc::new(SystemClock));
     let collected = !config.telemetry.otlp_endpoint.is_empty();
+    // Without a collector, the run has no exporter at all, as a reference for the cost of tracing.
     let spans = collected
         .then(|| SpanExporter::start(&config))
         .transpose()?;
@@ -71,6 +73,7 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
             .transpose()?
             .map(Mutex::new),
     });
+    // The acquisition of shards is not part of the measurement.
     until_owned(&app).await?;
 
     let by_server = || bench.server.map(ResourceUsage::by).transpose();
@@ -96,6 +99,7 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
         super::report::float(app.runtime.metrics().commits().max(1)),
     );
 
+    // The server of NATS is another process, whose CPU time is part of the cost of a transition.
     if let (Some(before), Some(after)) = (served, by_server()?) {
         let cpu = after.since(before).cpu.as_secs_f64() * 1e6;
         report.extra.insert(
@@ -145,6 +149,7 @@ impl ClosedLoop {
     }
 
     async fn one(&self, number: u64) -> anyhow::Result<Duration> {
+        // Before the publication: the saga can end before `publish` returns.
         let ended = self.completions.of(number);
         let begun = Instant::now();
         let event = workload::started(
@@ -155,6 +160,8 @@ impl ClosedLoop {
         )?;
         self.app.publish(vec![event]).await?;
 
+        // After the durable publication, and before the end: workload E expects that each number in
+        // the file ends after a crash.
         if let Some(file) = &self.accepted {
             writeln!(file.lock(), "{number}")?;
         }

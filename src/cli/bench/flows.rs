@@ -36,6 +36,7 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     (callers.max_requests_per_second, callers.max_share) = (0, 1.0);
     (callers.max_concurrent_requests, callers.max_long_polls) = (usize::MAX, usize::MAX);
 
+    // No programs and no upstreams: flows and their jobs are built in.
     let (app, _) = client::start_with(config, Vec::new(), Vec::new()).await?;
     client::until_owned(&app).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -63,6 +64,7 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     let commits = metrics.commits();
     let mut clients = JoinSet::new();
 
+    // Twice as many as runners, so that jobs are available while other flows end.
     for _ in 0..bench.concurrency.saturating_mul(2) {
         clients.spawn(Arc::clone(&load).client());
     }
@@ -82,6 +84,8 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
         ratio(latencies.len() as u64 * JOBS, took.as_secs_f64()),
     );
     report.latencies(latencies);
+    // Runners never end by themselves: they wait in claim requests. An error of one of them shows
+    // as a flow that does not finish.
     runners.shutdown().await;
 
     // An error means that the server has already stopped.

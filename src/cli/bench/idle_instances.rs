@@ -32,6 +32,7 @@ pub(super) async fn workload_c(
     bench: &BenchArgs,
     mut config: Config,
 ) -> anyhow::Result<BenchReport> {
+    // A short idle time, so that the memory of passivated instances can be measured within a run.
     config.limits.idle_timeout = Duration::from_secs(2);
     config.limits.max_live_instances = 2_000;
     let sagas = bench.sagas();
@@ -39,11 +40,13 @@ pub(super) async fn workload_c(
     let (app, completions) = start(config.clone()).await?;
     let before = ResourceUsage::now()?;
     let started = Instant::now();
+    // The first and the last tenth show whether a start costs more with more instances.
     let tenth = (sagas / 10).max(1);
     for first in (0..sagas).step_by(usize::try_from(tenth)?) {
         let count = tenth.min(sagas - first);
         let started = Instant::now();
         put_to_sleep(&app, workload::SLEEPER, first, count).await?;
+        // Each tenth in the middle is overwritten by the next one.
         let name = if first == 0 {
             "started_per_s_first_tenth"
         } else {
@@ -62,6 +65,7 @@ pub(super) async fn workload_c(
         started.elapsed(),
         ResourceUsage::now()?.since(before),
     );
+    // Otherwise the resident memory would contain live actors.
     wait_until("every instance is passivated", || {
         app.runtime.metrics().live_instances() == 0
     })
@@ -70,6 +74,8 @@ pub(super) async fn workload_c(
         "resident_bytes_per_instance",
         bytes_per(ResourceUsage::now()?.resident, before.resident, sagas),
     );
+    // Directly after the load, while the memtables contain many rows: the reads are at their
+    // slowest.
     measure_reads(&app, &mut report)?;
 
     let naps = fall_due_together(&app, sagas).await?;
@@ -89,8 +95,11 @@ pub(super) async fn workload_c(
         .extra
         .insert("timer_late_max_ms", percentile(&late, 100));
     app.stop().await?;
+    // The stores are closed with the last reference, so that the next node can open them.
     drop(app);
 
+    // Logs do not grow with the instances. The node has stopped, so that both figures are of one
+    // state.
     let tables = disk(&config.data_dir)? - disk_of_logs(&config.data_dir)?;
     report
         .extra
@@ -110,6 +119,7 @@ pub(super) async fn workload_c(
         .extra
         .insert("restart_ms", started.elapsed().as_secs_f64() * 1e3);
     report.extra.insert(
+        // Must equal the number of instances: the restart lost none.
         "sleeping_after_restart",
         float(count(&app, workload::SLEEPER)?),
     );
@@ -140,6 +150,7 @@ fn measure_reads(app: &App, report: &mut BenchReport) -> anyhow::Result<()> {
     };
     let tenant = TenantId::default_tenant();
 
+    // No instance has failed, so that this list would scan all instances without an index.
     for (name, status) in [
         ("list_running_ms", Status::Running),
         ("list_failed_ms", Status::Failed),
@@ -252,10 +263,12 @@ async fn put_to_sleep(app: &App, saga: &str, first: u64, sagas: u64) -> anyhow::
         let events = numbers
             .map(|number| workload::sleep_requested(saga, number, now))
             .collect::<anyhow::Result<_>>()?;
+        // Batches: single publications would measure the fsyncs of the log, not the starts.
         app.publish(events).await?;
     }
 
     wait_until("every instance waits", || {
+        // The outbox is empty when the gateway has accepted the command of each instance.
         app.runtime.metrics().transitions() - before >= sagas && outbox_is_empty(app)
     })
     .await
@@ -281,6 +294,7 @@ async fn fall_due_together(app: &App, first: u64) -> anyhow::Result<u64> {
 
     wait_until("every timer is armed", || outbox_is_empty(app)).await?;
     anyhow::ensure!(
+        // Timers that fire during the starts would measure the starts.
         app.clock.now() < start_time.saturating_add(workload::SHORT_SLEEP),
         "this machine is too slow: timers were already due"
     );

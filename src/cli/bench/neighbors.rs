@@ -113,6 +113,8 @@ const LOADS: [(Load, [&str; 2]); 6] = [
 pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<BenchReport> {
     let mut report = BenchReport::of(bench);
     for (load, [p50, p99]) in LOADS {
+        // A directory for each load: rows and log entries of an earlier load would slow down the
+        // next one.
         let mut latencies = measure(bench, config.data_dir.join(p50), load)
             .await
             .context(p50)?;
@@ -134,6 +136,8 @@ async fn measure(bench: &BenchArgs, data: PathBuf, load: Load) -> anyhow::Result
     let config = bench.config(data)?;
     let (app, completions) = client::start_with(config, programs()?, upstreams(load)?).await?;
     client::until_owned(&app).await?;
+    // A backlog in the log, not clients beside the measurement: they would use the CPU time of the
+    // measured tenant.
     publish_load(&app, load, bench.sagas()).await?;
     let latencies = measure_quiet(&app, &completions, bench.time()).await;
     app.stop().await?;
@@ -167,6 +171,7 @@ fn upstreams(load: Load) -> anyhow::Result<Vec<Upstream>> {
     let only = |tenant: &str| anyhow::Ok(Some(BTreeSet::from([TenantId::new(tenant)?])));
     let work = calls("neighbor.work", SLOW_CALL).upstream("work", policy());
     let pay = calls("neighbor.pay", CALL).upstream("pay", policy());
+    // Both tenants use one upstream of `neighbor.pay`, except for this load.
     if load != Load::OtherUpstream {
         return Ok(vec![pay, work]);
     }
@@ -220,12 +225,14 @@ async fn measure_quiet(
     let mut pause = tokio::time::interval(INTERVAL);
     let mut sagas = Vec::new();
     for number in FIRST.. {
+        // A fixed rate, not a closed loop: a slow saga must not reduce the number of later ones.
         pause.tick().await;
         if Instant::now() >= until {
             break;
         }
 
         let app = Arc::clone(app);
+        // The numbers start above those of the other tenant, whose ends have the same observer.
         let ended = completions.of(number);
         sagas.push(tokio::spawn(async move {
             let begun = Instant::now();
@@ -237,6 +244,7 @@ async fn measure_quiet(
         }));
     }
 
+    // Sagas in progress at the end count too: without them, the slowest latencies would be missing.
     let mut latencies = Vec::with_capacity(sagas.len());
     for saga in sagas {
         latencies.push(saga.await??);

@@ -50,6 +50,7 @@ impl CompletionTracker {
     }
 
     fn list(&self, number: u64) -> &Mutex<HashMap<u64, oneshot::Sender<()>>> {
+        // With one lock for all, the thread of the committer would wait for clients that register.
         let index = usize::try_from(number % LISTS as u64).expect("a remainder below 64 fits");
         &self.waiting[index]
     }
@@ -70,11 +71,14 @@ impl CommitObserver for CompletionTracker {
             self.late.lock().push(late);
         }
 
+        // A saga that is compensated also ends with a final status, so that workload B counts.
         if !instance.status.is_final() {
             return;
         }
 
         self.ended.fetch_add(1, Ordering::AcqRel);
+        // The number is the last part of the correlation id (`b-17`, `n-17`). Other instances have
+        // no waiting client.
         let number = commit
             .key
             .correlation

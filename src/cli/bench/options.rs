@@ -101,9 +101,12 @@ pub struct BenchArgs {
 impl BenchArgs {
     pub(super) fn sagas(&self) -> u64 {
         let by_default = match self.workload {
+            // Each client runs 200 sagas. Few clients need a minimum for a stable result, and many
+            // of them a bound of the time.
             Workload::A | Workload::B => (u64::from(self.concurrency) * 200).clamp(2_000, 150_000),
             Workload::C | Workload::G | Workload::H => 100_000,
             Workload::D => 10_000,
+            // More than the process can end before it is killed.
             Workload::E => 1_000_000,
             Workload::F => 20_000,
         };
@@ -127,6 +130,8 @@ impl BenchArgs {
     /// Returns the configuration of the node; the sections `limits` and `results` are those of the
     /// environment (`ORLOG_LIMITS__…`).
     pub(super) fn config(&self, data: PathBuf) -> anyhow::Result<Config> {
+        // Only these sections: other variables of a shell would make runs incomparable without
+        // notice.
         let is_read = |name: &str| {
             ["ORLOG_LIMITS__", "ORLOG_RESULTS__"]
                 .iter()
@@ -154,6 +159,7 @@ impl BenchArgs {
         config.shards = self.shards;
         config.telemetry.otlp_endpoint = self.otlp.clone().unwrap_or_default();
 
+        // With leases, commits are replicated, so that the run measures them as in a cluster.
         if let Some(server) = &self.nats {
             config.bus.kind = BusKind::Nats;
             config.nats.servers = vec![server.clone()];

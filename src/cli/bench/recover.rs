@@ -21,13 +21,17 @@ use orlog_node::config::Config;
 const BEFORE_KILL: usize = 20_000;
 
 pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<BenchReport> {
+    // Beside the data directory: the next process must find only files of a node in it.
     let accepted_file = config.data_dir.with_extension("accepted");
+    // If this process fails meanwhile, the load must not continue in the background.
     let mut child = KillOnDrop(load(bench, &config.data_dir, &accepted_file)?);
     wait_until("the load has started", || {
         lines(&accepted_file).is_ok_and(|n| n >= BEFORE_KILL)
     })
     .await?;
+    // SIGKILL: no drain and no flush. The page cache survives, so that this is no test of fsync.
     child.0.kill().context("cannot kill the load process")?;
+    // Until the process has ended, it holds the lock of the data directory.
     child.0.wait()?;
 
     let accepted = numbers(&accepted_file)?;
@@ -36,6 +40,8 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
     let started = Instant::now();
     let (app, _) = start(config).await?;
     let opened = started.elapsed();
+    // Read from the stores, not from an observer: a saga that ended before the kill has no further
+    // commit.
     let mut left = accepted.clone();
     let recovered = wait_until("every accepted saga has ended", || {
         left.retain(|number| !has_ended(&app, *number));
@@ -43,6 +49,7 @@ pub(super) async fn run(bench: &BenchArgs, config: Config) -> anyhow::Result<Ben
     });
 
     if let Err(error) = recovered.await {
+        // An error would replace the report, in which `lost` is the result.
         tracing::error!(%error, sagas = ?left, "some accepted sagas did not end");
     }
     let took = started.elapsed();
@@ -114,6 +121,7 @@ fn has_ended(app: &App, number: u64) -> bool {
             .instance(&key)?
             .is_some_and(|instance| instance.status == Status::Completed))
     };
+    // A shard that is not open yet counts as not ended: the next poll reads again.
     ended().unwrap_or(false)
 }
 

@@ -83,6 +83,7 @@ impl BenchReport {
         self.sagas = sagas;
         self.sagas_per_s = ratio(sagas, took.as_secs_f64());
         self.transitions_per_s = ratio(transitions, took.as_secs_f64());
+        // A run without transitions must not print an infinite number, which JSON does not have.
         self.cpu_us_per_transition = used.cpu.as_secs_f64() * 1e6 / float(transitions).max(1.0);
         self.rss_mib = float(used.resident) / f64::from(1 << 20);
     }
@@ -99,6 +100,7 @@ impl BenchReport {
 /// Returns the given percentile in milliseconds; 0 if there are no values. `sorted` is in ascending
 /// order.
 pub(super) fn percentile(sorted: &[Duration], percent: usize) -> f64 {
+    // Nearest rank: a value that was measured, not one between two of them.
     let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
     sorted.get(rank).map_or(0.0, |d| d.as_secs_f64() * 1e3)
 }

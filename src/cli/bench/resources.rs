@@ -29,6 +29,7 @@ impl ResourceUsage {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
         let stat =
             stat.context("cannot read /proc; the benchmark requires Linux and a running process")?;
+        // The second field is the name of the program in parentheses, which can contain spaces.
         let fields: Vec<&str> = stat
             .rsplit(") ")
             .next()
@@ -43,6 +44,7 @@ impl ResourceUsage {
                 .unwrap_or(0)
         };
         let per_second = rustix::param::clock_ticks_per_second();
+        // The second field is the resident set, in pages.
         let statm = std::fs::read_to_string(format!("/proc/{process}/statm"))?;
         let pages = statm
             .split(' ')
@@ -76,6 +78,7 @@ pub(super) fn disk(dir: &Path) -> anyhow::Result<u64> {
         bytes += if meta.is_dir() {
             disk(&entry.path())?
         } else {
+            // Blocks, not the length, which differs for preallocated and sparse files.
             meta.blocks() * 512
         };
     }

@@ -30,6 +30,7 @@ pub(super) async fn run(bench: &BenchArgs, mut config: Config) -> anyhow::Result
     let window = Duration::from_secs(bench.retention);
     config.retention.instances = RetentionPeriod::For(window);
     config.retention.interval = PURGE_INTERVAL;
+    // The default is one day: the dedupe keys of purged sagas would grow during the whole run.
     config.store.dedupe_window = config.store.dedupe_window.min(window);
 
     let data = config.data_dir.clone();
@@ -107,10 +108,12 @@ impl OpenLoop {
         let until = Instant::now() + time;
         let mut ticks = tokio::time::interval(TICK);
         let mut latencies = Vec::new();
+        // The number of due sagas follows from the elapsed time, so that missed ticks lose none.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
 
         while Instant::now() < until {
             ticks.tick().await;
+            // From the start of the run, not of the interval: rounding does not add up.
             let due = begin.elapsed().as_millis() * u128::from(rate) / 1000;
             while u128::from(self.started) < due {
                 self.sagas.spawn(one(
@@ -126,6 +129,8 @@ impl OpenLoop {
             }
             let in_progress = self.sagas.len();
             anyhow::ensure!(
+                // An open loop beyond the capacity of the node would fill the memory instead of
+                // reporting a result.
                 in_progress < MAX_IN_PROGRESS,
                 "{in_progress} sagas have not ended: the node is too slow for --rate {rate}; \
                  reduce it"

@@ -91,6 +91,8 @@ pub(super) fn programs() -> anyhow::Result<Vec<Arc<dyn Program>>> {
 pub(super) fn upstreams() -> Vec<Upstream> {
     let done =
         |_: orlog_effect::SyncFunctionCall<'_>| Ok::<_, ProviderError>(json!({ "ok": true }));
+    // Synchronous functions: the figures then show the cost of the runtime, not that of an
+    // upstream.
     let native = FunctionProvider::new()
         .sync_effect("bench.reserve", done)
         .sync_effect("bench.charge", done)
@@ -107,6 +109,7 @@ pub(super) fn upstreams() -> Vec<Upstream> {
         });
 
     let policy = Policy {
+        // The default of 1,024 would limit runs with more concurrent sagas.
         max_concurrency: 16_384,
         ..Policy::in_process()
     };

@@ -76,6 +76,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
             .try_for_each(|line| console.line(line))?,
     }
 
+    // A wrong path in CI must not look like a valid set of definitions.
     if report.is_empty() {
         let paths: Vec<_> = args
             .paths
@@ -102,6 +103,7 @@ fn check(paths: &[PathBuf]) -> CheckReport {
             Ok(file) if is_schedule(&file.to_string_lossy()) => schedules.push(file),
             Ok(file) => {
                 let files = files_by_dir.entry(dir_of(&file)).or_default();
+                // Arguments can overlap, such as a directory and a file in it.
                 if !files.contains(&file) {
                     files.push(file);
                 }
@@ -110,6 +112,7 @@ fn check(paths: &[PathBuf]) -> CheckReport {
         }
     }
 
+    // Directories are checked one by one, because the files of one are deployed together.
     report.definitions = files_by_dir
         .iter()
         .flat_map(|(dir, files)| check_dir(dir, files))
@@ -153,6 +156,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
                 Ok(definition) => (Some(definition), Vec::new()),
                 Err(problems) => (None, problems),
             };
+            // Files with errors are not in the set: contradictions with them cannot be found.
             set.extend(definition.clone());
 
             CheckedDefinition {
@@ -164,6 +168,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
         })
         .collect();
 
+    // By name: all of these files are in one directory, whose path can be written in several ways.
     let is_other = |path: &PathBuf| {
         files
             .iter()
@@ -173,7 +178,9 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
         .into_iter()
         .filter_map(Result::ok)
         .filter(is_other);
+    // The user did not ask for the diagnostics of the other files.
     set.extend(others.filter_map(|file| definitions::load_file(&file).ok()));
+    // The order of the diagnostics must not depend on the order of the arguments.
     set.sort_by(|a, b| {
         a.program
             .definition_ref()
@@ -181,6 +188,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
             .cmp(&b.program.definition_ref().saga)
     });
 
+    // No definition counts as active: a check has no node, so that it reports every contradiction.
     let contradictions = references::contradictions(&set, |_| false);
     let duplicates = definitions::duplicates::sagas(&set);
     let warnings = references::warnings_with(&set, test_samples(dir));
@@ -193,6 +201,7 @@ fn check_dir(dir: &Path, files: &[PathBuf]) -> Vec<CheckedDefinition> {
         let found = set
             .iter()
             .zip(&warnings)
+            // `warnings` has the order of the set, which also contains the other files.
             .filter(|(definition, _)| definition.file.as_ref() == Some(&one.file));
         one.warnings
             .extend(found.flat_map(|(_, warnings)| warnings).cloned());
@@ -212,6 +221,7 @@ fn test_samples(dir: &Path) -> DataSamples {
         .filter_map(|file| read(&file).ok())
     {
         for step in suite.test_file.cases.iter().flat_map(|case| &case.steps) {
+            // Data of a step that is rejected says nothing about the fields of an event.
             let TestStepKind::Step {
                 step: input,
                 rejected: None,
@@ -222,6 +232,7 @@ fn test_samples(dir: &Path) -> DataSamples {
             match input {
                 SimulationStep::Event(event) => samples.add_event(&event.kind, &event.data),
                 SimulationStep::Signal { kind, data } => samples.add_event(kind, data),
+                // Results of a named instance can belong to another saga.
                 SimulationStep::Ok { tag, event, data } if step.instance.is_none() => {
                     add_result(&mut samples, &suite.saga, tag, event.as_ref(), data);
                 }
@@ -369,6 +380,7 @@ fn files(path: &Path) -> Vec<Result<PathBuf, Vec<Diagnostic>>> {
     }
 
     let mut found = definitions::files::list_matching(path, definitions::files::is_deployable);
+    // An unreadable directory is already reported by the list of its files.
     let mut dirs: Vec<_> = std::fs::read_dir(path)
         .map(|entries| {
             entries
@@ -483,12 +495,14 @@ pub(crate) fn annotation(level: &str, code: Option<&str>, problem: &Diagnostic) 
 }
 
 fn data(text: &str) -> String {
+    // The percent sign is first: it is part of the other escapes.
     text.replace('%', "%25")
         .replace('\r', "%0D")
         .replace('\n', "%0A")
 }
 
 fn property(text: &str) -> String {
+    // These characters separate the properties of a workflow command.
     data(text).replace(':', "%3A").replace(',', "%2C")
 }
 

@@ -48,6 +48,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         .map(files)
         .transpose()?
         .unwrap_or_default();
+    // The content is sent, not the path: the node can be on another machine.
     let bundle =
         json!({ "user": args.user, "files": files.iter().map(packed).collect::<Vec<_>>() });
 
@@ -65,6 +66,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let path = format!(
         "{route}?dry_run={dry_run}&allow_downgrade={allow_downgrade}&keep_others={keep_others}"
     );
+    // Not `post`: diagnostics of the files have an output of their own.
     match client.send(&path, &bundle).await {
         Ok(plan) if console.is_json() => console.json(&plan),
         Ok(plan) => report(&plan, console),
@@ -156,6 +158,7 @@ pub(crate) fn rejection(
     };
 
     let locations = items(body, "errors");
+    // Other rejections with this status concern the request, not a file.
     if text(body, "code") != "OR0017" || locations.is_empty() {
         return Ok(client.failure(trouble));
     }
@@ -165,6 +168,8 @@ pub(crate) fn rejection(
     } else {
         for location in locations {
             let detail = text(location, "detail");
+            // The node received names without a directory. With it, editors and terminals open the
+            // file.
             console.line(&dir.map_or(detail.clone(), |dir| {
                 dir.join(&detail).display().to_string()
             }))?;

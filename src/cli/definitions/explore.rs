@@ -34,6 +34,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     let mut found = Vec::new();
     for file in args.paths.iter().flat_map(|path| definition_files(path)) {
         let definition = file.and_then(|file| definitions::load_file(&file))?;
+        // A WebAssembly module has no steps whose events could be generated.
         if definition.compiled.is_none() {
             continue;
         }
@@ -130,6 +131,7 @@ fn as_text(
     ))?;
 
     let name = file.file_name().unwrap_or_default().to_string_lossy();
+    // Each run has a seed of its own, so that this one can be repeated alone.
     let seed = report.options.seed.wrapping_add(found.run as u64);
     console.line(&found.test_case(&name, &format!("explore with seed {seed}")))
 }

@@ -42,6 +42,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     let compiled = definition
         .compiled
         .ok_or_else(|| CommandError::failed("the definition has no steps to render"))?;
+    // After the definition: a wrong file is reported without a request to a node.
     let view = match (&args.instance, &args.state) {
         (Some(instance), _) => Some(fetch(instance, &args.server).await?),
         (None, Some(file)) => Some(read(file)?),
@@ -80,6 +81,8 @@ fn read(file: &Path) -> Result<Value, CommandError> {
     } else {
         value
     };
+    // The state of a program without steps, or another JSON file, would render as if nothing had
+    // run.
     if view["steps"].is_array() {
         return Ok(view);
     }

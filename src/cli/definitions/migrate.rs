@@ -43,6 +43,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
     let result = everything(&client, &args).await?;
+    // Printed before the exit code is decided, because blocked instances do not stop the others.
     if console.is_json() {
         console.json(&result)?;
     } else {
@@ -65,6 +66,7 @@ async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandErr
     let mut cursor = Value::Null;
     let mut last = Value::Null;
     let limit = args.limit.unwrap_or(usize::MAX);
+    // Page by page: a request has a time limit, and each page is durable when its response arrives.
     while all.len() < limit {
         let body = json!({
             "from": args.from, "to": args.to, "only": args.only, "dry_run": args.dry_run,
@@ -78,6 +80,7 @@ async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandErr
             )
             .await?;
         all.extend(items(&last, "items").iter().cloned());
+        // A page can be short, or empty, and still have a cursor: other definitions are skipped.
         cursor = last["next_cursor"].take();
 
         if cursor.is_null() {
@@ -105,6 +108,7 @@ fn report(result: &Value, console: &Console) -> Result<(), CommandError> {
     let (mut blocked, others): (Vec<_>, Vec<_>) = items(result, "items")
         .iter()
         .partition(|one| one["class"] == "blocked");
+    // After a migration, only the blocked instances need attention. A plan shows all of them.
     let listed = if result["dry_run"] == true {
         &others[..]
     } else {

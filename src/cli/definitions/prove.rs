@@ -77,6 +77,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
             took: start.elapsed(),
         };
 
+        // A proof can take minutes, so that each result is printed at once. JSON is one document.
         if !is_json {
             proof.print(console)?;
         }
@@ -103,6 +104,7 @@ fn result(proofs: &[Proof]) -> Result<(), CommandError> {
     match (violated, not_proved) {
         _ if all == 0 => Err(CommandError::failed("no definition with steps found")),
         (0, 0) => Ok(()),
+        // An own exit code: a script can accept a reached limit, but never a violation.
         (0, _) => Err(CommandError::new(
             CommandExit::NotProved,
             format!("{not_proved} of {all} definitions are not proved; no invariant is violated"),

@@ -56,6 +56,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
             .map_err(|reason| CommandError::usage(format!("--run-on: {reason}")))?,
         record_work: args.against.is_some(),
     };
+    // Definitions first: their errors are reported before a large file of events is read.
     let programs = programs_of(&args.definitions)?;
     let others = args
         .against
@@ -78,6 +79,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
         show(&report, differences.as_ref(), console)?;
     }
 
+    // On standard error: the reports of equal events are equal, but the times are not.
     note(&speed(events.len(), took));
     Ok(())
 }
@@ -122,6 +124,7 @@ fn programs_of(dir: &Path) -> Result<Arc<SimulatorPrograms>, CommandError> {
     let (mut programs, mut problems): (Vec<Arc<dyn Program>>, Vec<Diagnostic>) =
         (Vec::new(), Vec::new());
     for file in definitions::list_files(dir) {
+        // All files are read, so that one call reports every error.
         match file.and_then(|file| definitions::load_file(&file)) {
             Ok(definition) => programs.push(definition.program),
             Err(found) => problems.extend(found),
@@ -140,6 +143,7 @@ fn programs_of(dir: &Path) -> Result<Arc<SimulatorPrograms>, CommandError> {
 
 /// Returns the events ordered by time; events with equal times keep the order of the file.
 fn events(args: &Args) -> Result<Vec<Event>, CommandError> {
+    // All events are in memory, because they must be sorted: virtual time cannot go back.
     let (lines, _) = lines(Some(&args.events), &args.columns)?;
     let mut events = lines
         .map(|line| line.and_then(event))
@@ -157,11 +161,15 @@ fn events(args: &Args) -> Result<Vec<Event>, CommandError> {
 
 fn event(line: EventLine) -> Result<Event, CommandError> {
     let number = line.number;
+    // CloudEvents and Aggregate envelopes have one of these fields; anything else is the short
+    // form.
     let value = if line.event["specversion"].is_null() && line.event["event_id"].is_null() {
         whole(line)
     } else {
         line.event
     };
+    // A default time would place all such events at one moment, and no timer would fire between
+    // them.
     if value["time"].is_null() && value["timestamp"].is_null() {
         return Err(CommandError::failed(format!(
             "line {number}: a recorded event requires `time`; add the time of the event to each \
@@ -187,6 +195,7 @@ fn whole(line: EventLine) -> Value {
     fields.insert("specversion".to_owned(), json!("1.0"));
     fields
         .entry("id")
+        // Derived from the line: equal events in two lines are two events.
         .or_insert_with(|| json!(format!("line-{}", line.number)));
     fields
         .entry("source")

@@ -65,6 +65,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
 
 fn report(args: &Args, console: &Console) -> Result<(), CommandError> {
     let run = run_suites(args);
+    // First: a closed pipe ends the output early, but CI needs the file.
     if let Some(path) = &args.junit {
         let written = std::fs::write(path, test_file::junit(&run.outcomes));
         written
@@ -79,6 +80,7 @@ fn report(args: &Args, console: &Console) -> Result<(), CommandError> {
 
     let Summary { passed, failed } = Summary::of(&run.outcomes);
     match (failed, run.problems.len()) {
+        // A wrong path or filter in CI must not look like passed tests.
         (0, 0) if passed == 0 => Err(CommandError::failed(nothing(args))),
         (0, 0) => Ok(()),
         (0, problems) => Err(CommandError::failed(format!(
@@ -131,6 +133,7 @@ fn play(suite: &TestSuite, filter: Option<&str>, outcomes: &mut Vec<TestResult>)
         let began = Instant::now();
         let misses = test_file::run(case, &suite.saga, &suite.programs);
         let took = began.elapsed();
+        // A second run records the history. Only a failed test needs it.
         let story = if misses.is_empty() {
             Vec::new()
         } else {

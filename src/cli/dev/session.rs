@@ -24,6 +24,7 @@ impl Session {
     /// Creates a token; `None` if the configuration states how callers are authenticated, or that
     /// they are not.
     pub(super) fn start(config: &Config) -> Result<Option<Self>, CommandError> {
+        // A token is necessary on loopback too: other users of the machine reach it.
         if config.auth.mode != AuthMode::Off || config.auth.allow_unauthenticated {
             return Ok(None);
         }
@@ -48,6 +49,8 @@ impl Session {
         private_file::replace(&self.file, text.as_bytes()).map_err(|error| {
             CommandError::failed(format!("cannot write {}: {error}", self.file.display()))
         })?;
+        // From here on, the drop removes the file. A node that did not start must not remove the
+        // file of another one.
         self.written.get_or_init(|| ());
         Ok(())
     }
@@ -62,6 +65,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if self.written.get().is_some() {
+            // A killed process leaves the file, but each start has another token.
             fs::remove_file(&self.file).ok();
         }
     }

@@ -65,6 +65,7 @@ impl StandIn {
         let provider = || Arc::clone(self) as Arc<dyn Provider>;
         // The stand-in calls no system, so that the definitions of every context may use it.
         let all = || BTreeSet::from([TenantId::new("*").expect("the name is valid")]);
+        // A fallback: an upstream that is added while the node runs takes over its effects.
         let stand_in = Upstream::fallback(STAND_IN_UPSTREAM, provider(), Policy::in_process());
         let mut upstreams = vec![stand_in.for_contexts(all())];
 
@@ -89,6 +90,7 @@ impl StandIn {
 
         let effects = manifests.iter().flat_map(|manifest| &manifest.effects);
         let effects = effects
+            // By the catalog, because a reload can have added upstreams.
             .filter(|effect| availability::has_stand_in(effect, &app.catalog))
             .map(|effect| match providers.similar_effect(effect.as_str()) {
                 Some(advice) => format!("{effect} ({advice})"),
@@ -110,7 +112,10 @@ impl StandIn {
     fn app(&self) -> Result<Arc<App>, ProviderError> {
         self.app
             .get()
+            // Weak, because the node owns its upstreams, and they own this provider.
             .and_then(Weak::upgrade)
+            // Pending work of an earlier run is dispatched before the node is attached. A transient
+            // error repeats it.
             .ok_or_else(|| unavailable("the node is starting".to_owned()))
     }
 }
@@ -149,6 +154,8 @@ impl Provider for StandIn {
             "stand-in executed work"
         );
 
+        // Commands come first: they have no result, so that both events arrive as signals of the
+        // instance.
         match (&item.work, event, failure) {
             (Work::Command(command), Some(event), _) => {
                 send(
@@ -192,6 +199,8 @@ fn tag_of(app: &App, item: &WorkItem) -> Option<String> {
 /// Returns the response of the step or compensation with this tag, by the definition to which the
 /// instance is pinned.
 fn response(app: &App, item: &WorkItem, tag: &str) -> StepResponse {
+    // The pinned definition, not the active one: the instance can be older than the last
+    // deployment.
     let stored = || {
         app.runtime
             .reader(&item.instance)?
@@ -227,6 +236,7 @@ fn response_of(definition: &Definition, tag: &str) -> Option<StepResponse> {
 fn with_fields(payload: &Value, mut fields: Map<String, Value>) -> Value {
     match payload {
         Value::Object(payload) => {
+            // Values of the request replace generated ones.
             fields.extend(payload.clone());
             Value::Object(fields)
         }
@@ -258,6 +268,8 @@ async fn send(
         wait_token: None,
     };
     match app.runtime.control(&item.instance, request).await {
+        // The instance has decided: a repetition would have the same result. Only an unavailable
+        // shard is worth another attempt.
         Ok(_) | Err(ControlError::Rejected(_) | ControlError::DeadLettered(_)) => Ok(()),
         Err(error @ ControlError::Unavailable) => Err(unavailable(error.to_string())),
     }

@@ -39,6 +39,8 @@ impl StandInRule {
             | Work::NotifyParent(_)
             | Work::PublishResult(_) => return false,
         };
+        // The name of a step selects its action only: if the rule failed its compensation too, the
+        // instance would become stuck.
         let tag = WorkTag::parse(tag);
 
         self.name == name || (self.name == tag.step && !tag.is_compensation)
@@ -53,6 +55,7 @@ impl StandInRule {
     /// same result.
     pub(super) fn failure(&self, item: &WorkItem) -> Option<Failure> {
         let failure = self.failure.as_ref()?;
+        // The id is a hash, so that its remainder is evenly distributed.
         let draw = item.id.as_u128() % 100;
         (draw < u128::from(failure.percent)).then(|| Failure {
             code: failure.code.clone(),
@@ -73,6 +76,8 @@ impl StandInRule {
             return Ok(());
         }
 
+        // A misspelt name would apply to nothing, and the run would look as if the rule had no
+        // effect.
         let remedy = did_you_mean(&self.name, known.iter().map(String::as_str))
             .unwrap_or_else(|| "name a step, an effect or a command".to_owned());
         Err(format!(
@@ -142,6 +147,7 @@ fn failure_rate(text: &str) -> Result<FailureRate, String> {
         code: DEFAULT_CODE.to_owned(),
     };
 
+    // The percent sign distinguishes the rate from the code, so that each of them is optional.
     for part in text.split(':').skip(1) {
         match part.strip_suffix('%') {
             Some(percent) => {

@@ -54,6 +54,7 @@ impl WatchedFiles {
 
     /// Watches the files until the node has stopped.
     pub(super) fn watch(self, app: &Arc<App>) {
+        // Weak, so that the watch does not keep a stopped node in memory.
         tokio::spawn(watch(Arc::downgrade(app), self.paths, self.initial));
     }
 }
@@ -78,6 +79,7 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
                 .and_then(|file| states.get(file).copied())
         };
         let config_changed = is_config(&last) != is_config(&applied);
+        // Without the configuration: a change of it alone must not reload the definitions.
         let others = |states: &FileStates| {
             states
                 .iter()
@@ -87,6 +89,7 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
         };
 
         let files_changed = others(&last) != others(&applied);
+        // Before the reload: a rejected one is not repeated until a file changes again.
         applied.clone_from(&last);
         if let Some(file) = watched.config.as_ref().filter(|_| config_changed) {
             note(&format!(
@@ -96,6 +99,8 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
         }
 
         if files_changed {
+            // Edited content under a used version is rejected, so that one version does not name
+            // two contents.
             let policy = DeployPolicy {
                 allow_downgrade: false,
                 replace_used_version: false,
@@ -108,6 +113,7 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
 impl WatchedPaths {
     async fn poll(self: &Arc<Self>) -> FileStates {
         let watched = Arc::clone(self);
+        // Reads of directories block: a slow file system must not delay the node.
         tokio::task::spawn_blocking(move || watched.states())
             .await
             .unwrap_or_default()

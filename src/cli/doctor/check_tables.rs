@@ -27,10 +27,13 @@ pub(crate) fn run(dir: &Path, console: &Console) -> Result<(), CommandError> {
             problem.table,
             problem.reason.replace('\n', " ")
         );
+        // The callback cannot return an error. The first one is kept, and nothing more is printed.
         printed = std::mem::replace(&mut printed, Ok(())).and_then(|()| console.line(&line));
     });
     printed?;
 
+    // Damage is no failure of this command: its parent reads the lines, and takes another exit code
+    // for a crash.
     match rows {
         Ok(rows) => console.line(&format!("checked {rows}")),
         Err(error) => console.line(&format!("damaged environment: {error}")),

@@ -51,10 +51,13 @@ impl<I: Iterator<Item = Result<EventLine, CommandError>>> Iterator for Batches<I
         let mut events = Vec::new();
         let mut lines = Vec::new();
         let mut bytes = 0;
+        // The first event always fits: one that is too large is sent alone, and the node names its
+        // limit.
         let fits = |count: usize, bytes: usize, next: &Result<EventLine, CommandError>| match next {
             Ok(line) => {
                 count == 0 || (count < self.max_events && bytes + line.bytes <= MAX_BATCH_BYTES)
             }
+            // Events before an unreadable line are sent first.
             Err(_) => count == 0,
         };
 

@@ -84,6 +84,7 @@ pub(crate) fn read(
     input: Box<dyn Read>,
     columns: &Columns,
 ) -> Result<Box<dyn Iterator<Item = Result<EventLine, CommandError>>>, CommandError> {
+    // Spaces around cells are no part of a name or a value.
     let mut table = csv::ReaderBuilder::new()
         .trim(csv::Trim::All)
         .from_reader(input);
@@ -101,6 +102,7 @@ pub(crate) fn read(
 
         Ok(EventLine {
             number,
+            // The cells and their separators; quotes are not counted.
             bytes: row.as_slice().len() + row.len(),
             event,
         })
@@ -111,6 +113,7 @@ pub(crate) fn read(
 
 impl Mapping {
     fn new(head: Vec<String>, columns: &Columns) -> Result<Self, CommandError> {
+        // Unknown columns are rejected before the first event is sent.
         let find = |name: &String| {
             head.iter()
                 .position(|column| column == name)
@@ -172,6 +175,7 @@ impl Mapping {
             .as_ref()
             .map_or_else(String::as_str, |index| field(*index));
 
+        // CSV has no null: an empty cell is an absent field, not an empty text.
         let filled = self.data.iter().filter(|index| !field(**index).is_empty());
         let data: Map<String, Value> = filled
             .map(|index| (self.head[*index].clone(), value(field(*index))))
@@ -192,6 +196,7 @@ impl Mapping {
     }
 
     fn id(&self, number: u64, row: &csv::StringRecord, at: Timestamp) -> String {
+        // With the line, two equal rows are two events. With all cells, an edited row is a new one.
         let number = number.to_string();
         let fields = row.iter().map(str::as_bytes);
         let parts: Vec<&[u8]> = [self.source.as_bytes(), number.as_bytes()]
@@ -204,6 +209,7 @@ impl Mapping {
 
 /// Parses an RFC 3339 time, or a civil time or date in UTC.
 fn time(text: &str) -> Result<Timestamp, String> {
+    // Dates such as 2026/11/21 are accepted too.
     let iso = text.replace('/', "-");
     let civil = || {
         let at: civil::DateTime = iso
@@ -218,6 +224,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
         ))
     };
 
+    // RFC 3339 first: its offset must not be read as UTC.
     let parsed = Timestamp::parse(&iso).ok().or_else(civil);
     parsed.ok_or_else(|| {
         format!(

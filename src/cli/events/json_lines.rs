@@ -17,7 +17,9 @@ pub(crate) fn read(
     std::iter::from_fn(move || {
         loop {
             buffer.clear();
+            // Empty lines count, so that the numbers are those of an editor.
             number += 1;
+            // Bytes, not text: a line that is not UTF-8 is reported with its number.
             match input.read_until(b'\n', &mut buffer) {
                 Ok(0) => return None,
                 Ok(_) if buffer.trim_ascii().is_empty() => {}

@@ -9,6 +9,7 @@ pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     pub(crate) fn new(bytes: Option<u64>) -> Self {
+        // Standard error: standard output may be a pipe that receives the result.
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }

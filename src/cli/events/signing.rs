@@ -34,6 +34,7 @@ fn signed(
     now: Timestamp,
     lifetime: Duration,
 ) -> Result<Value, DecodeError> {
+    // The tenant and the time are set here, because the signature covers them.
     let event = codec::from_json(
         event,
         &DecodeDefaults {
@@ -41,6 +42,7 @@ fn signed(
             now,
         },
     )?;
+    // The signature covers the subject: it is not valid for another tenant or event type.
     let subject = codec::subject_with_kind(&event, SubjectKind::WorkflowEvent);
     let mut message = codec::encode(&event, subject);
 
@@ -55,10 +57,13 @@ fn signed(
     };
 
     let signature = key.sign_event(covered, now.as_millis().div_euclid(1000), lifetime);
+    // An event from another stream can have an earlier signature.
     message.headers.retain(|(name, _)| name != EVENT_SIGNATURE);
     message
         .headers
         .push((EVENT_SIGNATURE.into(), signature.into()));
+    // Structured again, with the bytes of the data that are signed: JSON can be encoded in several
+    // ways.
     codec::to_structured(&message.headers, &message.payload).map(Value::Object)
 }
 

@@ -39,7 +39,10 @@ impl LineSink {
             .create(true)
             .open(&*path)
             .map_err(file_error)?;
+        // Lines after the last cursor belong to a response that was not written completely. The
+        // node sends them again.
         let (cursor, whole) = last_cursor(&opened).map_err(file_error)?;
+        // The file is truncated below, which must not happen to a file of another program.
         if cursor.is_none() && !is_ours(&opened).map_err(file_error)? {
             let reason = "the file is not an export; use another file";
             return Err(CommandError::usage(format!("--to {path}: {reason}")));
@@ -56,11 +59,14 @@ impl LineSink {
         match self {
             Self::Standard => {
                 let mut out = io::stdout().lock();
+                // Standard output can be a terminal, and the lines contain texts of callers.
                 out.write_all(printable_json(&page.text).as_bytes())?;
                 Ok(out.flush()?)
             }
             Self::Path { path, file } => {
                 let file = file.as_mut().expect("the file is open");
+                // Durable before the next request: a power failure must not lose lines before a
+                // stored cursor.
                 let written = file
                     .write_all(page.text.as_bytes())
                     .and_then(|()| file.sync_data());
@@ -73,6 +79,7 @@ impl LineSink {
 /// Returns whether the file is empty or starts like an export.
 fn is_ours(mut file: &File) -> io::Result<bool> {
     const BEGINNING: &[u8] = br#"{"kind":"#;
+    // A shorter file can be a write that was interrupted in its first bytes.
     let mut found = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.take(BEGINNING.len() as u64).read_to_end(&mut found)?;
@@ -94,6 +101,7 @@ fn last_cursor(file: &File) -> io::Result<(Option<String>, u64)> {
         }
 
         at += read as u64;
+        // A line without its line feed is not complete, even if it is valid JSON.
         if line.starts_with(br#"{"kind":"cursor","#) && line.ends_with(b"\n") {
             let last: Value = serde_json::from_slice(&line).unwrap_or_default();
             found = (last["cursor"].as_str().map(str::to_owned), at);

@@ -37,6 +37,8 @@ pub(crate) struct ExportPage {
 impl ExportPage {
     /// Parses a response; without its last line it is truncated.
     pub(crate) fn read(text: &str) -> Result<Self, ExportError> {
+        // Transient: nothing of a truncated response is applied, so that the request can be
+        // repeated.
         let cut = |reason: String| {
             ExportError::Transient(CommandError::new(CommandExit::Unavailable, reason))
         };
@@ -69,6 +71,8 @@ impl ExportPage {
     /// Returns the latest lines of a kind: existing entities and deleted entities.
     pub(crate) fn of(&self, kind: &str) -> (Vec<&Value>, Vec<&Value>) {
         let of_kind = self.lines.iter().filter(|line| line["kind"] == kind);
+        // PostgreSQL rejects a statement that updates one row twice. A later line replaces an
+        // earlier one, because positions increase.
         let last: BTreeMap<String, &Value> = of_kind
             .map(|line| (format!("{} {}", line["tenant"], line["key"]), line))
             .collect();

@@ -43,6 +43,7 @@ pub(crate) struct PostgresTarget {
 
 impl PostgresTarget {
     pub(crate) fn new(url: &Secret, scope: String, kinds: String) -> Result<Self, String> {
+        // Errors of the driver can repeat the URL with its password.
         let scrub = SecretScrubber::of_url(url);
         let options = PgConnectOptions::from_str(url.expose())
             .map_err(|error| scrub.scrub_text(format!("invalid database URL: {error}")))?;
@@ -66,10 +67,12 @@ impl PostgresTarget {
 
     /// Connects, creates missing tables, and reads the cursor.
     pub(crate) async fn open(&mut self) -> Result<Option<String>, ExportError> {
+        // A connection of an earlier pass may be in the middle of a transaction.
         self.open = None;
         let opened = bounded(self.connect()).await;
         let (connection, found) = opened.map_err(|error| self.stop(&error))?;
         self.open = Some(connection);
+        // Reset before the checks: if the export cannot resume, `start` sets them.
         self.copy_number = 0;
         self.cursor = None;
         self.snapshotting = false;
@@ -84,6 +87,7 @@ impl PostgresTarget {
         else {
             return Ok(None);
         };
+        // Before the kinds: rows of another format must not be changed by this release.
         if format != FORMAT {
             let text = format!(
                 "the tables have format {format}, this release supports {FORMAT}; use the matching \
@@ -91,6 +95,8 @@ impl PostgresTarget {
             );
             return Err(ExportError::Permanent(CommandError::failed(text)));
         }
+        // Only equal kinds resume: a cursor keeps its kinds, and the rows of other kinds would be
+        // missing.
         if kinds == self.kinds {
             self.copy_number = copy_number;
             self.cursor.clone_from(&cursor);
@@ -109,6 +115,8 @@ impl PostgresTarget {
         let mut transaction = connection.begin().await?;
         // Two exports that start at the same time would both create the tables.
         unnamed(SCHEMA_LOCK).execute(&mut *transaction).await?;
+        // Not `CREATE TABLE IF NOT EXISTS`: a user without the right to create needs no statement
+        // at all if the tables exist.
         let exists = "SELECT to_regclass('orlog_export') IS NOT NULL";
         if !unnamed(exists)
             .fetch_one(&mut *transaction)
@@ -127,6 +135,7 @@ impl PostgresTarget {
         }
 
         transaction.commit().await?;
+        // The state is read without a lock. Another export is detected when the cursor moves.
         let row = unnamed(SELECT_STATE)
             .bind(&self.scope)
             .fetch_optional(&mut connection)
@@ -154,6 +163,8 @@ impl PostgresTarget {
             .bind(&self.kinds)
             .fetch_one(connection);
         let number = bounded(async { start.await?.try_get(0) }).await;
+        // The generation is stored before its first row: rows of this snapshot are newer than all
+        // others.
         self.copy_number = number.map_err(|error| self.stop(&error))?;
         self.cursor = None;
         self.snapshotting = true;
@@ -165,6 +176,7 @@ impl PostgresTarget {
     pub(crate) async fn take(&mut self, page: &ExportPage) -> Result<(), ExportError> {
         // After an error, the connection is not used again: its transaction may be open.
         let mut connection = self.open.take().expect("the connection is open");
+        // A timeout drops the connection, and the database rolls the transaction back.
         let stored = bounded(self.store(&mut connection, page))
             .await
             .map_err(|error| self.stop(&error))?;
@@ -196,6 +208,8 @@ impl PostgresTarget {
             .bind(page.snapshotting)
             .bind(self.copy_number)
             .bind(&self.cursor);
+        // The update locks the row of the scope: a second export waits here, and then detects this
+        // one.
         if moved.execute(&mut *transaction).await?.rows_affected() != 1 {
             transaction.rollback().await?;
             return Ok(false);
@@ -219,6 +233,8 @@ impl PostgresTarget {
                         .await?;
                 }
             }
+            // The snapshot ends with this response: rows of earlier generations no longer exist on
+            // the node. Kinds that are not exported any more are deleted too.
             if self.snapshotting && !page.snapshotting {
                 let tenant = self.scope.strip_prefix("tenant:");
                 unnamed(sweep)
@@ -236,6 +252,7 @@ impl PostgresTarget {
     /// Converts a database error. The database decides whether it is transient. The message is
     /// scrubbed, because it can repeat input data.
     fn stop(&self, error: &sqlx::Error) -> ExportError {
+        // Connection failures have no SQLSTATE; all other decisions are those of the SQL provider.
         let state = error.as_database_error().and_then(DatabaseError::code);
         let passes = match (error, state.as_deref()) {
             (sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut, _) => true,
@@ -261,6 +278,7 @@ fn unnamed<'q>(statement: &'static str) -> Query<'q, Postgres, PgArguments> {
 /// Returns whether a retry can succeed. A wrong password or database ends the command, because the
 /// user can correct it now.
 fn is_transient(state: &str) -> bool {
+    // Class 28 is the authorization, and 3D the name of the database.
     let is_wrong_url = state.starts_with("28") || state.starts_with("3D");
     !is_wrong_url && decide_sqlstate(state) != Decision::Failed
 }
@@ -277,6 +295,7 @@ struct ExportState {
 async fn bounded<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
     tokio::time::timeout(TIMEOUT, work)
         .await
+        // As an I/O error, which is transient.
         .unwrap_or_else(|_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())))
 }
 
@@ -289,6 +308,7 @@ fn clean(line: &Value) -> Value {
     let mut line = line.clone();
     without_nul(&mut line);
     for field in TIMES {
+        // A time that PostgreSQL cannot store must not stop the export of all other rows.
         if let Some(Value::String(time)) = line["value"].get(field)
             && !is_time(time)
         {
@@ -300,6 +320,7 @@ fn clean(line: &Value) -> Value {
 }
 
 fn is_time(text: &str) -> bool {
+    // RFC 3339 with four digits of the year. A sign at the start is a year outside of 0 to 9999.
     text.len() >= 20
         && text.as_bytes()[..4].iter().all(u8::is_ascii_digit)
         && !text.starts_with("0000")

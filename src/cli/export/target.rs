@@ -23,12 +23,14 @@ impl ExportTarget {
     /// Creates a target; `scope` names the tenants, `kinds` the exported kinds.
     pub(crate) fn new(to: &str, scope: String, kinds: String) -> Result<Self, CommandError> {
         let usage_error = |error: String| CommandError::usage(format!("--to: {error}"));
+        // References first: `file:/PATH` names a file with the URL, not a file for JSON lines.
         let url = match SecretRef::from_str(to) {
             Ok(reference) => Some(
                 reference
                     .resolve()
                     .map_err(|error| usage_error(error.to_string()))?,
             ),
+            // Without a scheme, the argument is a file name.
             Err(_) => to.contains("://").then(|| Secret::new(to)),
         };
 
@@ -61,6 +63,8 @@ impl ExportTarget {
     /// Starts a new snapshot.
     pub(crate) async fn start(&mut self) -> Result<(), ExportError> {
         match self {
+            // The first line of a snapshot is `reset`, so that readers of the file need nothing
+            // else.
             Self::Lines(_) => Ok(()),
             #[cfg(feature = "sql")]
             Self::Postgres(postgres) => postgres.start().await,

@@ -144,6 +144,7 @@ async fn instruct(
     let InstanceArgs {
         saga, correlation, ..
     } = &args.which;
+    // A dropped instance has no status and no version any more.
     if verb == "drop" {
         return console.line(&format!("{saga} {correlation}: dropped"));
     }

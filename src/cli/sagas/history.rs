@@ -70,6 +70,8 @@ fn details(record: &Value) -> Vec<(String, String)> {
     if !record["attributes"].is_null() {
         add("attributes", record["attributes"].to_string());
     }
+    // Without single changes, only the start of their text is stored, because they exceed the
+    // limit.
     match record["variables"]["value"].as_object() {
         Some(changes) => changes
             .iter()
@@ -100,6 +102,7 @@ fn details(record: &Value) -> Vec<(String, String)> {
     let attempts = &record["attempts"];
     for (index, attempt) in items(attempts, "items").iter().enumerate() {
         add("attempt", self::attempt(attempt));
+        // The first attempt is always stored; the omitted ones are those after it.
         if index == 0 && attempts["omitted"].as_u64().unwrap_or_default() > 0 {
             add("", format!("{} attempts omitted", attempts["omitted"]));
         }

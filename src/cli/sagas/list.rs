@@ -81,6 +81,7 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
         ));
     }
 
+    // Only for people, and only without a result: it costs further requests.
     let empty = match saga.filter(|_| found.is_empty() && !console.is_json()) {
         Some(saga) => no_instances(&saga, &args.page).await?,
         None => "no instances".to_owned(),
@@ -117,6 +118,7 @@ fn row(item: &Value) -> Vec<String> {
     if paused {
         status.push_str(" (paused)");
     }
+    // The result became a dead letter: the status alone would show an instance that only waits.
     if item["attention"] == "unapplied_result" {
         status.push_str(" (unapplied result)");
     }

@@ -137,6 +137,8 @@ fn facts(instance: &Value, console: &Console) -> Result<(), CommandError> {
                 .unwrap_or_default(),
         ),
         ("last error", failure(&instance["last_error"])),
+        // A failed compensation is the last error. Its cause is why the instance stopped running
+        // forward.
         ("cause", failure(&instance["last_error"]["cause"])),
         ("result", result),
         ("trace", text(instance, "trace_id")),
@@ -235,6 +237,7 @@ fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
         line("dead letter", format!("{id} {label}: {message} ({reason})"))?;
     }
 
+    // The node keeps recent attempts in memory, also those of work that has ended meanwhile.
     let is_pending = |attempt: &&Value| {
         items(&instance["outbox"], "items")
             .iter()
@@ -252,6 +255,7 @@ fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
 
 /// Returns whether the state belongs to a definition with steps.
 fn has_steps(state: &Value) -> bool {
+    // A native or WebAssembly program can have a state with a field of this name.
     let steps = state["steps"]
         .as_array()
         .is_some_and(|steps| steps.iter().all(is_step));
@@ -280,6 +284,7 @@ fn step_state(step: &Value) -> String {
     if step["state"] == "running" && step["job"] == "dispatched" {
         return "running, job dispatched".to_owned();
     }
+    // A loop has a list of rounds, and its steps have a number.
     let current = items(step, "rounds").last().unwrap_or(step);
     match current["round"].as_u64() {
         Some(round) if round > 0 => format!("{}, round {round}", text(step, "state")),

@@ -61,6 +61,7 @@ pub(crate) async fn start(args: StartArgs, console: &Console) -> Result<(), Comm
         server,
     } = args;
 
+    // Before the data, which can come from standard input: a wrong option must not wait for it.
     let client = ApiClient::new(&server)?;
     let data = read_data("--data", &data)?;
     let client = client.with_idempotency_key(idempotency_key.as_deref())?;
@@ -73,6 +74,7 @@ pub(crate) async fn start(args: StartArgs, console: &Console) -> Result<(), Comm
     let started = client
         .post_query(&path(&["v1", "sagas", &saga]), &query, &data, WAIT_TIMEOUT)
         .await?;
+    // Without `--wait`, the exit code is that of the start, not of the instance.
     let Some(waiting) = waiting else {
         return show(&started, console);
     };
@@ -107,6 +109,7 @@ async fn await_end(
     mut last: Value,
     waiting: Waiting,
 ) -> Result<Value, CommandError> {
+    // A stuck instance needs a user: waiting longer would not end.
     while exit_of(&last).is_none() && last["status"] != "stuck" && !waiting.is_over() {
         last = ask(client, path, waiting).await?;
     }

@@ -28,6 +28,7 @@ pub(super) fn print_summary(shadow: &Value, console: &Console) -> Result<(), Com
         text(shadow, "different")
     );
 
+    // These were compared up to their last input, so that a later difference is possible.
     let unfinished = text(shadow, "unfinished");
     let lines = [
         ("live", definition("live")),
@@ -90,6 +91,7 @@ pub(super) fn print(shadow: &Value, console: &Console) -> Result<(), CommandErro
     }
 
     let other = text(shadow, "other_differences");
+    // The node stores a bounded number of kinds.
     if other != "0" {
         note(&format!(
             "{other} differences of further kinds are not listed"

@@ -70,6 +70,7 @@ pub(crate) async fn claim_or_release(
 }
 
 pub(crate) async fn assign(args: Assign, console: &Console) -> Result<(), CommandError> {
+    // Null removes the assignee, so that this field is always present.
     let mut body = Map::from_iter([("assignee".to_owned(), json!(args.to))]);
     if !args.roles.is_empty() {
         body.insert("roles".to_owned(), json!(args.roles));
@@ -124,6 +125,7 @@ async fn act(
         .await;
     let response = response.map_err(|failure| {
         let message = failure.to_string();
+        // The text of the node, because other rejections of a task have the same code.
         if has_roles || !message.contains("requires one of the roles") {
             return failure;
         }
@@ -145,6 +147,7 @@ async fn act(
         _ => "completed",
     };
 
+    // A repeated request has no effect, so that it did not claim or complete the task now.
     let before = format!(
         "{task}: {}; the instance is ",
         if unchanged.is_empty() { done } else { verb }

@@ -92,6 +92,7 @@ pub(crate) fn sibling_definitions(dir: &Path, saga: &SagaName) -> Vec<Arc<dyn Pr
 
     found
         .map(|definition| definition.program)
+        // Another version of the tested saga in the directory must not replace the tested one.
         .filter(|program| program.definition_ref().saga != *saga)
         .collect()
 }

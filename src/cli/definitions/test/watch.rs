@@ -19,8 +19,10 @@ pub(crate) fn run_on_change(
     run: impl Fn() -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
     loop {
+        // Before the run, so that a change during the run starts the next one.
         let before = poll(paths);
         if let Err(failure) = run() {
+            // The output is closed: further runs would have no reader.
             if failure.exit() == CommandExit::Done {
                 return Ok(());
             }
@@ -41,6 +43,7 @@ fn poll(paths: &[PathBuf]) -> BTreeMap<PathBuf, Option<SystemTime>> {
         .flat_map(|path| files::find(path))
         .filter_map(Result::ok)
         .collect();
+    // Tests run with all definitions of their directory, so that each of them counts.
     let dirs = tests.iter().map(|file| match file.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
         _ => PathBuf::from("."),
@@ -53,6 +56,7 @@ fn poll(paths: &[PathBuf]) -> BTreeMap<PathBuf, Option<SystemTime>> {
     tests
         .into_iter()
         .chain(all)
+        // The paths are part of the comparison: a new or deleted file is a change too.
         .map(|file| (file.clone(), changed(&file)))
         .collect()
 }
