@@ -216,6 +216,8 @@ impl App {
         tracing::debug!(count = observers.len(), "observers of attempts built");
         let observer: Arc<dyn EffectObserver> = Arc::new(ObserverList::new(observers));
 
+        // Only an unusable key is an error: the inner result is the reason why a node has no
+        // identity.
         let identity = NodeIdentity::open(&config)?;
         let node_keys = identity
             .as_ref()
@@ -247,12 +249,15 @@ impl App {
         let webhooks = Arc::new(Webhooks::new(&config)?);
         tracing::debug!(count = config.webhooks.len(), "webhooks built");
 
+        // Before the services, some of which record their own changes.
         let audit = Arc::new(AuditTrail::open(&component_config::audit(&config))?);
         tracing::debug!("audit trail opened");
 
+        // Removes the copies of an earlier process, which only use space.
         let backup_dir = claim_dir(&config)?;
         tracing::debug!(dir = %backup_dir.display(), "backup directory claimed");
 
+        // Before the upstreams, some of which dispatch over NATS.
         let remote = effects::remote_dependencies(&config, connection, &clock);
         let remote = Box::pin(remote).await?;
         tracing::debug!(
@@ -270,6 +275,7 @@ impl App {
         );
 
         let runs_sagas = config.role.runs_sagas();
+        // A node of the role `effect` deploys nothing.
         let definitions_dir = config.definitions_dir.clone().filter(|_| runs_sagas);
         let definitions = Arc::new(DefinitionSet::new(definitions_dir, added_programs));
 
@@ -294,6 +300,7 @@ impl App {
         let runtime = Arc::new(Box::pin(runtime).await?);
         tracing::debug!(shards = runtime.owned_shards().len(), "runtime started");
 
+        // After the runtime, whose metrics count their jobs.
         let workers = effects::workers(
             &config,
             connection,
@@ -421,6 +428,7 @@ impl App {
         });
         tracing::debug!("recorder of durable positions built");
 
+        // Takes the first sample now, so that the rates count from the start.
         let trends = Trends::new(Arc::clone(&runtime), Arc::clone(&clock), diagnosis.window);
         let trends = Arc::new(trends);
         tracing::debug!(window = ?diagnosis.window, "trends built");
@@ -498,6 +506,8 @@ impl App {
         };
         tracing::debug!(joined = routing.is_clustered(), "routing built");
 
+        // A changed directory was deployed before the node reached the cluster, with a number from
+        // its own store. Later deployments need a larger one.
         if let Some(deployment) = definitions.deployment() {
             numbers.raise(deployment.number).await;
         }

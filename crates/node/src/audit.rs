@@ -120,7 +120,10 @@ impl AuditTrail {
             retention,
             total: TotalLimit::Reject(options.max_total_bytes),
         };
+        // Before the thread starts, so that an unusable directory prevents the start of the node.
         let calls = AuditFiles::open(dir, FileSet::Calls, limits).with_context(cannot)?;
+        // Anyone can cause denials, so their oldest files are deleted, and no call is rejected for
+        // them.
         let limits = FileLimits {
             total: TotalLimit::DeleteOldest(max_bytes.saturating_mul(MAX_DENIAL_FILES)),
             ..limits
@@ -167,6 +170,7 @@ impl AuditTrail {
         }
 
         let record = self.encode(record);
+        // Without files, `encode` has logged the record.
         let Some(jobs) = &self.jobs else { return };
 
         if let Err(
@@ -192,6 +196,8 @@ impl AuditTrail {
             record,
             durable: Some(durable),
         };
+        // Without waiting for space in the queue: a disk that is too slow must reject requests, not
+        // collect them.
         let queued = self
             .jobs
             .as_ref()
@@ -214,6 +220,7 @@ impl AuditTrail {
 
     /// Counts a request that failed authentication or authorization. Never blocks.
     pub fn deny(&self, denial: Denial) {
+        // Without files, no thread would take the counters.
         if self.jobs.is_some() {
             self.denials.add(denial, SystemClock.now());
         }
@@ -268,6 +275,7 @@ impl AuditTrail {
     pub fn bytes(&self) -> u64 {
         self.dir
             .as_ref()
+            // The files of denials have a limit of their own.
             .and_then(|dir| FileSet::Calls.bytes(dir).ok())
             .unwrap_or(0)
     }
@@ -287,6 +295,7 @@ impl AuditTrail {
 
 impl Drop for AuditTrail {
     fn drop(&mut self) {
+        // Before the join: the thread ends when the last sender is dropped.
         self.jobs = None;
         let thread = self.thread.lock().take();
 

@@ -73,6 +73,7 @@ impl Authenticator {
         let auth = &config.auth;
         let mut oidc = None;
         let method = match auth.mode {
+            // `orlog dev` protects a node without authentication by the token of its session.
             AuthMode::Off => session.map_or(AuthMethod::Disabled, AuthMethod::Session),
             AuthMode::Token => AuthMethod::Admin(AdminToken::open(config)?),
             AuthMode::Jwt => {
@@ -126,6 +127,8 @@ impl Authenticator {
         &self,
         credentials: &RequestCredentials<'_>,
     ) -> Result<Caller, AuthError> {
+        // The method of the mode comes first: if neither accepts the request, the caller receives
+        // its error.
         let found = self.find_caller(credentials).await;
         found.or_else(|error| {
             self.metrics

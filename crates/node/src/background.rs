@@ -23,6 +23,7 @@ impl BackgroundTasks {
         // Ended tasks are removed here, so that the set does not grow.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
+            // The delay ends with the node, but a task that has started runs to its end.
             let stopped = async { drop(stopping.wait_for(|stopping| *stopping).await) };
             let is_due = tokio::select! {
                 biased;

@@ -65,6 +65,7 @@ pub fn create(source: &BackupSource<'_>, to: &Path) -> Result<Manifest, BackupFa
             .map_err(|error| files::io_error(&dir)(std::io::Error::other(error)))?;
     }
 
+    // `checksums` syncs this file with all others.
     let layout = to.join("layout.toml");
     fs::write(&layout, &source.layout).map_err(files::io_error(&layout))?;
 

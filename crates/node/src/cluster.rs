@@ -194,6 +194,7 @@ impl Cluster {
     pub(crate) async fn drain(&self, deadline: Duration) {
         self.orders.send_replace(ControllerCommand::HandOver);
         let mut status = self.status.clone();
+        // Before the controller has received the command, `is_complete` is false.
         let over = status.wait_for(|status| status.handover.is_complete());
 
         // After the timeout the remaining shards stop without a handover; other pods acquire them

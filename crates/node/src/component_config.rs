@@ -69,6 +69,7 @@ pub(crate) fn context_limits(config: &Config) -> ContextLimits {
 /// Returns the kind of an event that is submitted here. If another system owns the aggregate
 /// events, it is not one of those.
 pub(crate) fn submitted_event_kind(config: &Config) -> SubjectKind {
+    // Another system owns the stream of aggregate events, so that the node must not publish to it.
     let foreign = config.bus.kind == BusKind::Nats && !config.nats.manage_aggregate_stream;
     if foreign {
         SubjectKind::WorkflowEvent
@@ -84,6 +85,7 @@ pub(crate) fn submitted_event_kind(config: &Config) -> SubjectKind {
 pub(crate) fn nats(config: &Config) -> anyhow::Result<Options> {
     let nats = &config.nats;
     let read = |secret: &SecretRef| secret.resolve().map(|secret| secret.expose().to_owned());
+    // The validation permits one kind of credentials, so that the order decides nothing.
     let credentials = if let Some(password) = &nats.password {
         Credentials::User(nats.user.clone(), read(password)?)
     } else if let Some(token) = &nats.token {
@@ -229,6 +231,7 @@ pub(crate) fn store(config: &Config) -> orlog_store::Options {
         memtable_max_age: store.memtable_max_age,
         journal_segment_bytes: store.journal_segment_size,
         variables: indexed_values,
+        // A node sets the expected position of each store; tools that read offline data have none.
         expected: None,
         accept_data_loss: false,
     }

@@ -119,6 +119,7 @@ impl DefinitionSet {
             *version = reference.version.max(*version);
         }
 
+        // Older versions start no instances, but continue those that are pinned to them.
         let (active, mut older): (Vec<_>, Vec<_>) = programs.into_iter().partition(|program| {
             let DefinitionRef { saga, version, .. } = program.definition_ref();
             newest.get(saga) == Some(version)
@@ -296,6 +297,7 @@ impl DefinitionSet {
             .iter()
             .filter(|file| is_definition(&file.name()))
             .map(files::compile);
+        // A file that does not compile is reported by `validate`.
         let new: Vec<_> = compiled.flatten().map(|new| new.saga().clone()).collect();
         let active = self.of(context).definitions;
         let others = active.iter().filter(|old| !new.contains(old.saga()));
@@ -409,6 +411,8 @@ impl DefinitionSet {
         by: &str,
         is_stored: impl Fn(&[u8; 16]) -> bool,
     ) -> Deployment {
+        // Files that a user deploys keep the digest of the directory: unchanged, it must not
+        // replace them at the next start.
         let dir = checked
             .digest
             .or(current.and_then(|current| current.definitions_digest));
@@ -443,6 +447,7 @@ impl DefinitionSet {
         };
         let mut old: Vec<_> = stored
             .iter()
+            // The stored record of a program in Rust contains no code; the binary does.
             .filter(|(reference, _)| !is_native(reference))
             .collect();
 
@@ -453,6 +458,7 @@ impl DefinitionSet {
         });
         let mut old = self.retired.load(old);
 
+        // The sort is stable: older versions stay before newer ones.
         old.sort_by_key(|owned| owned.context.is_some());
         let owners = current.owners();
         let active = owners.flat_map(|(context, owned)| {
@@ -485,6 +491,7 @@ impl DefinitionSet {
             definitions: definitions.into(),
             deployment: deployment.map(Arc::new),
         };
+        // Readers keep the set that they have, so that no decision mixes two of them.
         let mut current = self.current.write();
         Arc::make_mut(&mut current).replace(context, owned);
     }

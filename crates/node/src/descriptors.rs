@@ -77,6 +77,7 @@ fn share(limit: u64, config: &Config) -> Result<usize, TooFewDescriptors> {
     let fixed = reserved(config);
     let connections = usize::try_from(limit.saturating_sub(fixed) / 2).unwrap_or(usize::MAX);
     if connections < MIN_CONNECTIONS {
+        // Twice the minimum, because callers receive half of the rest.
         let required = fixed + 2 * MIN_CONNECTIONS as u64;
         return Err(TooFewDescriptors {
             limit,

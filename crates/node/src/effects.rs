@@ -70,6 +70,7 @@ pub(crate) async fn remote_dependencies(
     };
 
     let mut dispatch = None;
+    // Only nodes with sagas put effects into the queue and wait for their results.
     if config.role.runs_sagas() {
         let opened = with_startup_retry(|| async {
             Ok(ResultListener::subscribe(queue(connection), Arc::clone(clock)).await?)
@@ -116,6 +117,7 @@ pub(crate) async fn workers(
     metrics: &Arc<Metrics>,
     tracer: Option<Arc<dyn Tracer>>,
 ) -> anyhow::Result<Option<WorkerPool>> {
+    // A combined node executes its own effects without the queue.
     let Some(connection) = connection.filter(|_| config.role == Role::Effect) else {
         return Ok(None);
     };
@@ -141,6 +143,7 @@ pub(crate) async fn workers(
 /// Returns the tenants whose effects this node executes; `None`: all tenants.
 fn tenants(config: &Config) -> Option<Arc<BTreeSet<TenantId>>> {
     (config.tenants.mode == TenantMode::Allowlist).then(|| {
+        // An allowlist always admits the default tenant, as `TenantsConfig::admits` does.
         let allowed = config.tenants.allowed.iter().cloned();
         Arc::new(allowed.chain([TenantId::default_tenant()]).collect())
     })

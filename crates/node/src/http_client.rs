@@ -55,6 +55,7 @@ pub(crate) fn created(now: Timestamp) -> i64 {
 /// If it is incomplete, or larger than the limit in bytes.
 pub async fn bounded_body(mut response: Response, limit: usize) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // The length that the sender states is not trusted: the limit applies to the received bytes.
     while let Some(chunk) = response.chunk().await? {
         bytes.extend_from_slice(&chunk);
         if bytes.len() > limit {

@@ -122,6 +122,7 @@ impl DurablePositions {
             });
         }
 
+        // Before the layout: the copied directory of an interrupted restore can have a valid one.
         whole(&data)?;
         let mut is_unconfirmed = false;
         let layout = if let Some(found) = read(&data)? {
@@ -158,6 +159,7 @@ impl DurablePositions {
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn confirm(&self) -> anyhow::Result<()> {
+        // A failed write ends the start, so that the mark is not needed again.
         if self.is_unconfirmed.swap(false, Ordering::AcqRel) {
             write(&self.data, &self.layout.lock())?;
         }
@@ -172,6 +174,8 @@ impl DurablePositions {
     /// Stores positions, durably, if they changed. A failure is logged, because a node must start
     /// on a full disk: the earlier positions stay valid, and the next call tries again.
     pub(crate) fn store(&self, found: impl IntoIterator<Item = (String, StoredPosition)>) {
+        // The lock is held during the write: a concurrent call with earlier positions must not
+        // replace the file last.
         let mut layout = self.layout.lock();
         let mut next = layout.clone();
         next.durable.extend(found);
@@ -181,6 +185,8 @@ impl DurablePositions {
             return;
         }
 
+        // The copy in memory changes only after the file, so that the next call finds the
+        // difference again and retries.
         match write(&self.data, &next) {
             Ok(()) => {
                 *layout = next;
@@ -303,6 +309,7 @@ fn check_is_new(data: &Path) -> anyhow::Result<()> {
     };
     for entry in entries {
         let name = entry?.file_name();
+        // Other entries do not depend on the layout.
         if name == BUS || name == REGISTRY || name.to_string_lossy().starts_with("shard-") {
             let layout = file(data);
             let data = data.display();

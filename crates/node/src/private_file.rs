@@ -68,9 +68,11 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .mode(0o600)
         .open(&temporary)?;
     file.write_all(bytes)?;
+    // Before the rename: after a power failure, the name must not lead to an empty file.
     file.sync_all()?;
     fs::rename(&temporary, path)?;
 
+    // The rename itself is durable only with its directory.
     File::open(dir)?.sync_all()
 }
 

@@ -88,6 +88,8 @@ impl HiddenValues {
     #[must_use]
     pub fn remove_from(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, value| {
+            // A short value occurs in many texts by chance, so it is removed only if it is the
+            // whole text.
             if text == *value {
                 HIDDEN.to_owned()
             } else if value.chars().count() < MIN_QUOTED {
@@ -115,6 +117,7 @@ impl HiddenValues {
         match value {
             Value::Object(fields) => fields.values().for_each(|value| self.collect(value)),
             Value::Array(items) => items.iter().for_each(|item| self.collect(item)),
+            // Each text contains an empty value.
             Value::String(text) if text.is_empty() => {}
             Value::String(text) => self.0.push(text.clone()),
             Value::Number(number) => self.0.push(number.to_string()),
@@ -204,6 +207,7 @@ impl Redaction {
                 for (name, value) in fields {
                     // Rules are in lower case, so that the spelling of a field does not reveal it.
                     path.push(name.to_lowercase());
+                    // The content of encoded bytes cannot be inspected.
                     if BYTES.contains(&name.as_str())
                         || self.fields.iter().any(|field| field.matches(path))
                     {

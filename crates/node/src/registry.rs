@@ -28,6 +28,7 @@ pub(super) async fn open(
     let Some(connection) = connection else {
         let dir = config.data_dir.join(layout::REGISTRY);
         let opened =
+            // Reads and compacts the journal, which would block a thread of the runtime.
             tokio::task::spawn_blocking(move || JournalRegistry::open(&dir, expected)).await;
         let journal = Arc::new(
             opened

@@ -260,6 +260,7 @@ impl Replays {
             };
 
             let version = old.as_ref().map(|old| old.version);
+            // If the snapshot cannot be read, the history has its version.
             let version = version
                 .or(history.last().map(|entry| entry.version))
                 .unwrap_or_default();
@@ -303,6 +304,7 @@ impl Replays {
 
                     for (location, item) in page {
                         let of = &item.instance;
+                        // A destination has the work of all sagas of the tenant.
                         if of.saga == order.saga {
                             waiting
                                 .entry(of.clone())
@@ -362,12 +364,15 @@ impl Replays {
         let there: BTreeSet<_> = rows.iter().map(|(_, item)| item.id).collect();
         match mode {
             ReplayWorkMode::Suppress => work.clear(),
+            // The relay sends the items that are still in the outbox.
             ReplayWorkMode::Emit => work.retain(|item| !there.contains(&item.id)),
         }
 
         let open: BTreeSet<_> = instance.pending_work.iter().map(|open| open.id).collect();
         let is_over =
             |item: &WorkItem| eligibility::has_outcome(&item.work) && !open.contains(&item.id);
+        // Commands and facts stay: they have no result that could tell whether the rebuilt instance
+        // still needs them.
         let dropped = rows
             .iter()
             .filter(|(_, item)| is_over(item))
@@ -398,10 +403,12 @@ impl Replays {
             return Ok(replayed);
         };
 
+        // A new id for each attempt: a repeated replay is another decision, not a duplicate.
         let id = format!("replay:{}", uuid::Uuid::now_v7());
         let control = ControlRequest {
             id: EventId::new(id).expect("an id of this form is short ASCII"),
             action: ControlAction::Replay,
+            // An input that the instance has applied since the rebuild rejects the replacement.
             expected_version: Some(version),
             at: self.clock.now(),
             user: Some(order.user.clone()),
@@ -429,6 +436,7 @@ impl Replays {
         end_sequences: &BTreeMap<String, u64>,
         replayed: &[ReplayedInstance],
     ) -> Result<(), ReplayError> {
+        // All other instances have received these events from the streams.
         let others: BTreeSet<_> = replayed
             .iter()
             .filter(|one| matches!(one.result, ReplayResult::Created | ReplayResult::Replaced))
@@ -450,6 +458,7 @@ impl Replays {
 
     async fn bring(&self, key: &InstanceKey, input: &Input) -> Result<(), ReplayError> {
         match self.runtime.deliver_again(key, input.clone()).await {
+            // A rejection concerns only this input, and a dead letter can be redriven.
             Ok(_) | Err(ControlError::Rejected(_) | ControlError::DeadLettered(_)) => Ok(()),
             Err(error @ ControlError::Unavailable) => Err(error.into()),
         }

@@ -78,6 +78,8 @@ pub async fn open(
             pace,
         );
         match attempt.await {
+            // The time limits only the start of another attempt: an attempt that loads a large
+            // snapshot may take longer.
             Err(error @ Error::Unavailable { .. })
                 if started.elapsed() < REQUEST_TIMEOUT && !*stopped.borrow() =>
             {
@@ -122,6 +124,7 @@ async fn try_open(
         snapshot_bytes,
     };
 
+    // The store reads its files and waits for the log, which would block a thread of the runtime.
     tokio::task::spawn_blocking(move || orlog_store::open_replicated(&dir, options, replication))
         .await
         .unwrap_or_else(|panic| resume_unwind(panic.into_panic()))
@@ -235,6 +238,7 @@ impl CommitLog for NatsCommitLog {
     }
 
     fn save(&self, snapshot: &Snapshot, file: &Path) -> Result<(), CommitLogError> {
+        // Without a lease, the claim of the log has determined the epoch.
         let epoch = self.epoch.unwrap_or(snapshot.position.epoch);
         self.wait(async {
             // Keeps snapshots of this epoch: an earlier run of this process may still write them.
@@ -282,6 +286,8 @@ impl CommitLog for NatsCommitLog {
 impl NatsCommitLog {
     /// Returns the name under which the snapshot was saved.
     async fn stored_name(&self, snapshot: &Snapshot) -> Result<String, nats::ShardLogError> {
+        // The name contains the epoch of the process that saved it, which a `Snapshot` does not
+        // have. Only the metadata identifies the object.
         let notes = Some((snapshot.position, snapshot.base));
         let objects = self.snapshots.list().await?;
         let found = objects

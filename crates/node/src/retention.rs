@@ -120,6 +120,7 @@ impl Retention {
     /// purged.
     pub async fn purge(&self) -> Result<PurgeResult, DeployError> {
         let mut all = PurgeResult::default();
+        // The shards of this moment: others can arrive or leave while the pass runs.
         let shards: Vec<_> = self.runtime.numbered_readers().collect();
         for (shard, reader) in shards {
             all.instances += self.purge_instances(&reader).await?;
@@ -221,6 +222,8 @@ impl Retention {
         let max_commits = export.max_commits.get();
         let shards: Vec<_> = self.runtime.numbered_readers().collect();
         for (shard, reader) in shards {
+            // Each change deletes a bounded number of rows, so that other commits wait only
+            // briefly.
             while reader.is_trim_due(before, max_commits)? {
                 self.runtime.trim_feed(shard, before, max_commits).await?;
             }
@@ -235,6 +238,7 @@ impl Retention {
 fn take_group(waiting: &mut VecDeque<(InstanceKey, u64, u64)>) -> Vec<(InstanceKey, u64, u64)> {
     let mut sum = 0;
     let count = waiting.iter().take_while(|(_, _, rows)| {
+        // A change deletes at most one batch of rows, however long the history is.
         sum += rows.min(&(PURGE_BATCH as u64));
         sum <= GROUP_ROWS
     });
@@ -326,6 +330,7 @@ fn sweep_instances(
     // window was longer when the instance was created.
     let remembered = reader.dedupe_horizon(*now)?;
     reader.sweep_ended(from, MAX_FOUND, SCAN_BATCH, |tenant, saga| {
+        // `sweep_ended` excludes its limit, but an instance is due as soon as its window has ended.
         let window = config.retention.for_instance(tenant, saga).limit()?;
         Some(
             now.saturating_sub(window)

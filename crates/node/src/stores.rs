@@ -104,6 +104,8 @@ pub(crate) fn open_local(
         other => other.into(),
     })?;
 
+    // At once: a new store that is lost before the first periodic update would look like one that
+    // never existed.
     local
         .positions
         .store(layout::shard_position(shard, &reader));
@@ -228,6 +230,7 @@ impl LocalStorage {
         config: &Config,
         connection: Option<&Connection>,
     ) -> anyhow::Result<AccessRegistry> {
+        // An accepted loss has no expected position, so the registry takes what it finds.
         let expected = self
             .positions
             .get(layout::REGISTRY)
@@ -252,6 +255,7 @@ impl LocalStorage {
 /// Returns the checkpoint of each store in the embedded log.
 fn log_checkpoints(stores: &[(Writer, Reader)]) -> anyhow::Result<Vec<ConsumerCheckpoint>> {
     let mut found = Vec::new();
+    // With an embedded log, a node has the stores of all shards, in order.
     for (index, (_, reader)) in (0..).zip(stores) {
         let name = layout::shard_name(index);
         let key = CheckpointKey {

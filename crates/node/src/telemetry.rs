@@ -113,6 +113,7 @@ pub fn start(config: &Config) -> anyhow::Result<TelemetryHandle> {
     let spans = (telemetry.traces && SPANS.has_collector(config))
         .then(|| SpanExporter::start(config))
         .transpose()?;
+    // Spans of requests are exported with each log filter, and are no log records.
     let is_record = filter_fn(|metadata| !request_span::is_exported(metadata));
     let records = FieldLayer
         .and_then(log_layer)

@@ -270,6 +270,7 @@ fn server_config(
     let builder =
         ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| rejected("http.tls", &error))?;
+    // The verifier of the library requires at least one root certificate.
     let builder = if clients.is_empty() {
         builder.with_no_client_auth()
     } else {

@@ -185,6 +185,8 @@ impl Transport {
             Transport::Nats(nats) => nats
                 .read
                 .iter()
+                // The kinds match by index only while all streams are open. A node with a single
+                // stream runs no shard, so no consumer reads it with the wrong kind.
                 .zip(SOURCES)
                 .map(|((name, stream), (_, kind))| EventSource {
                     name: (*name).to_owned(),
@@ -245,6 +247,8 @@ impl Transport {
             }
             Transport::Nats(nats) => {
                 for (name, stream) in &nats.read {
+                    // Only a warning: the checkpoints in the stores decide where shards continue to
+                    // read.
                     if let Err(error) = stream.save_cursors().await {
                         tracing::warn!(stream = name, %error, "consumer position update failed; \
                             reported position is stale");
@@ -320,11 +324,14 @@ async fn check_streams(
 ) -> anyhow::Result<()> {
     let provision = config.nats.provision;
     for difference in streams(connection, config, now, provision).await? {
+        // A node without sagas does not consume this stream.
         if difference.stream == AGGREGATE_EVENTS && !config.role.runs_sagas() {
             continue;
         }
 
         let open = !provision || difference.rejected.is_some();
+        // A missing stream cannot be opened, while a stream with other settings still works: it
+        // only causes a warning.
         if open && difference.missing {
             let remedy = if difference.rejected.is_some() {
                 ""

@@ -157,6 +157,7 @@ impl UpstreamSources {
             }
         }
 
+        // Nodes with sagas send commands; a node of the role `saga` executes no effects.
         let others = self
             .built_in
             .iter()
@@ -185,6 +186,7 @@ impl UpstreamSources {
 
     /// Returns the upstreams of the configuration file.
     fn of_configuration(&self, configured: &EffectsConfig) -> Result<Vec<Upstream>, String> {
+        // Without the gateway, which is added below on nodes with sagas.
         let performed = match self.role {
             Role::Saga => EffectsConfig::default(),
             Role::Combined | Role::Effect => EffectsConfig {
@@ -238,6 +240,8 @@ impl UpstreamSources {
     fn file(&self, path: &Path) -> Result<Option<Upstream>, Diagnostic> {
         let file = path.display().to_string();
         let name = name_of(path)?;
+        // Before the role is checked: an invalid file is reported on every node, not only on those
+        // that use it.
         let config = read(path)?;
 
         // A node of the role `saga` only dispatches; one of the role `effect` only executes.
@@ -344,6 +348,7 @@ fn read(path: &Path) -> Result<Box<dyn UpstreamConfig>, Diagnostic> {
         }
     };
 
+    // Two passes: the kind in the file selects the type of the second one.
     let header: FileHeader = toml::from_str(&text).map_err(to_diagnostic)?;
     let described = toml::Deserializer::parse(&text).and_then(|file| header.kind.read(file));
     described.map_err(to_diagnostic)
@@ -351,6 +356,7 @@ fn read(path: &Path) -> Result<Box<dyn UpstreamConfig>, Diagnostic> {
 
 fn is_name(text: &str) -> bool {
     !text.is_empty()
+        // These are names of upstreams that have no file.
         && !["gateway", REMOTE_UPSTREAM].contains(&text)
         && text
             .bytes()

@@ -173,10 +173,13 @@ impl Actor {
         let is_same = InvitationToken::hash(token)
             .as_bytes()
             .ct_eq(invitation.token_hash.as_bytes());
+        // One error for all reasons, so that it does not reveal which tokens have existed.
         if !bool::from(is_same) || invitation.expires_at <= at {
             return Err(KeyError::Invitation);
         }
 
+        // A client that has lost the response repeats the request with the same key, which must
+        // succeed.
         if let Some(used_by) = &invitation.used_by {
             let is_repeated = self
                 .keys
@@ -190,6 +193,7 @@ impl Actor {
         }
 
         let id = key.id.clone();
+        // Before the invitation is marked: a rejected key must not use it up.
         self.add_key(key, at, None)?;
 
         if let Some(invitation) = &mut self.invitation {
@@ -206,6 +210,7 @@ fn is_mail_address(text: &str) -> bool {
         return false;
     };
 
+    // Limits of RFC 5321 (4.5.3.1) and, for a label, RFC 1035 (2.3.4).
     user.len() <= 64
         && user.split('.').all(|part| {
             !part.is_empty()

@@ -60,6 +60,7 @@ impl Context {
         let mut context = Cow::Borrowed(self);
         for change in later {
             let before = context.to_mut();
+            // Reverts the change: what it added is removed, and what it removed is added.
             for (entries, is_member) in [(&change.added, false), (&change.removed, true)] {
                 for entry in entries {
                     before.set(entry, is_member);
@@ -88,6 +89,7 @@ impl Context {
             _ => return,
         };
 
+        // A text that is no member is in no list.
         let Ok(member) = member.parse() else { return };
         if is_set {
             list.insert(member);
@@ -159,6 +161,7 @@ impl Context {
                 })
                 .collect()
         };
+        // With the name of the list, so that a move to another list is a removal and an addition.
         let before = entries(self);
 
         [self.admins, self.readers, self.executors] = lists;

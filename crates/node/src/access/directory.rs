@@ -119,6 +119,8 @@ impl Directory {
                 .and_then(|tenant| TenantId::new(tenant).ok())
             {
                 let stored = parsed(key, record, last.contexts.get(&tenant));
+                // Also without a value: a context that cannot be read is closed to its members, not
+                // missing.
                 directory.contexts.insert(tenant, stored);
             } else if let Some(actor) = key
                 .strip_prefix(ACTOR)
@@ -166,6 +168,8 @@ impl Directory {
             };
 
             match (known.is_revoked, is_revoked) {
+                // A revoked copy does not take the key from another owner, also if that one is
+                // revoked.
                 (_, true) => {}
                 (true, false) => *known = claim,
                 (false, false) => {

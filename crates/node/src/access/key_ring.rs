@@ -160,6 +160,7 @@ impl KeyRing {
         if self
             .0
             .iter()
+            // Also keys that have ended: another copy without an end would make them valid again.
             .any(|known| known.id == key.id || known.public_key == key.public_key)
         {
             return Err(KeyError::Exists(key.id));

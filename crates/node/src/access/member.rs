@@ -66,6 +66,7 @@ impl FromStr for Member {
     fn from_str(text: &str) -> Result<Self, MemberError> {
         let name = |name: &str| {
             let valid = is_user_name(name).then(|| name.to_owned());
+            // Shortened, because the message of the error repeats the text.
             valid.ok_or_else(|| MemberError::Name(text.chars().take(100).collect()))
         };
         match text.split_once(':') {

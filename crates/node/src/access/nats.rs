@@ -38,6 +38,7 @@ impl User {
         let own = self.consumers.iter().flat_map(requests);
         let publish: Vec<_> = self.publish.iter().cloned().chain(own).collect();
 
+        // With the default prefix `_INBOX`, each user could read the responses to all others.
         format!(
             "    {{ user: \"{name}-{list}\", password: ${variable}_{list}, permissions: \
              {{\n      publish: {publish:?}\n      \
@@ -55,6 +56,7 @@ pub fn consumers(contexts: &[TenantId], effects: &[EffectName]) -> Vec<ConsumerS
         .flat_map(|user| user.consumers);
     let mut consumers: Vec<ConsumerSpec> = Vec::new();
     for consumer in all {
+        // Admins and executors of a context read jobs from the same consumers.
         if !consumers.contains(&consumer) {
             consumers.push(consumer);
         }

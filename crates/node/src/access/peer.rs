@@ -95,6 +95,8 @@ impl Peer {
         }
 
         let end = at.saturating_add(KEY_OVERLAP);
+        // A key that ends within the overlap is not retired again: each exchange with the peer
+        // would write another change.
         let missing = self
             .keys
             .iter()

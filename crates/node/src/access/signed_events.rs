@@ -186,6 +186,7 @@ impl SignedEvents {
         let age = stored_at
             .as_millis()
             .saturating_sub(published_at.as_millis());
+        // The clock of the node can be ahead of that of the bus: a negative age counts as 0.
         let age = Duration::from_millis(u64::try_from(age).unwrap_or_default());
 
         if age < self.dedupe_window {

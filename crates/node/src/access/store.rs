@@ -147,6 +147,7 @@ impl AccessRegistry {
             return Ok(());
         };
 
+        // A record that cannot be read grants nothing.
         let granted = stored
             .value
             .as_ref()
@@ -292,6 +293,8 @@ impl AccessRegistry {
                         .iter()
                         .any(|(_, _, list)| list.contains(&member))
         });
+        // Only an acceptance can be outdated: `accepts_messages` refreshes the lists before it
+        // rejects.
         if is_member {
             self.check_outdated()?;
         }
@@ -313,6 +316,7 @@ impl AccessRegistry {
             .flat_map(|(_, _, list)| list);
         let actors = members.filter_map(|member| match member {
             Member::Actor(id) => directory.actors.get(id)?.value.as_ref(),
+            // These members have no record with addresses.
             Member::Context(_) | Member::Group(_) | Member::User(_) => None,
         });
 

@@ -35,6 +35,8 @@ impl App {
             if let Some(cluster) = &self.routing.cluster {
                 cluster.drain(deadline).await;
             }
+            // The subtraction saturates: a handover that takes too long leaves zero, not an
+            // overflow.
             self.runtime.drain(end - tokio::time::Instant::now()).await
         };
         let (sagas, workers) = tokio::join!(sagas, workers);
@@ -76,6 +78,8 @@ impl App {
     /// # Errors
     /// Fails if the store cannot be flushed. Committed data is safe in its journal.
     pub async fn stop(&self) -> anyhow::Result<()> {
+        // The periodic writers end first, then lines and claims are saved once more, while their
+        // shards still commit.
         self.background.stop().await;
         if tokio::time::timeout(LINES_TIMEOUT, self.services.lines.save())
             .await
@@ -96,6 +100,8 @@ impl App {
         }
 
         if let Some(cluster) = &self.routing.cluster {
+            // Before the runtime stops: the controller stops its shards through it, and announces
+            // that other pods can acquire them.
             cluster.leave().await;
         }
 

@@ -62,6 +62,7 @@ impl App {
         // Called by the deployment task, which continues if the caller disconnects; the guard of
         // the source moves with it, so that no other reload reads a configuration in between.
         let activate = move || {
+            // An unchanged list admits no further tenant, so that no dead letter can be redriven.
             if tenants.replace(config.tenants.clone()) {
                 tenant_redrive.tenants_changed();
             }

@@ -63,8 +63,12 @@ impl ShardHost for ShardStarter {
             tokio::time::timeout(ACTIVATION_TIMEOUT, self.locks.activating.lock()).await;
         let mut activations =
             activating.context("a deployment has not activated its definitions in time")?;
+        // A garbage collection that has counted instances without this shard compares the number
+        // and then drops nothing.
         *activations += 1;
 
+        // The pod follows newer records of the store before `adopt` writes: otherwise it would
+        // overwrite them with its own, older deployment.
         let is_followed = self.follow(&reader).await;
         self.follow_contexts(&reader).await?;
         self.adopt(&mut writer, &reader, is_followed)?;
@@ -87,6 +91,7 @@ impl ShardHost for ShardStarter {
 
         // Until here: a deployment must find the shard among the running ones, or not at all.
         drop(activations);
+        // The previous owner may have rejected events of tenants that this pod admits.
         self.scans.add(shard, Duration::ZERO);
         Ok(())
     }
@@ -113,6 +118,7 @@ impl ShardStarter {
     /// which happens when another pod was deployed to while this one was down. Returns false if
     /// they are invalid on this node.
     async fn follow(&self, reader: &Reader) -> bool {
+        // A record that cannot be read fails the start in `adopt`, which reads it again.
         let Ok(Some(stored)) = reader.deployment() else {
             return true;
         };
@@ -240,6 +246,7 @@ impl ShardStarter {
             &checked,
             now,
             TAKEOVER_USER,
+            // A retired definition stays in the record only while this store has its source.
             |hash: &[u8; 16]| reader.definition(hash).is_ok_and(|found| found.is_some()),
         );
 
@@ -264,6 +271,7 @@ impl ShardStarter {
         initial::store_definitions(writer, reader, &chosen, now)?;
         initial::store_contexts(&self.definitions, writer, reader, now)?;
 
+        // Instances of this shard can be pinned to definitions that no running shard stores.
         let retained = change::stored_definitions(&self.runtime, Some(reader))?;
         self.programs.replace(self.definitions.programs(&retained));
         Ok(())
@@ -290,6 +298,8 @@ impl ShardStarter {
                 )
             }
             _ => {
+                // Without replication the directory is the only copy, and no request to a log
+                // exists that `stopped` could end.
                 let config = Arc::clone(&self.config);
                 let local = self.local.clone();
 

@@ -159,6 +159,8 @@ impl Routing {
             .and_then(|cluster| cluster.owner(shard));
         holder
             .filter(|pod| pod.name != self.config.node_name())
+            // The view names this pod also before a shard runs here and after its loss.
+            // A request must not be forwarded to its own pod.
             .map_or(SlotOwner::None, SlotOwner::Pod)
     }
 }

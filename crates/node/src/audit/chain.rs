@@ -32,6 +32,7 @@ pub(super) fn lines(bytes: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     let complete = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     complete
         .split(|byte| *byte == b'\n')
+        // `split` returns one empty line for a file without content.
         .filter(|_| !bytes.is_empty())
 }
 
@@ -83,6 +84,8 @@ impl ChainHead {
         let Some(last) = newest.next() else {
             return (None, None);
         };
+        // A crash can truncate the last line: the next record contains its hash, but continues the
+        // sequence of a line before it.
         let link = Link::of(last).or_else(|| newest.find_map(Link::of));
         (Some(LineHash::of(last)), link.map(|link| link.sequence))
     }

@@ -98,6 +98,7 @@ impl Denials {
 
     /// Returns the records of the period and starts the next one.
     pub(super) fn take(&self) -> Vec<String> {
+        // The lock is free while the records are encoded, because requests add denials meanwhile.
         let rows = std::mem::take(&mut *self.rows.lock());
 
         rows.iter()

@@ -184,6 +184,7 @@ impl AuditFiles {
     ) -> io::Result<()> {
         let mut records = records.into_iter();
         let written = records.try_for_each(|record| self.append(record, now));
+        // `append` writes only the lines of full files; those of the last file follow here.
         let written =
             written.and_then(|()| self.last.as_mut().map_or(Ok(()), AuditFile::write_lines));
         if written.is_err() {
@@ -201,6 +202,7 @@ impl AuditFiles {
         let last = self.last()?;
         let line = last.head.next_line(record);
         if last.is_full(line.len() as u64, max_bytes) || last.is_old(now) {
+            // The collected lines belong to the full file.
             last.write_lines()?;
             self.rotate()?;
             self.expire(now);
@@ -225,6 +227,7 @@ impl AuditFiles {
             Some(total) => total,
             None => self.set.bytes(&self.dir)?,
         };
+        // One more byte for the line feed.
         let total = before + bytes + 1;
         if total > limit {
             let reason = format!(
@@ -239,6 +242,8 @@ impl AuditFiles {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
+        // Before the next file exists: its first record contains the hash of the last line, which a
+        // power failure must not remove alone.
         self.sync()?;
         let last = self.last()?;
         let number = last.number + 1;
@@ -268,6 +273,7 @@ impl AuditFiles {
         let oldest =
             SystemTime::UNIX_EPOCH + Duration::from_millis(oldest_millis.try_into().unwrap_or(0));
         let mut total = self.set.bytes(&self.dir)?;
+        // The last file is open, and has the end of the chain.
         let older = numbers.split_last().map_or(&[][..], |(_, older)| older);
 
         for number in older {
@@ -291,6 +297,8 @@ impl AuditFiles {
         let Some(last) = self.last.as_mut().filter(|last| last.is_dirty) else {
             return Ok(());
         };
+        // Also if the sync fails: the system drops pages that it cannot write, so that a second
+        // sync would report success.
         last.is_dirty = false;
         last.file.sync_data().inspect_err(|error| {
             tracing::error!(target: TARGET, %error, "audit trail sync failed");
@@ -326,6 +334,7 @@ impl AuditFile {
     }
 
     fn is_full(&self, more: u64, max_bytes: u64) -> bool {
+        // An empty file takes a record of any size: a rotation would only leave it empty.
         self.bytes > 0 && self.bytes + more >= max_bytes
     }
 
@@ -337,6 +346,7 @@ impl AuditFile {
     fn append(&mut self, line: &str, now: Timestamp) {
         let start = self.lines.len();
 
+        // The truncated line of a crash stays in the file, as a line that is no record.
         if !self.is_terminated {
             self.lines.push('\n');
         }
@@ -350,6 +360,7 @@ impl AuditFile {
 
     fn write_lines(&mut self) -> io::Result<()> {
         if !self.lines.is_empty() {
+            // Before the write, which can fail after a part of the lines.
             self.is_dirty = true;
             self.file.write_all(self.lines.as_bytes())?;
             self.lines.clear();

@@ -63,6 +63,8 @@ impl AuditPublisher {
         loop {
             let audit = Arc::clone(&self.audit);
             let batch = tokio::task::spawn_blocking(move || audit.unpublished()).await??;
+            // Retention deletes files by their age only: it does not wait for a bus that is
+            // unavailable.
             if batch.is_after_gap {
                 tracing::error!("audit records were deleted before they were published");
             }
@@ -88,6 +90,8 @@ impl AuditPublisher {
                 )
                 .await?;
 
+            // After the publication: a crash in between publishes the lines again, under the same
+            // ids.
             let audit = Arc::clone(&self.audit);
             let end = batch.end;
             let stored = tokio::task::spawn_blocking(move || audit.set_published(end)).await?;

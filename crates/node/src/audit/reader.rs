@@ -90,6 +90,8 @@ pub(super) fn read(dir: &Path, set: FileSet, query: &AuditFilter<'_>) -> Result<
                 .strip_suffix(b"\n")
                 .unwrap_or(&bytes[start..end]);
 
+            // Before the limit: the oldest record of the page is compared with the line before it,
+            // too.
             page.check_link(line, newer.as_ref());
             if page.records.len() == query.limit || scanned == query.scan {
                 page.next = Some(format!("{number}-{end}"));
@@ -151,6 +153,7 @@ impl AuditFilter<'_> {
         };
         let is_closed = self
             .closed
+            // For most callers no tenant is closed, so that the tenants of records are not parsed.
             .filter(|closed| !closed.is_empty())
             .is_some_and(|closed| tenant().is_some_and(|tenant| closed.contains(&tenant)));
 

@@ -49,6 +49,7 @@ pub(super) fn read_after(dir: &Path, set: FileSet, start: TailPosition) -> io::R
         .filter(|number| *number >= start.file)
         .collect();
 
+    // The file of the position was deleted, and with it any lines that followed there.
     batch.is_after_gap = start.file > 0 && numbers.first() != Some(&start.file);
     for number in &numbers {
         if *number != batch.end.file {
@@ -72,6 +73,8 @@ pub(super) fn read_after(dir: &Path, set: FileSet, start: TailPosition) -> io::R
 impl TailBatch {
     fn read_file(&mut self, path: &Path, is_last: bool) -> io::Result<()> {
         let mut file = File::open(path)?;
+        // The file has lost lines that were published, so others may be missing, too: it is read
+        // from its start.
         if file.metadata()?.len() < self.end.offset {
             self.end.offset = 0;
             self.is_after_gap = true;

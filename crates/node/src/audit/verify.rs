@@ -103,6 +103,7 @@ pub fn verify(
         last_hash: None,
         expected,
     };
+    // Each file continues the chain of the file before it.
     for number in set.numbers(dir)? {
         let path = set.path(dir, number);
         let bytes = fs::read(&path)?;
@@ -130,9 +131,12 @@ impl Verifier<'_> {
         let hash = LineHash::of(line);
         match Link::of(line) {
             Some(found) => self.check_link(&found, hash)?,
+            // A crash has truncated the line. It is part of the chain: the next record contains its
+            // hash.
             None if serde_json::from_slice::<serde::de::IgnoredAny>(line).is_err() => {
                 self.found.truncated += 1;
             }
+            // An earlier release wrote records without a chain; they precede all others.
             None if self.found.first == 0 => self.found.unchained += 1,
             None => {
                 return Err(format!(

@@ -69,6 +69,7 @@ impl AuditWriter {
         log: bool,
         failures: Counter,
     ) -> Self {
+        // Retention must also apply on a node that restarts more often than the interval.
         calls.expire(SystemClock.now());
         denial_files.expire(SystemClock.now());
 
@@ -130,6 +131,8 @@ impl AuditWriter {
                     records.push(record);
                     waiting.extend(durable);
                 }
+                // In the order of the queue: a reader must find all records that were queued before
+                // its request.
                 WriterRequest::Flush(written) => {
                     self.write(&mut records, &mut waiting);
                     self.summarize();
@@ -234,6 +237,7 @@ impl AuditWriter {
         let synced = [self.calls.sync(), self.denial_files.sync()];
         let failed = synced.iter().filter(|synced| synced.is_err()).count();
         self.failures.inc_by(failed as u64);
+        // Requests wait for records of calls only.
         synced[0].is_ok()
     }
 }

@@ -71,6 +71,8 @@ impl AdminToken {
             file,
             reads: FailureLog::default(),
         };
+        // Read once, so that an unusable token prevents the start instead of rejecting each
+        // request.
         token.read().context("auth.token.file")?;
         tracing::info!(file = %token.file.display(), "requests require the administrator token");
 
@@ -107,6 +109,7 @@ fn is_missing_or_empty(file: &Path) -> anyhow::Result<bool> {
     match fs::read(file) {
         Ok(bytes) => Ok(bytes.trim_ascii().is_empty()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        // Not a missing file: a new token would replace one that clients still use.
         Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
     }
 }

@@ -222,6 +222,7 @@ impl Caller {
     /// # Errors
     /// If the caller lacks one of the roles.
     pub fn check_roles(&self, stated: Vec<String>) -> Result<Vec<String>, ImpersonationError> {
+        // Without authentication, a request can state any roles, as it can name any user.
         let Some(name) = &self.name else {
             return Ok(stated);
         };
@@ -291,6 +292,7 @@ impl RequestCredentials<'_> {
             return Ok(None);
         };
 
+        // Two values are ambiguous: a proxy and this node could use different ones.
         if values.next().is_some() {
             return Err(AuthError::Invalid(format!("duplicate header {name}")));
         }

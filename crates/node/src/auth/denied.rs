@@ -51,6 +51,7 @@ impl DeniedFile {
     /// # Errors
     /// If the file is unreadable, too large or invalid.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        // Before the content: a change in between causes another read, not a missed denial.
         let version = version(path)?;
         let denied = Arc::new(read(path)?);
         Ok(Self {

@@ -112,9 +112,13 @@ impl TrustedGatewayAuth {
             }
         }
 
+        // A socket for IPv4 and IPv6 reports IPv4 clients as mapped addresses, which no IPv4
+        // network contains.
         let from = credentials.source.map(|address| address.to_canonical());
         let is_listed =
             from.is_some_and(|from| self.networks.iter().any(|network| network.contains(&from)));
+        // Without networks the secret has authenticated the gateway: the configuration requires one
+        // of both.
         if is_listed || self.networks.is_empty() {
             return Ok(());
         }

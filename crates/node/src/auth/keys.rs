@@ -92,6 +92,8 @@ impl KeySet {
                 .with_context(|| format!("auth.jwt.jwks_file: {}", file.display()))?;
         }
 
+        // A failure is only logged: an issuer that is down must not prevent the start, and later
+        // tokens cause another fetch.
         keys.fetch().await;
         Ok(keys)
     }
@@ -130,6 +132,7 @@ impl KeySet {
             .chain(&found.from_file)
             .chain(&found.from_url)
             .filter(|key| {
+                // A missing id on either side excludes no key: then the signature decides.
                 key.algorithm == algorithm
                     && (id.is_none() || key.id.is_none() || key.id.as_deref() == id)
             })
@@ -157,6 +160,7 @@ impl KeySet {
             // The token cannot be verified: its key can be among those that were never fetched.
             Some(_) if found.from_url.is_empty() => AuthError::Unavailable(UNAVAILABLE.to_owned()),
             _ => {
+                // Shortened: the sender of the token chooses the id, and the response contains it.
                 let id = id.map(|id| {
                     format!(
                         " {:?}",
@@ -173,6 +177,8 @@ impl KeySet {
 
     /// Reads the file and fetches the keys of the issuer, unless a fetch happened just before.
     async fn fetch(&self) {
+        // Requests that wait here find the keys of the fetch before them: `may_try` then rejects a
+        // second fetch.
         let _guard = self.turn.lock().await;
         let mut may = false;
         self.found_mut(|found| {
@@ -253,6 +259,8 @@ fn set(bytes: &[u8]) -> anyhow::Result<Vec<VerificationKey>> {
         bail!("the list `keys` is missing")
     };
 
+    // Other keys are skipped: an issuer can publish keys for encryption or of other types in the
+    // same set.
     let keys: Vec<VerificationKey> = keys.into_iter().filter_map(usable).collect();
     if keys.is_empty() {
         bail!("no key is {EXPECTED_KEY}");
@@ -280,6 +288,7 @@ fn usable(value: Value) -> Option<VerificationKey> {
         .as_ref()
         .is_none_or(|of| *of == PublicKeyUse::Signature);
     let is_named = jwk.common.key_algorithm.is_none_or(|of| of == named);
+    // A key for encryption, or for another algorithm, must not verify tokens.
     let key = DecodingKey::from_jwk(&jwk)
         .ok()
         .filter(|_| signs && is_named)?;

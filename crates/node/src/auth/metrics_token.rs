@@ -37,6 +37,7 @@ impl MetricsToken {
         let known = self.reads.check(self.secret.resolve()).ok()?;
         let known = known.expose().trim();
 
+        // The secret may have changed since the start: a short text would be easy to guess.
         (shared_secret::check_token(known).is_ok() && shared_secret::is_same(provided, known)).then(
             || Caller {
                 name: Some(USER.to_owned()),

@@ -176,6 +176,8 @@ impl NonceLog {
     /// If the files cannot be synced.
     pub(super) fn close(&self) -> io::Result<()> {
         let mut state = self.state.lock();
+        // Before the sync: a nonce that is accepted after it might be lost, although the mark
+        // promises the opposite.
         state.is_closed = true;
         for file in state.previous.files.iter().chain(&state.current.files) {
             File::open(file)?.sync_all()?;
@@ -201,6 +203,7 @@ impl NonceLog {
                     state.current.files.push(path);
                     return Ok(file);
                 }
+                // Another file of the same millisecond, or of a time before the clock was set back.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => name += 1,
                 Err(error) => return Err(error),
             }
@@ -250,6 +253,7 @@ fn read(dir: &Path, after: i64) -> io::Result<Generation> {
         }
 
         let bytes = fs::read(path)?;
+        // A torn end is a nonce whose write did not complete, so it was never accepted.
         let (nonces, _torn) = bytes.as_chunks();
         all.nonces.extend(nonces);
         all.files.push(path.clone());

@@ -115,6 +115,7 @@ impl Nonces {
         let Nonces::Shared(stream) = self else {
             return Ok(None);
         };
+        // Taken before the comparison: an attempt with another request uses up the grant, too.
         let Some(body) = stream.take(&grant_name(secret)).await? else {
             return Ok(None);
         };
@@ -143,6 +144,8 @@ fn grant_name(secret: &str) -> String {
 fn hash(parts: &[&str]) -> [u8; 32] {
     let mut hasher = Sha256::new();
     for part in parts {
+        // With the length: otherwise other parts with the same concatenation would have the same
+        // hash.
         hasher.update((part.len() as u64).to_le_bytes());
         hasher.update(part);
     }

@@ -102,6 +102,7 @@ impl Oidc {
     pub(super) fn new(config: &Config, tokens: Arc<JwtAuth>) -> anyhow::Result<Self> {
         let oidc = config.auth.oidc.clone();
         if let Some(secret) = &oidc.client_secret {
+            // Read once, so that a missing secret prevents the start instead of each log-in.
             secret.resolve().context("auth.oidc.client_secret")?;
         }
 
@@ -123,6 +124,8 @@ impl Oidc {
     /// If the provider is unavailable.
     pub async fn start(&self) -> Result<LoginStart, LoginError> {
         let endpoints = self.endpoints().await.map_err(LoginError::Unavailable)?;
+        // Three independent values: against forged callbacks, repeated ID tokens and intercepted
+        // codes.
         let random = || SessionToken::random().map_err(LoginError::Unavailable);
         let [state, nonce, verifier] = [random()?, random()?, random()?];
 
@@ -235,6 +238,7 @@ impl Oidc {
             .await
             .map_err(LoginError::Unavailable)?;
 
+        // No statement about the code: the user can try again later.
         if status.is_server_error() {
             return Err(LoginError::Unavailable(anyhow::anyhow!(
                 "the provider returned status {status}"
@@ -245,6 +249,7 @@ impl Oidc {
         let id_token = answer["id_token"].as_str().filter(|_| status.is_success());
 
         id_token.map(str::to_owned).ok_or_else(|| {
+            // Shortened: the text comes from the provider and is logged.
             let error: String = answer["error"]
                 .as_str()
                 .unwrap_or("no ID token")
@@ -259,6 +264,7 @@ impl Oidc {
 
     /// Returns the endpoints of the provider; the first call reads them.
     async fn endpoints(&self) -> anyhow::Result<Endpoints> {
+        // Held during the request: log-ins that start at the same time wait for one response.
         let mut known = self.endpoints.lock().await;
         if let Some(known) = known.as_ref() {
             return Ok(known.clone());
@@ -273,6 +279,8 @@ impl Oidc {
             .with_context(|| format!("{url} is no configuration of a provider"))?;
 
         ensure!(
+            // Required by Discovery (4.3): the document of another issuer must not select the
+            // endpoints.
             found.issuer == self.issuer,
             "{url} belongs to another issuer"
         );

@@ -149,6 +149,7 @@ impl Role {
     /// Returns the name in tokens and headers.
     #[must_use]
     pub fn as_str(self) -> &'static str {
+        // `ROLES` has the order of the variants.
         ROLES[self as usize].1
     }
 

@@ -180,6 +180,7 @@ impl SignedRequests {
             .availability
             .check(taken)?
             .ok_or_else(|| self.reject(SignatureRejection::Grant))?;
+        // The other pod verified the signature, but the key may have been revoked since.
         let key = self
             .find(key_id)
             .ok_or(SignatureRejection::NotAuthentic(key_id));
@@ -199,6 +200,7 @@ impl SignedRequests {
             .find(key_id)
             .ok_or(SignatureRejection::NotAuthentic(key_id));
         let valid = key.and_then(|key| self.check_validity(key_id, key));
+        // Not counted: the request itself was accepted, only its response ends.
         valid.map(drop).map_err(AuthError::Signature)
     }
 
@@ -251,6 +253,7 @@ impl SignedRequests {
             .nonces
             .accepted_from()
             .saturating_sub(now.as_millis().div_euclid(1000));
+        // Each new signature would be rejected, too: the client must wait, not only sign again.
         if wait > 0 {
             let detail = format!(
                 "the machine of the node has crashed, and the node cannot exclude that it \

@@ -122,6 +122,7 @@ impl ConfiguredKeys {
             }));
         };
         for (id, actor) in &config.auth.actors {
+            // `ActorRights` ignores unknown roles: a misspelled one would silently grant nothing.
             if let Some(role) = actor
                 .roles
                 .iter()

@@ -64,6 +64,8 @@ impl JwtAuth {
             .ok_or_else(|| AuthError::Missing("the Authorization header is missing".to_owned()))?;
         let token = header
             .get(SCHEME.len()..)
+            // The index is a character boundary, because `get` has returned a text: the slice
+            // cannot panic.
             .filter(|_| header[..SCHEME.len()].eq_ignore_ascii_case(SCHEME));
         let token = token
             .map(str::trim)
@@ -113,6 +115,7 @@ impl JwtAuth {
             .filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| invalid_token("the token has no claim sub"))?;
 
+        // Events, history entries and audit records contain the name.
         if !is_user_name(name) {
             return Err(invalid_token(
                 "the claim sub is too long or contains control characters",
@@ -143,6 +146,7 @@ impl JwtAuth {
 
     /// Returns whether the token is revoked.
     pub(super) fn is_denied(&self, token: &VerifiedToken) -> bool {
+        // `verified` has set the name to the subject of the token.
         let sub = token.caller.name.as_deref().unwrap_or_default();
         let ids = TokenIds {
             jti: token.jti.as_deref(),
@@ -157,6 +161,7 @@ impl JwtAuth {
 
     /// Checks the time at which the token was issued.
     fn check_age(&self, claims: &Map<String, Value>) -> Result<(), AuthError> {
+        // The library does not verify this claim.
         let issued = claims.get("iat").and_then(Value::as_f64);
         let Some(issued) = issued.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         else {
@@ -212,6 +217,7 @@ impl JwtAuth {
 
         let header = jsonwebtoken::decode_header(token)
             .map_err(|_| invalid_token("the token is not a signed JWT"))?;
+        // RFC 7515 (4.1.11): a recipient rejects extensions that it does not support.
         if header.crit.is_some() {
             return Err(invalid_token(
                 "the token requires unknown extensions (crit)",
@@ -219,6 +225,8 @@ impl JwtAuth {
         }
 
         self.check_type(header.typ.as_deref())?;
+        // The sender chooses the algorithm, but `matching` returns only keys for which it is
+        // permitted.
         let validation = self.validation(header.alg, audience);
         let mut last = invalid_token("no key matches the token");
         for key in self
@@ -241,6 +249,7 @@ impl JwtAuth {
         validation.validate_nbf = true;
         validation.set_issuer(&[&self.config.issuer]);
         validation.set_audience(audience);
+        // The library skips the check of a claim that is neither present nor required.
         validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
         validation
     }

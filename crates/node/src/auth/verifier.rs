@@ -54,6 +54,7 @@ impl Verifier<Vec<u8>> for SignatureVerifier {
                 UnparsedPublicKey::new(&ED25519, key).verify(message, signature)
             }
             (Algorithm::ES256, DecodingKeyKind::SecretOrDer(key)) => {
+                // RFC 7518 (3.4) concatenates both parts of the signature, without ASN.1.
                 UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key).verify(message, signature)
             }
             (Algorithm::RS256, DecodingKeyKind::RsaModulusExponent { n, e }) => {

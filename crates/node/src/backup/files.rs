@@ -136,6 +136,7 @@ fn trim(path: &Path) -> io::Result<u64> {
     let zeros = vec![0; CHUNK_BYTES];
     let mut piece = vec![0; CHUNK_BYTES];
     let mut end = length;
+    // From the end, in chunks: most of a preallocated file can be zeros.
     while end > 0 {
         let start = end.saturating_sub(CHUNK_BYTES as u64);
         let piece = &mut piece[..usize::try_from(end - start).unwrap_or(CHUNK_BYTES)];

@@ -132,6 +132,8 @@ impl Manifest {
             )]));
         }
 
+        // The format first, without the type: a newer manifest may have fields that this release
+        // rejects.
         let format = serde_json::from_slice::<serde_json::Value>(&text)
             .map_err(|error| invalid(error.to_string()))?;
         if let Some(found) = format["format"]
@@ -146,6 +148,8 @@ impl Manifest {
 
         let manifest: Self =
             serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
+        // Users can verify a backup by the checksum file alone, so it must name the same files as
+        // the manifest.
         if manifest.sums(&own) != sums {
             return Err(BackupFailure::Damaged(vec![format!(
                 "{SUMS} does not match the manifest"

@@ -29,6 +29,7 @@ pub fn rebuild(data: &Path, shard: u16, from: Option<&Path>) -> anyhow::Result<R
     }
 
     let dir = layout::shard_dir(data, shard);
+    // Without the stored position, a journal that lost its end would look complete.
     let stored = layout::stored_shard_position(data, shard)?.with_context(|| no_position(&dir))?;
     let window = stored.dedupe_window();
 
@@ -42,6 +43,8 @@ pub fn rebuild(data: &Path, shard: u16, from: Option<&Path>) -> anyhow::Result<R
                 backup::copy_shard(from, shard, copy)?;
                 Ok(RebuildBase::Copy)
             }
+            // Only the tables contained the window of the store; the configuration may have changed
+            // since.
             None => match window {
                 Some(dedupe_window) => Ok(RebuildBase::NewStore { dedupe_window }),
                 None => bail!(

@@ -19,6 +19,8 @@ pub fn verify(from: &Path) -> Result<Manifest, BackupFailure> {
     let manifest = Manifest::read(from)?;
     let mut errors = Vec::new();
     for file in &manifest.files {
+        // The manifest can come from another machine: such a path would lead a restore out of its
+        // directory.
         if !is_within(&file.path) {
             return Err(BackupFailure::Damaged(vec![format!(
                 "path {:?} is outside the backup",
@@ -50,6 +52,7 @@ pub fn verify(from: &Path) -> Result<Manifest, BackupFailure> {
             .unwrap_or(&path)
             .to_string_lossy()
             .into_owned();
+        // A file without a checksum could have any content.
         let is_known = [MANIFEST, SUMS].contains(&name.as_str())
             || manifest.files.iter().any(|file| file.path == name);
 
@@ -95,6 +98,8 @@ pub fn restore(from: &Path, to: &Path) -> Result<Manifest, BackupFailure> {
     }
 
     if was_there {
+        // Before the backup is read, which can take long: a directory with content is rejected at
+        // once.
         new_dir(to)?;
     }
 
@@ -168,6 +173,7 @@ fn fill<'a>(
             )]));
         }
 
+        // The backup omits the zeros at the end of preallocated files.
         let written = File::options().write(true).open(&target);
         let synced =
             written.and_then(|open| open.set_len(file.length).and_then(|()| open.sync_all()));
@@ -186,6 +192,8 @@ fn move_out(part: &Path, to: &Path, moved: &mut Vec<PathBuf>) -> Result<(), Back
         moved.push(target);
     }
 
+    // Before the marker is removed: after a power failure, a directory without it must have all
+    // files.
     sync_dir(to)?;
     fs::remove_dir(part).map_err(io_error(part))?;
     sync_dir(to)?;

@@ -151,6 +151,7 @@ impl ShardController {
         // servers.
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
+        // A clone: the branches below change `self` while the loss of a shard is awaited.
         let host = Arc::clone(&self.host);
         loop {
             tokio::select! {
@@ -165,10 +166,14 @@ impl ShardController {
                 Some(heartbeat) = self.heartbeats.join_next() => {
                     match self.handle_heartbeat(heartbeat.expect("a heartbeat does not panic")) {
                         Ok(true) => {}
+                        // The first heartbeat of a newer process with this name replaces the record
+                        // without a condition, so that the older process gets this result.
                         Ok(false) => return self.abandon().await,
                         Err(()) => beat.reset_after(RETRY),
                     }
                 }
+                // A new command can change the drain state, which other pods read in the next
+                // heartbeat.
                 _ = self.orders.changed() => beat.reset_immediately(),
                 _ = beat.tick(), if self.heartbeats.is_empty() => self.announce(),
                 Some(result) = self.moves.join_next() => {
@@ -178,6 +183,8 @@ impl ShardController {
                 _ = view.changed() => {}
             }
 
+            // Read after each event, because another branch can be ready at the same time as a
+            // command.
             let order = *self.orders.borrow_and_update();
             if order == ControllerCommand::Leave {
                 return self.leave().await;
@@ -186,6 +193,8 @@ impl ShardController {
             // A pod that waits does not acquire shards: the other pods must not leave them to it.
             self.me.draining = order == ControllerCommand::HandOver || self.backoff.end().is_some();
 
+            // Marks the view as seen, and releases the lock of the channel before the
+            // reconciliation.
             let view = Arc::clone(&view.borrow_and_update());
             self.reconcile(&view, order);
         }
@@ -274,6 +283,8 @@ impl ShardController {
 
         let assigned = placement::assign(view, self.host.config().shards, self.rule);
 
+        // A shard in a move counts, too: a handover must not end while a shard is still being
+        // stopped.
         let claimable = !self.moving.is_empty()
             || self
                 .owned
@@ -318,6 +329,7 @@ impl ShardController {
                 "the lease expired repeatedly; the pod leaves its shards to other pods for a while";
             return Some(text.to_owned());
         }
+        // A failed heartbeat is no obstacle while the lease lasts: the next one may renew it.
         let has_lease = self.lease_end.is_some();
         self.lease_failure.clone().filter(|_| !has_lease)
     }
@@ -342,6 +354,8 @@ impl ShardController {
 
         let shards: Vec<u16> = self.owned.keys().copied().collect();
         for shard in shards {
+            // The release is not announced: the record is invalid without a lease, and the servers
+            // may be unreachable.
             self.stop(shard, Duration::ZERO, None);
         }
     }
@@ -369,6 +383,8 @@ impl ShardController {
         let lost = |shard: &u16, lease: &ShardLease| {
             view.shards
                 .get(shard)
+                // Compared by epoch, not by owner: a view from before the acquisition still names
+                // the previous owner.
                 .is_some_and(|found| found.lease.epoch > lease.epoch)
         };
         let lost: Vec<u16> = self
@@ -380,6 +396,7 @@ impl ShardController {
 
         for shard in lost {
             tracing::warn!(shard, "shard acquired by another pod");
+            // The record belongs to the other pod now, so there is nothing to release.
             self.stop(shard, Duration::ZERO, None);
         }
     }
@@ -387,18 +404,22 @@ impl ShardController {
     fn start(&mut self, step: PlacementStep) {
         match step {
             PlacementStep::Release(shard) => {
+                // The target pod acquires the shard as soon as the record has no owner.
                 let lease = self.owned.get(&shard).copied();
                 self.stop(shard, self.host.config().cluster.handover_timeout, lease);
             }
 
             // A start costs the CPU time that the heartbeats of an overloaded pod lack.
             PlacementStep::Acquire(..) if self.backoff.end().is_some() => {}
+            // Each event of the loop plans the same step again, so only the delay limits the
+            // attempts.
             PlacementStep::Acquire(shard, _) | PlacementStep::ReleaseLease(shard, _)
                 if self
                     .retry
                     .get(&shard)
                     .is_some_and(|at| Instant::now() < *at) => {}
             PlacementStep::ReleaseLease(shard, lease) => {
+                // The end of a move that is in progress causes the next reconciliation.
                 if self.moving.insert(shard) {
                     self.moves
                         .spawn(release_lease(Arc::clone(&self.membership), shard, lease));
@@ -412,6 +433,7 @@ impl ShardController {
                     // The log may have a later epoch than the lease, if the lease bucket was
                     // recreated.
                     let log_epoch = self.log_epochs.get(&shard).copied().unwrap_or_default();
+                    // A new signal for each start: the one of the previous run stays true for ever.
                     let (sender, stopped) = watch::channel(false);
                     self.stops.insert(shard, sender);
 
@@ -453,6 +475,7 @@ impl ShardController {
         | MoveResult::Released(shard)) = &result;
         let shard = *shard;
         self.moving.remove(&shard);
+        // Each result ends the delay of the previous one; a failure starts the next delay below.
         self.retry.remove(&shard);
 
         match result {
@@ -482,6 +505,7 @@ impl ShardController {
     fn note_obstacle(&mut self, shard: u16, obstacle: Obstacle) {
         let retries = self.start_retries.entry(shard).or_default();
         match obstacle {
+            // The shard runs on another pod, so earlier failures of this pod no longer matter.
             Obstacle::OtherOwner => {
                 self.start_failures.remove(&shard);
                 self.start_retries.remove(&shard);
@@ -495,6 +519,7 @@ impl ShardController {
                         "shard log has a later epoch; retrying"
                     );
                 });
+                // The next acquisition takes an epoch after this one.
                 self.log_epochs.insert(shard, epoch);
             }
             // Without a lease, a start in progress was stopped.
@@ -523,10 +548,14 @@ impl ShardController {
                 stop.send_replace(true);
             }
 
+            // With the lease, the release is announced: other pods acquire the shard without
+            // waiting for the departure of this pod.
             for (shard, lease) in self.owned.clone() {
                 self.stop(shard, Duration::ZERO, Some(lease));
             }
 
+            // A start that ends here may have acquired its shard, which `handle_move` or the next
+            // iteration stops.
             match self.moves.join_next().await {
                 Some(moved) => self.handle_move(moved.expect("a move does not panic")),
                 None => break,

@@ -88,6 +88,7 @@ impl LeaseBackoff {
             return Expiry::Single;
         };
 
+        // A series can exceed the width of the integer; `MAX_DELAY` limits the product anyway.
         let factor = 1_u32.checked_shl(repetitions).unwrap_or(u32::MAX);
         let delay = self.ttl.saturating_mul(factor).min(MAX_DELAY);
         self.end = Some(now + delay);

@@ -25,6 +25,8 @@ pub(super) async fn report(me: Pod, mut view: watch::Receiver<Arc<ClusterView>>)
     loop {
         let current = Arc::clone(&view.borrow_and_update());
         for pod in different(&me.node_keys, &current) {
+            // By process: a restarted pod that still has the wrong key is reported again. Both key
+            // lists are not empty here, because `different` omits pods without keys.
             if reported.insert(pod.incarnation) {
                 tracing::error!(
                     pod = pod.name,

@@ -40,6 +40,7 @@ impl ClusterRecord {
     /// Returns the first difference; an immutable value comes first, because nothing resolves it.
     fn difference(&self, own: &BTreeMap<String, String>) -> Option<Difference> {
         let differences = own.iter().filter_map(|(key, value)| {
+            // A key that the record does not have is no difference: `with` adds it.
             let recorded = self.values.get(key).filter(|recorded| *recorded != value)?;
             Some(Difference {
                 key: key.clone(),
@@ -136,6 +137,7 @@ pub(crate) async fn claim(
             );
         }
 
+        // A pod of a later release adds the keys that the record does not have yet.
         let next = stored.with(&own, config.node_name());
         if next.values == stored.values {
             return Ok(());
@@ -158,7 +160,9 @@ async fn other_pods(
     connection: &Connection,
     record: &ClusterRecord,
 ) -> anyhow::Result<Vec<String>> {
+    // If `cluster.name` itself changes, the live pods are in the bucket of the recorded name.
     let name = record.values.get(CLUSTER_NAME);
+    // The record contains values as TOML text, so that a name has quotes.
     let bucket = name.map_or(config.cluster.name.as_str(), |name| name.trim_matches('"'));
     let pods = Leases::live_pods(connection, bucket)
         .await

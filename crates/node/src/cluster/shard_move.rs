@@ -130,6 +130,7 @@ pub(super) async fn release_lease(
         Ok(()) => tracing::info!(shard, "lease of a shard that does not run here released"),
         Err(error) => tracing::warn!(shard, error, "shard release not announced; retrying"),
     }
+    // Not `Released`: this result starts the delay after which a failed announcement is repeated.
     MoveResult::NotAcquired(shard, Obstacle::OtherOwner)
 }
 
@@ -149,6 +150,7 @@ async fn report_long<T>(shard: u16, action: &'static str, work: impl Future<Outp
     let started_at = Instant::now();
     let mut work = std::pin::pin!(work);
     loop {
+        // The timeout ends only the wait: the pinned future is polled again and loses no progress.
         if let Ok(result) = tokio::time::timeout(REPORT_INTERVAL, &mut work).await {
             return result;
         }

@@ -46,6 +46,7 @@ pub struct AuditConfig {
 impl AuditConfig {
     /// Validates the keys. `has_dir`: the node has a data directory.
     pub(super) fn validate(&self, has_dir: bool, on_nats: bool, found: &mut Violations) {
+        // A method and a path, as in the records with which the key is compared.
         let is_route = |text: &&String| {
             text.split_once(' ')
                 .is_some_and(|(_, path)| path.starts_with('/'))
@@ -75,6 +76,8 @@ impl AuditConfig {
             "must be at least audit.alarm_size",
         );
 
+        // Published records are read from the files, so that none is lost while NATS is
+        // unavailable.
         let has_files = has_dir || self.dir.is_some();
         found.require(
             has_files || !self.required,

@@ -195,6 +195,7 @@ impl AuthConfig {
         }
 
         match self.mode {
+            // Only processes of this host reach a loopback address.
             AuthMode::Off if !listen.ip().is_loopback() && !self.allow_unauthenticated => {
                 let message = format_args!(
                     "{listen} is reachable without authentication; set auth.mode = \"token\", \
@@ -309,6 +310,7 @@ impl TrustedGatewayConfig {
             groups_header,
         ];
 
+        // The names of the headers of a request are in lower case.
         let is_name = |name: &str| {
             !name.is_empty()
                 && name

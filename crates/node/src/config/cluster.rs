@@ -93,6 +93,7 @@ impl ClusterConfig {
         );
 
         found.require(
+            // NATS counts the time to live of a heartbeat in whole seconds.
             self.lease_ttl >= Duration::from_secs(1),
             "cluster.lease_ttl",
             "must be at least 1s",

@@ -68,7 +68,9 @@ impl KeyError {
         let mut place = None;
         for (depth, name) in self.path.iter().enumerate() {
             let found = table.and_then(|table| table.iter().find(|(key, _)| key.get_ref() == name));
+            // The text lacks the rest of the path, so the last table that it has is the place.
             let Some((key, value)) = found else { break };
+            // An unknown key is marked itself, any other error at its value.
             let is_key = self.is_unknown && depth + 1 == self.path.len();
             place = Some(if is_key {
                 key.span().start
@@ -124,6 +126,7 @@ fn explain(message: &str) -> String {
         return message.trim_end().to_owned();
     };
 
+    // The message has all names in backticks, the unknown one first.
     let mut names = rest.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();
     let known: Vec<&str> = names.collect();

@@ -124,6 +124,7 @@ impl HttpServerConfig {
         let message = format_args!("must be between 1 and http.scan_limit: {page}, {scan}");
         found.require(page > 0 && scan >= page, "http.max_page_size", message);
 
+        // A larger body could never be admitted, not even without other requests.
         let largest = self.max_batch_size.max(self.max_body_size);
         let message = format_args!(
             "must be at least http.max_batch_size and http.max_body_size: {largest} bytes"
@@ -182,6 +183,8 @@ impl HostPattern {
     #[must_use]
     pub fn matches(&self, host: &str) -> bool {
         match self.0.strip_prefix('*') {
+            // The suffix includes the dot, so that `*.example.com` does not match the domain
+            // itself.
             Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
             None => self.0 == host,
         }

@@ -375,6 +375,7 @@ pub const KEY_RULES: &[KeyRule] = &[
 pub fn rule_of(key: &str) -> Option<&'static KeyRule> {
     let contains = |table: &str| {
         key.strip_prefix(table)
+            // The dot prevents that `auth.mode` matches a longer name such as `auth.mode_x`.
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     KEY_RULES

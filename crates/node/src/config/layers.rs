@@ -52,6 +52,7 @@ impl Setting {
     /// service named `orlog`.
     fn variable(name: &str, text: &str) -> Option<Self> {
         let key = name.strip_prefix(PREFIX)?;
+        // Kubernetes sets such variables for a service named `orlog`.
         let is_service = key == "PORT"
             || ["PORT_", "SERVICE_"]
                 .iter()
@@ -81,6 +82,7 @@ impl Setting {
 
     /// Returns the error of this key; `None` if only other keys are missing.
     fn key_error(&self) -> Option<KeyError> {
+        // The other keys have their defaults, so that an error concerns this key.
         let mut table = defaults::TABLE.clone();
         merge(&mut table, self.as_table());
         read(table).err().filter(|error| !error.is_missing)
@@ -226,6 +228,7 @@ impl Layers {
         if let Some(setting) = self
             .settings
             .iter()
+            // The last setting of a key applies.
             .rfind(|setting: &&Setting| error.path.starts_with(&setting.path))
         {
             return setting.origin.clone();
@@ -281,6 +284,7 @@ fn typed(default: Option<&Value>, text: &str) -> Value {
     };
     match default {
         Some(Value::String(_)) => Value::from(text),
+        // A list of a variable needs no TOML syntax.
         Some(Value::Array(_)) if !text.trim_start().starts_with('[') => Value::Array(list()),
         _ => {
             let document = format!("value = {text}").parse::<Table>().ok();
@@ -294,6 +298,7 @@ fn typed(default: Option<&Value>, text: &str) -> Value {
 pub(super) fn merge(below: &mut Table, above: Table) {
     for (key, value) in above {
         match (below.get_mut(&key), value) {
+            // Tables are merged key by key; a list replaces the list below it.
             (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
             (_, value) => {
                 below.insert(key, value);

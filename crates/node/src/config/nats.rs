@@ -123,6 +123,7 @@ impl NatsConfig {
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.servers.iter().all(|server| {
+            // Without a scheme, a URL parser reads `localhost` in `localhost:4222` as the scheme.
             let url = if server.contains("://") {
                 server.clone()
             } else {

@@ -47,6 +47,7 @@ impl OidcConfig {
         many_pods: bool,
         found: &mut Violations,
     ) {
+        // Without a client id there is no log-in, so its other keys have no effect.
         if !self.is_enabled() {
             return;
         }

@@ -52,6 +52,7 @@ impl ConfigSource {
         let mut warnings = Vec::new();
         let mut errors = Vec::new();
         for key in changed_keys(&before, &config) {
+            // A test verifies that each key has a rule.
             let Some(rule) = rule_of(&key) else { continue };
             match rule.change {
                 ChangeMethod::Reload => {}
@@ -99,6 +100,7 @@ impl ConfigSource {
             ..
         } = next;
 
+        // Only reloaded keys: the others still differ, so that each reload warns about them again.
         applied.upstreams = upstreams;
         applied.gateway = gateway;
         applied.webhooks = webhooks;

@@ -121,6 +121,7 @@ impl RetentionConfig {
             .chain(sagas)
             .chain(tenants);
 
+        // An unlimited retention is longer than every window.
         for (table, window) in all.filter_map(|(table, window)| Some((table, window?.limit()?))) {
             let message = format_args!(
                 "{window:?} is shorter than store.dedupe_window, {remembered:?}: a duplicate \

@@ -99,6 +99,7 @@ impl Config {
 
         self.nats.validate(found);
         let many_pods = self.cluster.mode != ClusterMode::Standalone;
+        // Shared by actors and peers, because a key belongs to one of them.
         let mut keys = BTreeSet::new();
         self.auth.validate(self.listen, many_pods, &mut keys, found);
         self.identity.validate(many_pods, found);

@@ -193,6 +193,8 @@ impl WebhookSignatureConfig {
         }
 
         if scheme == WebhookScheme::Token {
+            // An unsigned timestamp can be changed, so that it would not limit the replay of a
+            // request.
             let message = "a token signs nothing; remove timestamp_header and payload";
             found.require(
                 self.timestamp_header.is_none() && self.payload.is_none(),
@@ -235,6 +237,7 @@ impl WebhookConfig {
                 }
             };
 
+        // Without a template, `validate` reports the missing key.
         let id = self
             .id
             .clone()

@@ -90,6 +90,7 @@ impl ScanRequests {
     /// requests for its shard that are due.
     async fn next(&self, scanned: &BTreeSet<u16>) -> u16 {
         loop {
+            // Before the requests are read, so that one that is added meanwhile ends the wait.
             let changed = self.changed.notified();
             let earliest = self
                 .requested
@@ -121,6 +122,7 @@ impl ScanRequests {
         if let Some(times) = requested.get_mut(&shard)
             && times.last > now
         {
+            // The second scan after a change of the list stays requested.
             times.first = times.last;
         } else {
             requested.remove(&shard);
@@ -228,6 +230,8 @@ impl TenantRedrive {
                             "redrive of admitted tenants failed; retrying"
                         );
                     });
+                    // The same page again: dead letters that were redriven are removed, so that the
+                    // others remain.
                     next = Some(from);
                     tokio::time::sleep(retry_delay).await;
                     retry_delay = (retry_delay * 2).min(MAX_RETRY_DELAY);
@@ -359,6 +363,7 @@ async fn read<T: Send + 'static>(
     shard: u16,
     read: impl FnOnce() -> Result<T, orlog_store::Error> + Send + 'static,
 ) -> Result<T, Interruption> {
+    // The task has no result only if it panicked or the process stops.
     let result = tokio::task::spawn_blocking(read)
         .await
         .map_err(|_| Interruption::Ended)?;

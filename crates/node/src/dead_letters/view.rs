@@ -36,6 +36,7 @@ fn to_json(dead_letter: &DeadLetter, redact: &Redaction) -> Value {
 /// Returns the error message without the hidden values of the original.
 #[must_use]
 pub fn message(dead_letter: &DeadLetter, redact: &Redaction) -> String {
+    // An error message can repeat values of the original without the names of their fields.
     let values = match &dead_letter.original {
         _ if !redact.is_active() => None,
         DeadLetterOriginal::Input(input) => serde_json::to_value(input).ok(),
@@ -83,6 +84,7 @@ fn cloud_event(event: &Event, redact: &Redaction) -> Value {
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?))));
 
+        // As in the JSON format of CloudEvents, extensions are members of the event itself.
         let extensions = redact.redact(json!(extensions));
         members.extend(known.chain(extensions.as_object().cloned().unwrap_or_default()));
     }
@@ -110,6 +112,8 @@ pub fn original(original: &DeadLetterOriginal, redact: &Redaction) -> Value {
                 .collect();
             let payload = match std::str::from_utf8(payload) {
                 Ok(text) => redact.redact_text(text),
+                // Bytes that are no text cannot be searched for fields: they are hidden if any rule
+                // exists.
                 Err(_) => redact.redact(json!({ "base64": STANDARD.encode(payload) })),
             };
 

@@ -40,6 +40,7 @@ impl Providers<'_> {
 
         self.catalog
             .executor_for(&destination)
+            // An upstream executes work of the definitions of a context only with its permission.
             .filter(|executor| executor.upstream().permits(context, name))
     }
 

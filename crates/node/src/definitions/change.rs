@@ -63,6 +63,7 @@ pub(crate) fn stored_definitions(
         stored.extend(reader.definitions()?);
     }
 
+    // The shards store the same definitions.
     stored.sort_by_key(|(reference, _)| reference.hash);
     stored.dedup_by_key(|(reference, _)| reference.hash);
     Ok(stored)
@@ -117,6 +118,8 @@ impl ContextLimits {
             .definitions
             .iter()
             .filter(|one| is_retired(&one.program.hash));
+        // A retired definition without instances is due for garbage collection, so it does not
+        // count.
         let pinned = pinned
             .filter(|one| pins.by_hash.contains_key(&one.program.hash))
             .count();

@@ -230,6 +230,7 @@ impl Deployments {
         policy: DeployPolicy,
         last_number: u64,
     ) -> Result<PreparedDeployment, DeployError> {
+        // Compiles all files and reads the stores, which would block a thread of the runtime.
         tokio::task::spawn_blocking(move || {
             let (next, upstreams) = self.next_with_upstreams(&origin)?;
             let catalog = upstreams.as_ref().unwrap_or(&self.catalog);
@@ -251,6 +252,8 @@ impl Deployments {
 
             plan.upstreams = self.catalog.changed_in(catalog);
             if !plan.upstreams.is_empty() {
+                // Changed upstreams also concern the definitions of contexts, which have other
+                // deployments.
                 plan.warnings.extend(self.definitions.unmet_by(catalog));
             }
 
@@ -298,6 +301,8 @@ impl Deployments {
         &self,
         origin: &DeployOrigin,
     ) -> Result<(TargetDefinitions, Option<Arc<Catalog>>), DeployError> {
+        // First with the active upstreams: files of definitions activate others only if they need
+        // them.
         if matches!(origin, DeployOrigin::Files { .. }) {
             match self.next(origin, &self.catalog) {
                 // A deployment of a context must not change the upstreams of the node.
@@ -359,6 +364,8 @@ impl Deployments {
                     (files, Some(digest))
                 }
                 None if self.upstreams.has_dir() || config.is_some() => {
+                    // Without a directory of definitions, only the upstreams change, and the active
+                    // definitions must fit them.
                     let current = self
                         .definitions
                         .validate_active(catalog)
@@ -451,6 +458,7 @@ impl Deployments {
     ) -> Result<Vec<Change>, orlog_store::Error> {
         let mut missing = Vec::new();
         for definition in definitions {
+            // A program in Rust has no source; the start of the node stores its record.
             let Some(source) = &definition.source else {
                 continue;
             };
@@ -462,6 +470,8 @@ impl Deployments {
                         program: program.clone(),
                         source: source.to_vec(),
                     });
+                    // One store without the source is enough, because the change is applied to all
+                    // of them.
                     break;
                 }
             }
@@ -484,7 +494,9 @@ impl Deployments {
         } = prepared;
 
         plan.dry_run = false;
+        // A repetition keeps the number of the pod that received the deployment.
         if let Some(next) = deployment.as_mut().filter(|_| !repeats) {
+            // The record has the number after the last one that this pod has seen.
             let seen = next.number.saturating_sub(1);
             next.number = self.numbers.next(context.as_ref(), seen).await?;
             plan.number = next.number;
@@ -525,6 +537,8 @@ impl Deployments {
                 }
                 tracing::info!(changed = ?plan.upstreams, "upstreams reloaded");
             }
+            // Also without changes, because providers keep data that they fetched from their
+            // upstreams.
             self.catalog.refresh();
         }
 
@@ -542,6 +556,7 @@ impl Deployments {
             return Ok(plan);
         };
 
+        // Retired definitions stay loaded for the instances that are pinned to them.
         let stored = change::stored_definitions(&self.runtime, None)?;
         self.definitions
             .activate(context.as_ref(), definitions, Some(deployment));
@@ -582,6 +597,8 @@ impl Deployments {
             return Ok(());
         };
 
+        // A shard has failed. If the first one has the record, it decides, and the others follow
+        // later.
         let context = deployment.context.as_ref();
         let decided = self
             .first_store()

@@ -78,6 +78,7 @@ pub fn list_matching(
     let mut files: Vec<_> = paths
         .filter(|path| {
             path.as_ref()
+                // An error of the directory stays in the list, so that it is reported.
                 .map_or(true, |path: &PathBuf| matches(&path.to_string_lossy()))
         })
         .collect();

@@ -66,6 +66,7 @@ impl Collector {
         context: Option<TenantId>,
     ) -> Result<CollectResult, DeployError> {
         let collector = Arc::clone(self);
+        // A task of its own: it completes if the caller disconnects between two shards.
         let whole = tokio::spawn(async move { collector.collect_whole(context.as_ref()).await });
         whole.await.unwrap_or(Err(DeployError::ShuttingDown))
     }
@@ -182,6 +183,7 @@ impl Collector {
 
     /// Drops definitions that no instance uses.
     async fn drop_all(&self, unused: &[DefinitionRef]) -> Result<(), DeployError> {
+        // From memory first: no instance can start with a definition whose source is being dropped.
         self.programs
             .remove(&unused.iter().map(|program| program.hash).collect());
         for program in unused {
@@ -243,6 +245,7 @@ impl Collector {
                 .definitions()?
                 .into_iter()
                 .map(|(program, _)| program);
+            // Several shards store the same definition.
             retired.extend(retained.filter(|program| seen.insert(program.hash)));
         }
 

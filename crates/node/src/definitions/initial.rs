@@ -63,6 +63,7 @@ pub(crate) fn activate(
         store_contexts(definitions, writer, reader, now)?;
     }
 
+    // Only warnings, because a context must not prevent the start of the node.
     for problem in definitions.unmet_by(catalog) {
         tracing::warn!("{problem}");
     }
@@ -96,6 +97,7 @@ pub(crate) fn follow_contexts(
                 loaded.push(load_owned(deployed, readers, context)?);
             }
 
+            // `OwnedDefinitions` has its definitions in this order.
             loaded.sort_by(|a, b| a.saga().cmp(b.saga()));
             definitions.activate(context, loaded, Some(stored.clone()));
             newer.push(stored);
@@ -196,6 +198,7 @@ fn choose(
     now: Timestamp,
 ) -> anyhow::Result<InitialDefinitions> {
     let current = store.map(Reader::deployment).transpose()?.flatten();
+    // Without a directory, only deployments change the definitions.
     let Some(dir) = definitions.dir() else {
         return from_record(definitions, catalog, store, current);
     };
@@ -316,6 +319,7 @@ pub(crate) fn from_record(
             .map(|store| store.definition(&deployed.program.hash))
             .transpose()?
             .flatten();
+        // The record is activated completely or not at all.
         let Some((_, source)) = stored else {
             return Err(DefinitionErrors(vec![lost(&deployed.file)]).into());
         };
@@ -404,6 +408,8 @@ pub(crate) fn declare_indexes(
     definitions: &DefinitionSet,
 ) -> Result<(), orlog_store::Error> {
     let mut indexed: BTreeMap<SagaName, BTreeSet<Name>> = BTreeMap::new();
+    // Contexts can have definitions of one saga with different variables: a store indexes all of
+    // them.
     let mut add = |program: &Arc<dyn Program>| {
         let names = program.manifest().indexed.iter().cloned();
         indexed

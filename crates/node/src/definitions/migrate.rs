@@ -66,6 +66,7 @@ impl Migrations {
             // Prevents a garbage collection in between, which could drop the target definition.
             let _guard = migrations.locks.deploying.lock().await;
 
+            // The target can have been dropped while this migration waited for the lock.
             if migrations
                 .programs
                 .by_hash(&to.to.definition_ref().hash)
@@ -156,6 +157,7 @@ impl Migrations {
                     ..planned
                 })
             }
+            // The rejection concerns this instance only, so the page continues.
             Err(error @ (ControlError::Rejected(_) | ControlError::DeadLettered(_))) => {
                 Ok(MigrateResult {
                     plan: MigrationPlan::Blocked(vec![error.to_string()]),

@@ -72,6 +72,8 @@ impl ScheduleChange {
             current
                 .into_iter()
                 .flat_map(|current| &current.schedules)
+                // Schedules that an earlier deployment removed are in the record, but are no change
+                // now.
                 .filter(|old| !old.removed)
         };
 
@@ -79,6 +81,7 @@ impl ScheduleChange {
             || current().cloned().collect(),
             |new| schedules_of(current(), new),
         );
+        // First the removed ones: each of them has a current schedule of the same name.
         let change = |new: &DeployedSchedule| match current().find(|old| is_same(old, new)) {
             _ if new.removed => "removed",
             None => "added",
@@ -121,6 +124,8 @@ pub(super) fn schedules(
     current: Option<&Deployment>,
     new: &[DeployedSchedule],
 ) -> Vec<DeployedSchedule> {
+    // Removed schedules stay in the record: a shard that moves to this process later must delete
+    // them, too.
     schedules_of(
         current.into_iter().flat_map(|current| &current.schedules),
         new,
@@ -183,6 +188,7 @@ impl DeploymentPlan {
             }
         }
 
+        // By saga: another version of it is a change, not a retirement.
         let remains = |old: &DeployedDefinition| {
             deployable(new).any(|(program, _)| program.saga == old.program.saga)
         };
@@ -341,6 +347,7 @@ pub(super) fn record(
         })
         .collect();
 
+    // By hash, not by saga: the previous content of a changed definition is retired, too.
     let remains = |old: &DeployedDefinition| {
         deployable(new).any(|(program, _)| program.hash == old.program.hash)
     };
@@ -389,6 +396,7 @@ pub(super) fn add_events(record: &mut Deployment, active: &[LoadedDefinition]) {
         let events = found
             .into_iter()
             .flat_map(|found| &found.program.manifest().subscriptions);
+        // A release that cannot load the definition finds here which events it must dead-letter.
         deployed.events = events.map(|event| event.kind.clone()).collect();
     }
 }

@@ -102,6 +102,7 @@ pub(super) fn check_context(
         }
     });
 
+    // Contradictions among shared definitions alone are not caused by this context.
     let is_shared = |hash: &[u8; 16]| {
         usable
             .iter()

@@ -85,6 +85,7 @@ impl RetiredProgram {
 }
 
 fn load(source: &[u8], file: &str) -> Result<Arc<dyn Program>, Vec<Diagnostic>> {
+    // The stored graph describes a workflow, but its functions are code of the process.
     if orlog_workflow::is_stored_graph(source) {
         return Err(vec![Diagnostic {
             suggestion: Some("deploy this version of the workflow too".to_owned()),

@@ -150,6 +150,7 @@ fn missing<'a>(
         )
     });
 
+    // The name of a command is that of its aggregate type, a dot, and its own.
     let aggregate = |command: &str| {
         command
             .rsplit_once('.')
@@ -216,6 +217,7 @@ fn unknown_outcomes(definition: &LoadedDefinition, providers: &Providers<'_>) ->
 
     let effects: BTreeSet<_> = effects
         .filter(|effect| {
+            // Only development nodes have the stand-in.
             if availability::has_stand_in(effect, providers.catalog) {
                 return false;
             }

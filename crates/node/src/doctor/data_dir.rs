@@ -32,6 +32,7 @@ const MIN_SPACE_BYTES: u64 = 128 << 20;
 pub(super) fn check_data_dir(config: &Config) -> Vec<CheckResult> {
     let data = &config.data_dir;
     let rights = check_rights(config);
+    // Each further check would fail for the same reason.
     if rights.status == CheckStatus::Error {
         return vec![rights];
     }
@@ -223,6 +224,7 @@ fn locked_inodes() -> BTreeSet<u64> {
     locks
         .lines()
         .filter_map(|line| {
+            // The sixth field is `major:minor:inode`.
             line.split_whitespace()
                 .nth(5)?
                 .rsplit(':')
@@ -261,6 +263,7 @@ fn store(dir: &Path, shard: u16, expected: Option<DurablePosition>) -> Option<Ch
     }
 
     match orlog_store::read_info(dir, expected) {
+        // A node creates the store at its first start.
         Ok(None) => None,
         Ok(Some(info)) => {
             let rows = |name: &str| {
@@ -292,6 +295,7 @@ fn events(dir: &Path, expected: Option<DurablePosition>) -> Option<CheckResult> 
     const CHECK: &str = "events";
 
     let log = dir.join("log");
+    // With a stored position, a missing log is a loss, which `verify` reports.
     if !log.is_dir() && expected.is_none() {
         return None;
     }

@@ -43,6 +43,7 @@ pub(super) fn check_definitions(
     let mut findings = Vec::new();
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    // The catalog serves only the checks: the doctor executes no effects.
     let observer: Arc<dyn EffectObserver> = Arc::new(NoopObserver);
     let names: Vec<_> = found.iter().map(|upstream| upstream.name.clone()).collect();
     match Catalog::new(found, &clock, &observer) {
@@ -121,6 +122,7 @@ fn definitions(config: &Config, catalog: &Catalog) -> Vec<CheckResult> {
                 )
             }));
 
+            // The doctor reads no deployment, so that no definition counts as active.
             let problems = references::contradictions(&list, |_| false);
             findings.extend(
                 problems

@@ -51,6 +51,7 @@ pub(super) async fn check_bus(
         format!("NATS {} answers", connection.server_version()),
     ));
 
+    // Only compares: the doctor changes nothing.
     match transport::streams(&connection, config, SystemClock.now(), false).await {
         Ok(differences) => findings.extend(differences.iter().map(|difference| {
             let remedy = match &difference.rejected {
@@ -86,6 +87,7 @@ pub(super) fn check_secrets(config: &Config) -> Vec<CheckResult> {
         .flatten()
     {
         let path = entry.path();
+        // The check of the upstreams reports a file that cannot be read or parsed.
         let text = std::fs::read_to_string(&path).unwrap_or_default();
 
         if let Ok(table) = text.parse::<toml::Table>() {
@@ -187,6 +189,7 @@ pub(super) async fn check_hosts(config: &Config) -> Vec<CheckResult> {
     futures::future::join_all(urls.into_iter().map(|url| {
         let client = client.clone();
         async move {
+            // HEAD has no effect at the upstream.
             match client.head(&url).send().await {
                 Ok(response) => {
                     let date = response

@@ -202,6 +202,7 @@ impl NodeParts<'_> {
 
     fn breakers(&self) -> Vec<CheckResult> {
         let conditions = self.catalog.upstream_statuses();
+        // A half-open breaker counts, too: it allows only a probe.
         let open: Vec<_> = conditions
             .iter()
             .filter(|condition| {
@@ -303,6 +304,7 @@ impl NodeParts<'_> {
     fn oldest(&self, reader: &Reader) -> Result<Option<(Duration, String)>, orlog_store::Error> {
         let mut oldest = None;
         for destination in reader.outbox_destinations()? {
+            // Items of a destination are ordered by their sequence, so the first one is the oldest.
             if let Some((_, item)) = reader.outbox(&destination, 0, 1)?.pop() {
                 let age = self.now.duration_since(item.created_at);
                 let name = if destination.name.is_empty() {
@@ -358,6 +360,7 @@ impl NodeParts<'_> {
 /// letter, with one example each.
 fn attention(check: &str, reader: &Reader) -> Vec<CheckResult> {
     let found = reader.attention(COUNTED).unwrap_or_default();
+    // The read stops at this number.
     let more = if found.len() == COUNTED {
         "at least "
     } else {

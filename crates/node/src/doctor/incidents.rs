@@ -73,6 +73,7 @@ fn failing_versions(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<Chec
 fn runaway_sagas(trend: &Trend, definitions: &VisibleDefinitions) -> Vec<CheckResult> {
     let running = trend.own_inputs.iter().filter(|(_, inputs)| {
         u128::from(**inputs) * 1000
+            // At least one second: directly after the start, a few inputs would exceed the rate.
             > u128::from(OWN_INPUTS_PER_SECOND) * trend.elapsed.as_millis().max(1000)
     });
 

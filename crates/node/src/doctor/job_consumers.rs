@@ -48,6 +48,7 @@ pub(super) fn findings(workers: &WorkerPool) -> Vec<CheckResult> {
         findings.push(finding);
     }
 
+    // A node without groups of workers has no jobs to receive.
     if findings.is_empty() && count > 0 {
         let found = format!("the jobs of {count} groups of workers are received");
         findings.push(CheckResult::ok(NAME, found));

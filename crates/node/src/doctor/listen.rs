@@ -12,6 +12,7 @@ const CHECK: &str = "listen";
 /// address.
 pub(super) fn check_listen(config: &Config, runs: bool) -> CheckResult {
     let address = config.listen;
+    // The listener closes at once, so that a node can use the address.
     match TcpListener::bind(address) {
         Ok(_) => CheckResult::ok(CHECK, format!("{address} is free")),
         Err(error) if error.kind() == ErrorKind::AddrInUse && runs => {

@@ -52,6 +52,8 @@ pub async fn check_before_start(config: &Config) -> Result<(), String> {
         }
     };
 
+    // At the same time, each within the limit: the start waits no longer for many stores than for
+    // one.
     let checks = stores(config).map(|(_, dir)| {
         let program = program.clone();
         async move {
@@ -74,6 +76,8 @@ pub async fn check_before_start(config: &Config) -> Result<(), String> {
                 tracing::error!(path = %dir.display(), reason, "{CODE}: damaged rows; see `orlog \
                     doctor --deep`");
             }
+            // The time limit is no damage: a running node skips or quarantines rows that it cannot
+            // read.
             TableCheck::Intact(_) | TableCheck::Incomplete => {}
         }
     }
@@ -116,6 +120,7 @@ pub(super) async fn check_all(config: &Config) -> Vec<CheckResult> {
                 "the tables were not checked",
                 "run the command again",
             ),
+            // Unlike at the start of a node, single damaged rows count as damage, too.
             TableCheck::Damaged(reason) | TableCheck::DamagedRows(reason) => CheckResult::error(
                 &name,
                 format!("{CODE}: the tables are damaged: {reason}"),
@@ -139,6 +144,7 @@ async fn check(program: &Path, dir: &Path) -> TableCheck {
         .arg(COMMAND)
         .arg(dir)
         .stdin(Stdio::null())
+        // After the time limit, the child must not read the tables while the node opens them.
         .kill_on_drop(true);
 
     let output = match command.output().await {
@@ -167,6 +173,7 @@ async fn check(program: &Path, dir: &Path) -> TableCheck {
             None => TableCheck::Intact(format!("all {rows} rows are readable")),
         },
         _ => {
+            // A damaged page can end the child with a signal, without a line about the damage.
             let errors = String::from_utf8_lossy(&output.stderr);
             let errors = errors.lines().last().unwrap_or_default();
             TableCheck::Damaged(format!("the check ended with {} {errors}", output.status))

@@ -108,6 +108,7 @@ impl Trends {
         let sample = self.sample();
         let mut samples = self.samples.lock();
 
+        // The oldest sample of the window stays: `read` compares with it.
         while samples
             .front()
             .is_some_and(|first| sample.at.duration_since(first.at) > self.window)
@@ -122,6 +123,7 @@ impl Trends {
         let metrics = self.runtime.metrics();
         let fsyncs = self.runtime.numbered_readers().map(|(shard, reader)| {
             let fsync = reader.stats().fsync;
+            // The buckets above this bound count the slow syncs.
             let fast = BOUNDS_SECONDS.partition_point(|bound| *bound <= SLOW_SYNC_SECONDS);
 
             (

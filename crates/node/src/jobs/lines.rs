@@ -72,6 +72,7 @@ impl Unsaved {
         let flow = self.flows.entry(item.instance.clone()).or_default();
         for line in lines {
             match flow.chunks.back_mut() {
+                // A chunk has lines of one job, and is stored by one append.
                 Some(last)
                     if last.job == effect.tag && last.lines.len() < JobLogChunk::MAX_LINES =>
                 {
@@ -127,6 +128,7 @@ impl Unsaved {
         self.lines -= count;
         self.bytes -= bytes;
 
+        // `has` states that lines wait, so an empty flow must not stay.
         if flow.chunks.is_empty() {
             self.flows.remove(key);
         }
@@ -197,6 +199,7 @@ impl LineWriter {
     /// Stores the lines that wait. Returns false if a shard is not available.
     pub(crate) async fn save(&self) -> bool {
         let _turn = self.turn.lock().await;
+        // The lock is free during the appends, because jobs write lines meanwhile.
         let (flows, dropped) = {
             let mut state = self.unsaved.state.lock();
             (

@@ -110,6 +110,7 @@ impl Runners {
     ) -> Result<(), RunnerError> {
         let mut runners = self.0.lock();
         let key = (tenant.clone(), name.to_owned());
+        // An expired registration belongs to no caller, so that each caller may remove it.
         let valid = runners
             .get(&key)
             .filter(|registration| registration.until > now);

@@ -206,6 +206,7 @@ pub(crate) fn collect(sources: InfoSources<'_>) -> Info {
         .runtime
         .readers()
         .filter_map(|reader| reader.stats().replication);
+    // Without a replicated shard on this node, the configuration states the durability.
     let store = match logs.next() {
         Some(_) => format!("jetstream, {} replicas", config.nats.replicas),
         None => durability(config.store.durability, config.store.interval),
@@ -312,6 +313,7 @@ fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
     let subscriptions = runtime.subscriptions();
     let info = runtime.numbered_readers().map(|(index, reader)| {
         let stats = reader.stats();
+        // A range excludes its end, but the information contains the last slot.
         let slots = &ranges[usize::from(index)];
 
         ShardInfo {

@@ -136,6 +136,8 @@ impl PeerClient {
             .ok_or_else(|| PeerError::Unknown(peer.clone()))?;
         let now = self.clock.now();
 
+        // Over NATS, no certificate proves the identity of the peer: one of these keys signs the
+        // response.
         let receiver_keys = self.peers.valid_keys(peer, now);
         let signature = RequestSignature {
             key: &identity.key,
@@ -244,6 +246,7 @@ fn successful(
         },
         |problem| (problem.code, problem.detail),
     );
+    // The peer chooses this text, which becomes a part of errors and logs.
     let reason = reason.chars().take(MAX_REASON_CHARS).collect();
 
     Err(PeerError::Rejected {

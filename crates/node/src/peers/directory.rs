@@ -51,6 +51,7 @@ impl Peers {
 
     /// Returns the keys of a peer that are valid now.
     pub(super) fn valid_keys(&self, name: &NodeName, now: Timestamp) -> Vec<PublicKey> {
+        // A configured peer replaces a stored one of the same name completely, also its keys.
         if let Some(peer) = self.configured(name) {
             return peer
                 .keys
@@ -95,6 +96,7 @@ impl Peers {
 impl SignerKeys for Peers {
     fn find(&self, key_id: &str) -> Option<SignerKey> {
         let identity = self.identity.as_ref().ok();
+        // The own keys come first, and are valid as long as the node reads them from its files.
         let own = identity.and_then(|identity| {
             let key = identity
                 .public_keys()

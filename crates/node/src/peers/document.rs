@@ -123,6 +123,7 @@ impl NodeDocument {
             Timestamp::parse(&document.time).map_err(|error| form(format!("time: {error}")))?;
         let message = document.message();
         for (key, signature) in keys.iter().zip(&document.signatures) {
+            // A text that is not base64 becomes an empty signature, which no key verifies.
             let signature = URL_SAFE_NO_PAD.decode(signature).unwrap_or_default();
             if !key.verifies(&message, &signature) {
                 return Err(DocumentError::Signature(key.key_id()));

@@ -70,6 +70,7 @@ impl HttpTransport {
             *sent.body_mut() = Some(request.body.into());
         }
 
+        // After the body, whose digest the signature covers.
         if let Some(signature) = request.signature {
             // The address can be that of a proxy, or an IP address that leads to several nodes.
             let receiver = HeaderValue::from_str(signature.receiver.as_str())
@@ -86,6 +87,8 @@ impl HttpTransport {
         let response = client.execute(sent).await.map_err(|error| {
             let is_connect = error.is_connect();
             let reason = causes(&error.without_url().into());
+            // Without a connection the peer has received nothing; after any other error it may have
+            // executed the request.
             if is_connect {
                 SendError::NotSent(reason)
             } else {

@@ -211,6 +211,7 @@ fn response_of_node(
 
 fn failure(error: RequestError, size: usize, max_payload: usize) -> SendError {
     match error {
+        // The server has no subscriber for the subject, so that it delivered nothing.
         RequestError::NoResponders(_) => SendError::NotSent(
             "no node receives requests on this subject: it does not run, its NATS user lacks the \
              permission to subscribe, or no import or leaf node leads to it"

@@ -31,6 +31,7 @@ impl ReplayCandidate<'_> {
         let Some(new) = &rebuilt.instance else {
             return ReplayResult::Skipped("no start event since then".to_owned());
         };
+        // Of an instance whose snapshot cannot be read, the history decides about the replacement.
         let Some(old) = self.old else {
             return match self.unrecorded(rebuilt) {
                 Some(reason) if self.is_unreadable => ReplayResult::Skipped(reason),
@@ -55,6 +56,7 @@ impl ReplayCandidate<'_> {
         new: &Instance,
         rebuilt: &RebuiltInstance,
     ) -> Option<String> {
+        // Its first inputs are before the range, so that a rebuild would start in the middle.
         if old.created_at < self.order.from {
             return Some(format!("it started earlier, at {}", old.created_at));
         }
@@ -139,6 +141,8 @@ impl ReplayCandidate<'_> {
         }
 
         let known: BTreeSet<Uuid> = old.pending_work.iter().map(|open| open.id).collect();
+        // Only work of these kinds has a result. Known work is in the outbox or at its provider, so
+        // its result arrives.
         let waits = new.pending_work.iter().find(|open| {
             matches!(open.kind, WorkKind::Effect | WorkKind::Saga) && !known.contains(&open.id)
         });
@@ -157,6 +161,7 @@ impl ReplayCandidate<'_> {
             return self.rebuild_input.results.contains_key(&work);
         }
 
+        // The rebuild fires timers itself.
         is_timer(record)
             || self
                 .rebuild_input

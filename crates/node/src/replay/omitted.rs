@@ -104,6 +104,7 @@ fn skipped(
             instance.created_at
         )
     } else {
+        // One input is sufficient as an example of what the bus lacks.
         match reader.history(&key, 0, 1)?.first() {
             Some(HistoryEntry {
                 input_label: label,

@@ -62,6 +62,7 @@ pub(crate) async fn read_inputs(
             .map(|end| ScanStart::Sequence(end + 1));
         let since = behind.unwrap_or(ScanStart::Time(order.from));
         let mut scan = source.bus.scan(filters(source, order), since).await?;
+        // `catch_up` continues behind this position.
         found
             .end_sequences
             .insert(source.name.clone(), scan.end_sequence());
@@ -108,6 +109,7 @@ fn add_delivery(
     let message = &delivery.message;
     let at = delivery.published_at;
     let is_own_message = is_result(&message.subject);
+    // A result is a message of its own, or a part of a fact.
     let result = if is_own_message {
         Some(effect_queue::decode_result(message))
     } else {
@@ -115,6 +117,8 @@ fn add_delivery(
     };
 
     match result {
+        // Without a valid signature, any publisher could forge results; live shards reject them,
+        // too.
         Some(Ok(result)) if source.bus.rejection(message).is_none() => found.add_result(result, at),
         Some(_) => found.undecodable += 1,
         None => {}
@@ -151,6 +155,8 @@ fn inputs_of(
     if workflow::is_instance_subject(&message.subject) {
         let key = workflow::instance_of(&message.subject).ok()?;
         let input = match workflow::decode(message, at).ok()? {
+            // Nodes sign commands; signals have the signature of an actor or a node, which `check`
+            // verifies.
             WorkflowMessage::Command(_) if source.bus.rejection(message).is_some() => return None,
             WorkflowMessage::Command(command) => Input::Workflow(command),
             WorkflowMessage::Signal(mut event) => {
@@ -172,6 +178,7 @@ fn inputs_of(
     source.check(delivery, &mut event).ok()?;
 
     let routes = programs.route(&event).into_iter();
+    // A failure in another saga does not make the message undecodable for this one.
     let routes = routes.filter(|route| match route {
         Ok(key) => key.saga == order.saga,
         Err((saga, _)) => *saga == order.saga,

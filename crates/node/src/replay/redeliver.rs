@@ -67,6 +67,7 @@ impl Redelivery {
     ) -> Result<Vec<PlannedRedelivery>, ReplayError> {
         let mut planned = Vec::new();
         for (key, inputs) in found.inputs {
+            // Another process owns the shard, and redelivers to its own instances.
             let Some(reader) = self.runtime.reader(&key) else {
                 continue;
             };
@@ -100,6 +101,7 @@ impl Redelivery {
             mut replayed,
             inputs,
         } = planned;
+        // One after the other, because the inputs of an instance have an order.
         for input in inputs {
             match self.runtime.deliver_again(&replayed.key, input).await {
                 Ok(_) | Err(ControlError::Rejected(_) | ControlError::DeadLettered(_)) => {}

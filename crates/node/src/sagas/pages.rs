@@ -79,6 +79,8 @@ impl Pages {
 
         FunctionProvider::new()
             .effect(effect, move |call: FunctionCall| {
+                // Shards can dispatch pages before the API of the node has started: those attempts
+                // are retried.
                 let outcome = pages.0.get().map(|execute| execute(call));
                 async move {
                     outcome

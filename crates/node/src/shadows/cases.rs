@@ -93,6 +93,7 @@ pub fn ended(
             continue;
         }
 
+        // One more than the maximum, so that a longer history is detected.
         let history = reader.history(&key, 0, MAX_TRANSITIONS + 1)?;
         if was_seen(&history, after) || until.is_some_and(|until| ended_at(&history) > Some(until))
         {
@@ -121,6 +122,7 @@ pub fn unfinished(
     now: Timestamp,
 ) -> Result<Option<Cases>, Error> {
     let start = first_position();
+    // No instance of the sample changed before the shadow started to record.
     let after = (before(spec.from), &start);
     let query = ChangeQuery {
         tenant,

@@ -79,6 +79,7 @@ impl Comparator<'_> {
                 continue;
             }
 
+            // `count` may skip the instance: only those that it compares are counted.
             let before = outcome.equal + outcome.different;
             self.count(case, events, &mut outcome);
             outcome.unfinished += outcome.equal + outcome.different - before;
@@ -93,6 +94,7 @@ impl Comparator<'_> {
             Err(reason) => return skip(outcome, reason),
         };
         let end = inputs.last().map_or(Timestamp::default(), |(at, _)| *at);
+        // Without all events until the last input, the candidate would lack some of them.
         if events.known_until.is_some_and(|until| until < end) {
             return skip(outcome, "too many events were published during its life");
         }
@@ -156,6 +158,7 @@ impl Comparator<'_> {
             return;
         }
 
+        // A value that is hidden in the state can have another name in the difference.
         let hidden = self.live.view_state(&case.instance.state);
         let hidden = self.redact.hidden_values(hidden.iter());
         let displayed = |value: Option<Value>| {

@@ -44,6 +44,7 @@ pub async fn additional_events(
     instances: &BTreeMap<InstanceKey, (Timestamp, Timestamp)>,
 ) -> Result<AdditionalEvents, Error> {
     let mut found = AdditionalEvents::default();
+    // Earlier events belong to none of the instances.
     let Some(from) = instances.values().map(|(start, _)| *start).min() else {
         return Ok(found);
     };

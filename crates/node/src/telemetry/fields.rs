@@ -103,6 +103,7 @@ where
     {
         if let Some(LogFields(fields)) = span.extensions().get::<LogFields>() {
             for (name, value) in fields {
+                // The field of an inner span replaces that of an outer one.
                 all.0.retain(|(known, _)| known != name);
                 all.0.push((name, value.clone()));
             }

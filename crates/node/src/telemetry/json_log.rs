@@ -38,6 +38,7 @@ fn line(timestamp: &str, level: Level, target: &str, fields: &LogFields) -> Stri
     let own = OWN.into_iter().zip(own.map(Value::from));
     let others = fields
         .iter()
+        // Two members of one name would make the object ambiguous.
         .filter(|(name, _)| !OWN.contains(name))
         .map(|(name, v)| (name, v.clone()));
     let pairs: Vec<String> = own

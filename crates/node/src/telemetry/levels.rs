@@ -120,6 +120,7 @@ impl LogLevels {
         lasting: Option<Duration>,
     ) -> Result<LogFilter, String> {
         let parsed = parse(filter)?;
+        // Held during the change, so that the filter and its description change together.
         let mut now = self.now.lock();
 
         self.handle
@@ -164,6 +165,7 @@ impl LogLevels {
             return tracing::error!(error, "cannot restore the configured log filter");
         }
 
+        // The timer of a change that was reset must not end a later one.
         now.change += 1;
         now.filter.clone_from(&self.configured);
         now.until = None;

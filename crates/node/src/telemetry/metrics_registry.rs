@@ -35,6 +35,7 @@ impl MetricSink for MetricsRegistry {
     ) {
         let whole = format!("{PREFIX}{name}");
         let spec = metric_specs::find(&whole)
+            // Metrics of the process have the standard prefix `process_`.
             .or_else(|| metric_specs::find(name))
             .expect("the table names every metric");
 

@@ -161,6 +161,7 @@ impl ExportState {
 
     /// Reserves space in the queue for a record. Counts the record as dropped if there is none.
     pub(super) fn admit(&self) -> bool {
+        // Added before the comparison, so that concurrent records do not exceed the limit together.
         let is_admitted =
             self.pending.fetch_add(1, Ordering::Relaxed) < self.limit.load(Ordering::Relaxed);
         if !is_admitted {
@@ -182,6 +183,7 @@ impl ExportState {
 
     /// Counts the records that the collector rejected in a response.
     fn count_rejected(&self, response: &[u8]) {
+        // A response that cannot be decoded rejects nothing.
         let response = ExportResponse::decode(response).unwrap_or_default();
         let Some(PartialSuccess {
             rejected,
@@ -211,6 +213,7 @@ impl ExportState {
         let count = batch as u64;
 
         if result.is_ok() {
+            // The collector states this number, so that it can exceed the batch.
             let rejected = self.rejected.swap(0, Ordering::Relaxed).min(count);
             self.counts.sent.inc_by(count - rejected);
             self.counts.dropped.inc_by(rejected);

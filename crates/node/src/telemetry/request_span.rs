@@ -63,10 +63,13 @@ impl RequestSpan {
 
         match parent {
             Some(parent) if !parent.is_sampled() => return Self::disabled(None),
+            // A read causes no work that a trace could follow.
             None if !changes => return Self::disabled(None),
             None => {
                 let trace = random_trace();
                 if !spans.is_sampled(trace) {
+                    // The work of the request gets this decision, so that no later process samples
+                    // a part of it.
                     return Self::disabled(Some(TraceParent::new_root(
                         trace,
                         random_span(),

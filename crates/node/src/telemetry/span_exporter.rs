@@ -153,6 +153,7 @@ impl SpanExporter {
             parent_span_is_remote: matches!(frame.kind, SpanKind::Server | SpanKind::Consumer),
             span_kind: frame.kind.clone(),
             name: frame.name.concat().into(),
+            // A timer can fire before its due time, if the wall clock was set back.
             start_time: frame.start.min(frame.end),
             end_time: frame.end,
             attributes: Vec::new(),
@@ -182,6 +183,7 @@ impl SpanExporter {
 /// Returns the sampler of `OTEL_TRACES_SAMPLER`, or one with the configured ratio.
 fn sampler(config: &Config) -> Box<dyn ShouldSample> {
     if std::env::var_os("OTEL_TRACES_SAMPLER").is_some() {
+        // The default configuration of the SDK reads the variable.
         return sdk::Config::default().sampler;
     }
     Box::new(Sampler::TraceIdRatioBased(config.telemetry.sample_ratio))

@@ -26,6 +26,7 @@ use crate::clock::{self, ClockReading};
 impl Tracer for SpanExporter {
     fn ingested(&self, event: &IngestedEvent<'_>) -> Option<TraceParent> {
         let own = match event.trace {
+            // The sender of the event has decided: an unsampled trace gets no spans here.
             Some(trace) => trace.is_sampled().then(|| trace.with_span(random_span()))?,
             None => self.root_of(event),
         };
@@ -52,6 +53,8 @@ impl Tracer for SpanExporter {
     }
 
     fn committed(&self, group: &CommitGroupSpan<'_>) {
+        // A group can have transitions of several traces: its span belongs to none of them, and is
+        // linked.
         let commit = TraceParent::new_root(random_trace(), random_span(), true);
         let now = ClockReading::now();
         let CommitGroupSpan {
@@ -201,6 +204,7 @@ impl EffectObserver for SpanExporter {
         let Some(own) = &item.trace else {
             return;
         };
+        // The trace of the item is that of the attempt only if the attempt has a span of its own.
         let Some(parent) = attempted.parent else {
             return;
         };
@@ -281,6 +285,8 @@ impl SpanExporter {
                 "orlog.input_label",
                 commit_kind.label().to_owned(),
             ));
+            // The span lasts until the commit is durable; this event shows which part of it was the
+            // decision.
             add_event(span, "decided", now.system_at(*at));
             link(span, iter::once(commit), "commit");
 

@@ -103,6 +103,7 @@ impl PodTrust {
         let verified = self
             .servers
             .verify_server_cert(leaf, intermediates, &server, &[], now);
+        // A pod is server and client for the others, so its certificate needs both usages.
         let verified = verified.and_then(|_| {
             self.senders
                 .verify_client_cert(leaf, intermediates, now)
@@ -201,6 +202,8 @@ impl ServerCertVerifier for PeerVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         self.servers
+            // The expected name, not that of the address: any writer of the lease bucket can
+            // publish an address.
             .verify_server_cert(leaf, intermediates, &self.name, ocsp, now)
     }
 

@@ -62,6 +62,8 @@ impl Provider for NatsGateway {
                 let pause = response.header("retry-after");
                 gateway_message::classify_response(item, &subject, status, pause, &response.payload)
             }
+            // The command was not delivered, so its outcome is certain, unlike that of a lost
+            // response.
             Err(RequestError::NoResponders(_)) => Err(gateway_message::no_responders(&subject)),
             Err(error @ RequestError::TooLarge(_)) => {
                 Err(ProviderError::permanent("too_large", error.to_string()))
@@ -76,6 +78,7 @@ impl Provider for NatsGateway {
 fn headers(item: &WorkItem) -> Headers {
     let mut headers = vec![
         ("content-type".into(), "application/json".into()),
+        // Equal for all attempts, so that the gateway can detect a repetition.
         ("idempotency-key".into(), item.id.to_string().into()),
         (
             "x-correlation-id".into(),

@@ -85,6 +85,7 @@ pub fn verify(
         (WebhookScheme::StandardWebhooks, _) => standard_webhooks(headers)?,
         (WebhookScheme::HmacSha256, Some(format)) => hmac(format, headers)?,
         (WebhookScheme::Token, Some(format)) => token(format, headers)?,
+        // The configuration requires a format; without one, no secret matches.
         (WebhookScheme::HmacSha256 | WebhookScheme::Token, None) => RequestSignatures::default(),
     };
 
@@ -146,6 +147,7 @@ fn stripe(headers: &HeaderMap) -> Result<RequestSignatures, SignatureError> {
         .find(|(name, _)| *name == "t")
         .ok_or_else(|| malformed(STRIPE_SIGNATURE, "it has no timestamp (t=)"))?;
     let signatures = fields()
+        // During the rotation of a secret, Stripe sends one signature for each secret.
         .filter(|(name, _)| *name == "v1")
         .filter_map(|(_, hex)| hex::decode(hex).ok());
 
@@ -197,6 +199,8 @@ fn hmac(
         None => None,
     };
     let text = timestamp.map_or("", |(text, _)| text);
+    // The validation of the configuration rejects such a payload, so that no request causes this
+    // error.
     let prefix = format
         .signed_prefix(text)
         .map_err(|_| malformed(&format.header, "invalid payload"))?;

@@ -51,6 +51,7 @@ impl DeployedSchedules {
     pub(crate) async fn apply(self: &Arc<Self>) {
         let mut last_failure = None;
         for deployed in &self.deployed() {
+            // The name was checked when the file was deployed.
             let Ok(key) = super::key(deployed.tenant.clone(), &deployed.name) else {
                 continue;
             };

@@ -62,6 +62,7 @@ impl ScheduleFile {
                     Err(error) => problems.push(item.diagnostic(error.to_string())),
                 },
                 ("data", _) => drop(spec.insert("data".to_owned(), item.json())),
+                // Checked here, because an error of the deserializer has no position in the file.
                 ("overlap", Some("skip" | "queue" | "allow" | "cancel")) => {
                     spec.insert("overlap".to_owned(), item.json());
                 }
@@ -82,6 +83,7 @@ impl ScheduleFile {
             ("schedule", name.is_none()),
             ("saga", !spec.contains_key("saga")),
         ] {
+            // A field with an invalid value is reported already.
             if is_missing && entries.iter().all(|entry| entry.name != field) {
                 problems.push(root.diagnostic(format!("the field `{field}` is missing")));
             }
