@@ -6,6 +6,7 @@ mod client;
 mod headers;
 pub(crate) mod response;
 mod tls;
+mod token_response;
 
 pub use auth::{BasicConfig, HttpAuthConfig, OAuth2Config};
 #[cfg(feature = "grpc")]

@@ -14,6 +14,7 @@ mod deployment;
 mod duration;
 mod event_attributes;
 mod failure;
+mod foreign_json;
 mod history;
 mod ids;
 mod input;
@@ -49,6 +50,7 @@ pub use deployment::{DeployedDefinition, DeployedSchedule, Deployment};
 pub use duration::{format_duration, parse_duration, whole_seconds};
 pub use event_attributes::EventAttributes;
 pub use failure::{Failure, InstanceFailure, TransitionFailure};
+pub use foreign_json::{ForeignJson, parse_foreign_json};
 pub use history::{HistoryEntry, InputOrigin, RecordedFailure};
 pub use ids::{
     ActorId, CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName,

@@ -184,8 +184,8 @@ fn parse(headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Problem> {
     let content_type = body::content_type(headers)?;
     match content_type.as_str() {
         FORM => Ok(Value::Object(form(bytes))),
-        "" | "application/json" => body::parse(bytes),
-        json if json.ends_with("+json") => body::parse(bytes),
+        "" | "application/json" => body::parse_foreign(bytes),
+        json if json.ends_with("+json") => body::parse_foreign(bytes),
         other => {
             let other: String = other.chars().take(64).collect();
             let detail = format!("{other:?} is not supported; send application/json or {FORM}");

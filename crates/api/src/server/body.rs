@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use futures::StreamExt as _;
+use orlog_model::parse_foreign_json;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -207,6 +208,15 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         .map_err(|error| json_problem(&error, String::new()))?;
 
     Ok(value)
+}
+
+/// Parses JSON of another system, whose text can be cut within a character.
+pub(crate) fn parse_foreign(bytes: &[u8]) -> Result<serde_json::Value, Problem> {
+    let parsed = parse_foreign_json(bytes).map_err(|error| json_problem(&error, String::new()))?;
+    if parsed.is_repaired {
+        tracing::warn!("a body has text that is not Unicode; it was replaced by U+FFFD");
+    }
+    Ok(parsed.value)
 }
 
 /// Converts a JSON value. Errors have a pointer, as in [`parse`].

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use orlog_model::parse_foreign_json;
 use serde_json::Value;
 
 use super::error::DecodeError;
@@ -25,10 +26,13 @@ pub(super) fn json(body: &[u8]) -> Result<Value, DecodeError> {
 
 /// Parses a named part as JSON.
 pub(super) fn json_part(part: &'static str, text: &[u8]) -> Result<Value, DecodeError> {
-    serde_json::from_slice(text).map_err(|e| DecodeError::Json {
-        part,
-        reason: e.to_string(),
-    })
+    match parse_foreign_json(text) {
+        Ok(parsed) => Ok(parsed.value),
+        Err(error) => Err(DecodeError::Json {
+            part,
+            reason: error.to_string(),
+        }),
+    }
 }
 
 /// Returns whether a content type is not kept: that of data without one, JSON, and those of events,

@@ -11,7 +11,8 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-use super::response::ResponseBody;
+use super::response::{self, ResponseBody};
+use super::token_response;
 use crate::provider::ProviderError;
 use crate::secret::{Secret, SecretRef, SecretScrubber};
 use crate::template::RESERVED;
@@ -117,7 +118,10 @@ impl HttpAuth {
                 let secret = resolve_secret(reference, scrub)?;
                 Ok(Secret::new(format!("Bearer {}", secret.expose())))
             }
-            HttpAuthConfig::Basic(basic) => Ok(basic_value(&basic.user, &basic.password, scrub)?),
+            HttpAuthConfig::Basic(basic) => {
+                let password = resolve_secret(&basic.password, scrub)?;
+                Ok(basic_value(&basic.user, password.expose(), scrub))
+            }
             HttpAuthConfig::OAuth2(oauth2) => {
                 let secret = self.token(oauth2, client, now, scrub).await?;
                 scrub.add(&secret);
@@ -192,7 +196,10 @@ impl OAuth2Config {
                 ("client_secret", secret.expose()),
             ]);
         } else {
-            let value = basic_value(&self.client_id, &self.client_secret, scrub)?;
+            // RFC 6749, 2.3.1: form-encoded, so that an id can contain a colon.
+            let user = utf8_percent_encode(&self.client_id, RESERVED);
+            let password = utf8_percent_encode(secret.expose(), RESERVED);
+            let value = basic_value(&user.to_string(), &password.to_string(), scrub);
             call = call.header(AUTHORIZATION, sensitive_header(&value)?);
         }
 
@@ -212,47 +219,38 @@ impl OAuth2Config {
             .map_err(|error| failed(format!("returned no token: {}", error.without_url())))?;
 
         let status = response.status();
-        if !status.is_success() {
-            return Err(failed(format!("returned {}", status.as_u16())));
-        }
-
+        let retry_after = response::retry_after(response.headers());
         let body = ResponseBody::read(response, MAX_TOKEN_RESPONSE).await;
         let body =
             body.map_err(|error| failed(format!("returned no token: {}", error.without_url())))?;
 
-        let token_response: TokenResponse = serde_json::from_slice(&body.bytes)
-            .map_err(|_| failed("returned no access_token".to_owned()))?;
+        if !status.is_success() {
+            let reason = scrub.scrub_text(token_response::error(status, &body.bytes));
+            let error = failed(reason);
+            return Err(match retry_after {
+                Some(delay) => error.with_retry_after(delay),
+                None => error,
+            });
+        }
+        let issued = token_response::token(&body.bytes).map_err(failed)?;
 
         // A token is renewed before it expires, so that no request arrives with one that has just
         // expired.
-        let lifetime = token_response
-            .expires_in
-            .map_or(DEFAULT_TOKEN_LIFETIME, Duration::from_secs);
+        let lifetime = issued.lifetime.unwrap_or(DEFAULT_TOKEN_LIFETIME);
         let until = now.saturating_add(lifetime.saturating_sub(REFRESH_MARGIN.min(lifetime / 10)));
 
         Ok(Token {
-            secret: Secret::new(token_response.access_token),
+            secret: Secret::new(issued.access_token),
             until,
         })
     }
 }
 
-#[derive(Deserialize)]
-struct TokenResponse {
-    access_token: String,
-    #[serde(default)]
-    expires_in: Option<u64>,
-}
-
-fn basic_value(
-    user: &str,
-    password: &SecretRef,
-    scrub: &mut SecretScrubber,
-) -> Result<Secret, ProviderError> {
-    let password = resolve_secret(password, scrub)?;
-    let encoded = Secret::new(STANDARD.encode(format!("{user}:{}", password.expose())));
+/// Returns the value of `Authorization: Basic …`, and adds it to the secrets.
+fn basic_value(user: &str, password: &str, scrub: &mut SecretScrubber) -> Secret {
+    let encoded = Secret::new(STANDARD.encode(format!("{user}:{password}")));
     scrub.add(&encoded);
-    Ok(Secret::new(format!("Basic {}", encoded.expose())))
+    Secret::new(format!("Basic {}", encoded.expose()))
 }
 
 pub(crate) fn resolve_secret(

@@ -13,6 +13,7 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::fmt::rfc2822;
+use orlog_model::parse_foreign_json;
 use reqwest::header::{DATE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -131,7 +132,14 @@ pub(crate) fn payload(body: &ResponseBody) -> Value {
     if body.bytes.is_empty() {
         return Value::Null;
     }
-    serde_json::from_slice(&body.bytes).unwrap_or_else(|_| json!({ "text": text(&body.bytes) }))
+
+    let Ok(parsed) = parse_foreign_json(&body.bytes) else {
+        return json!({ "text": text(&body.bytes) });
+    };
+    if parsed.is_repaired {
+        tracing::warn!("a response has text that is not Unicode; it was replaced by U+FFFD");
+    }
+    parsed.value
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -40,7 +40,9 @@ fn decision(result: &Result<Reply, ProviderError>) -> &'static str {
         Err(ProviderError::Transient { trouble, .. }) => match trouble {
             TransientCause::Throttled => "throttled",
             TransientCause::Unavailable => "unavailable",
-            TransientCause::ResponseLost | TransientCause::Undetermined => "in doubt",
+            TransientCause::ReportedUnavailable
+            | TransientCause::ResponseLost
+            | TransientCause::Undetermined => "in doubt",
         },
         other => panic!("no error: {other:?}"),
     }
