@@ -200,6 +200,7 @@ impl State {
             Actor::spawn_linked(None, ShardActor, Arc::clone(&child.shard), me).await?;
         child.actor = Some(actor);
 
+        // A shard that restarts during a drain must not read events again.
         if self.quiescing {
             self.quiesce(index).await;
         }

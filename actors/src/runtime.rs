@@ -447,6 +447,7 @@ impl Runtime {
 
         let mut closed = Ok(());
         for shard in self.shards.all() {
+            // Each store is closed, also after one of them has failed.
             closed = closed.and(shard.close().await);
         }
         closed

@@ -86,6 +86,7 @@ impl ActorTask {
         tokio::spawn(async move {
             let result = match task.await {
                 Ok(result) => result,
+                // The actor has stopped, so it needs no message.
                 Err(error) if error.is_cancelled() => return,
                 Err(error) => Err(error.to_string()),
             };

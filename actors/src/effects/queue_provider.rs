@@ -193,6 +193,7 @@ impl QueueProvider {
         enqueued: &EnqueuedCommand,
         number: u32,
     ) -> Option<EffectResult> {
+        // Longer after each dispatch: a queue under load must not receive more duplicates.
         let redispatch_delay = self
             .timeout
             .saturating_mul(1 << (number - 1).min(MAX_DOUBLINGS));
@@ -224,6 +225,7 @@ impl QueueProvider {
             )
         })?;
 
+        // Before the dispatch, so that a fast result is received.
         let mut expected = self.result_listener.expect(item.id);
         let mut number = 1;
         loop {

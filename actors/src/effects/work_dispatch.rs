@@ -176,6 +176,7 @@ impl Dispatcher for WindowPlace {
     }
 
     fn wait_ended(&self) {
+        // Even if the window is full: the delay of the item is over.
         self.window.in_flight.fetch_add(1, Ordering::SeqCst);
         self.is_waiting.store(false, Ordering::SeqCst);
         self.free(&self.window.waiting);

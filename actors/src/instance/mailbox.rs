@@ -227,6 +227,7 @@ impl Mailbox {
         let mut inner = self.lock();
         inner.pending += commits;
         inner.ended = ended;
+        // The input has a result, so the crashes before it no longer count.
         inner.crashes = 0;
         inner.queue.pop_front()
     }
@@ -367,6 +368,7 @@ impl Mailbox {
     /// Closes a mailbox from the idle list if it has been idle since `before`.
     pub(crate) fn close_if_idle_since(&self, before: Instant) -> IdleState {
         let mut inner = self.lock();
+        // The caller has taken the mailbox from the list.
         inner.in_idle_list = false;
 
         match inner.idle_since {

@@ -64,6 +64,7 @@ impl ProgramTable {
     fn of(programs: impl IntoIterator<Item = OwnedProgram>) -> Self {
         let mut all: Vec<OwnedProgram> = Vec::new();
         for owned in programs {
+            // Removed and added again, because the last one in the order applies.
             all.retain(|other| !other.is_same(&owned));
             all.push(owned);
         }

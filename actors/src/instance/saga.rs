@@ -72,6 +72,8 @@ impl Actor for SagaActor {
             }
             SagaMessage::Wake => {}
             SagaMessage::Release => {
+                // The memory of the instance is dropped first, then the actor can serve another
+                // one.
                 serving.state = None;
                 if let Some(excess) = serving.shared.idle_actors.put(myself) {
                     excess.stop(Some(EXCESS.to_owned()));

@@ -114,6 +114,7 @@ impl Runtime {
                     now: self.shared.clock.now(),
                     node: &self.shared.node,
                     buffered: &[],
+                    // A plan stores no history.
                     history_payload_bytes: 0,
                 };
                 plan_migration(&subject, to)

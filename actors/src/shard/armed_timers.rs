@@ -159,6 +159,7 @@ impl ArmedTimers {
         for (key, timer) in page {
             let row = self.row(key, timer);
             let due = now.steady_due(row.due);
+            // A timer in memory keeps its due time, which a clock that is set back must not delay.
             self.rows.entry(row).or_insert(due);
         }
 
@@ -189,6 +190,7 @@ impl ArmedTimers {
             && *due <= now.steady
         {
             let (_, row) = self.displaced.pop_first()?;
+            // A timer that was deleted meanwhile is only in the order.
             if self.rows.remove(&row).is_some() {
                 return Some(row.into_timer());
             }

@@ -168,6 +168,7 @@ impl CommitterThread {
         started: oneshot::Sender<CommitterHandle>,
         committer: CommitterHandle,
     ) -> Result<(), StoreError> {
+        // The last commit can be in the journal although its result was not received.
         if self.state.failed {
             self.state.writer.recover()?;
             self.state.failed = false;
@@ -435,6 +436,7 @@ impl CommitGroup {
             decided,
         } = submission;
 
+        // Before the change that it belongs to: a group that is too large is divided elsewhere.
         self.changes.extend(extra);
         self.followed
             .extend(decided.map(|decided| (self.changes.len(), decided)));

@@ -112,6 +112,7 @@ impl EventAdmission {
             .as_millis()
             .saturating_sub(rejections.interval_start.as_millis());
 
+        // Also if the clock was set back: the interval must not become longer.
         if !(0..i64::try_from(INTERVAL.as_millis()).unwrap_or(i64::MAX)).contains(&age) {
             rejections.interval_start = now;
             rejections.in_interval.clear();

@@ -310,6 +310,7 @@ impl IngestLoop<'_> {
             return Ok(());
         }
 
+        // Each shard reads the event and delivers it to its own instances only.
         keys.retain(|key| subscription.owns(key));
         if !subscription.owns_tenant(&event.tenant) {
             errors.clear();
@@ -411,6 +412,7 @@ impl IngestLoop<'_> {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());
         }
+        // Before the message is decoded: the tenant is in its subject.
         if let Some(rejected) = self.reject_tenant(delivery, &key.tenant) {
             return rejected;
         }
@@ -526,6 +528,7 @@ impl IngestLoop<'_> {
             return self.dead_letter_message(delivery, defect.to_owned());
         };
 
+        // Each shard receives the message, and one of them stores it.
         if !self.arguments.subscription.owns(&key) {
             self.progress.acker.ack(delivery.sequence);
             return Ok(());

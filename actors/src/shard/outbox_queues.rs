@@ -161,6 +161,7 @@ impl OutboxQueues {
                 .expect("a queued destination exists");
             source.fill(&destination, &self.reader)?;
             if source.items.is_empty() {
+                // A later item adds the destination to the window again.
                 source.is_queued = false;
                 queue.destinations.pop_front();
                 continue;
@@ -220,6 +221,7 @@ fn share<'a>(
         is_in_round: false,
     });
 
+    // Set each time: a reload can have changed it.
     share.weight = weight;
     share
 }

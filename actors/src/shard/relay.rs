@@ -93,6 +93,7 @@ impl Actor for RelayActor {
             providers,
             fresh,
             queues: OutboxQueues::new(reader.clone(), window_size),
+            // No attempt of a later item can precede this start.
             recovering: reader.last_sequence(),
             returned: Vec::new(),
             _watch: ActorTask::spawn(&myself, watch, RelayMessage::Ended),
@@ -163,6 +164,7 @@ impl State {
                 });
             let work = OutboxRow::boxed(key, item);
             let dispatch = WorkDispatch::new(&self.origin, window, work, progress);
+            // At once and not in a turn: the item had its turn when it was dispatched first.
             self.providers.route(&destination, vec![dispatch]);
         }
         Ok(())

@@ -114,6 +114,7 @@ impl StreamProgress {
         state.staged.clear();
         if let Some(sequence) = state.current.take() {
             state.next = sequence + 1;
+            // A later checkpoint does not replace it: the cursor would wait longer for the disk.
             state.unsynced.get_or_insert((position, sequence));
         }
     }

@@ -52,6 +52,7 @@ impl Drop for JobGuard<'_> {
 /// queue.
 pub(super) async fn run_job(shared: &WorkerPoolState, job: Job) {
     let heartbeat = async {
+        // Three times in the interval, so that one sign of progress can be lost.
         let mut beat = tokio::time::interval((job.ack_wait / 3).max(Duration::from_millis(1)));
         beat.tick().await;
         loop {
@@ -118,6 +119,7 @@ async fn handle(shared: &WorkerPoolState, job: &Job) {
     item.trace = done.trace.clone().or(item.trace);
     let receipt = done.receipt.take();
     publish_result(shared, &item, done).await;
+    // Only now: the worker that reported the result may drop it.
     if let Some(receipt) = receipt {
         receipt.stored();
     }

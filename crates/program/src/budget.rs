@@ -72,6 +72,7 @@ pub fn within<T>(units: u64, work: impl FnOnce() -> T) -> Result<Metered<T>, Exc
         is_exceeded: false,
     };
     let outer = OuterMeter(METER.replace(Some(own)));
+    // The thread may have a place of earlier work that exceeded its own budget.
     PLACE.set(None);
     let value = work();
     let meter = METER.get().unwrap_or(own);
@@ -123,6 +124,7 @@ pub(crate) fn is_exceeded() -> bool {
 
 /// Records that the work exceeded its budget.
 pub(crate) fn exceed() {
+    // Nothing remains, so that each further evaluation of the transition fails at once.
     let exceeded = METER.get().map(|_| Meter {
         remaining: 0,
         is_exceeded: true,

@@ -36,6 +36,7 @@ pub struct CompiledDefinition {
 /// # Errors
 /// All diagnostics of the definition.
 pub fn compile(definition: Definition) -> Result<CompiledDefinition, Vec<Diagnostic>> {
+    // Diagnostics name a file, and a definition without text has none.
     let file = format!("saga {}", definition.saga);
     let source =
         serde_json::to_string(&definition).expect("a definition is plain data with text keys");
@@ -52,6 +53,7 @@ pub(crate) fn with_source(
 
     // Instances are pinned to the hash of the source.
     let hash = Sha256::digest(source.as_bytes());
+    // 128 bits are sufficient to tell definitions apart.
     let mut short = [0; 16];
     short.copy_from_slice(&hash[..16]);
     let reference = DefinitionRef {

@@ -17,6 +17,7 @@ pub(crate) fn of(
 ) -> Result<CorrelationId, ProgramError> {
     match (path, value, &event.correlation) {
         (Some(path), Some(value), _) => identifier(event, path, value),
+        // Also for an event without the field: its publisher can address an instance directly.
         (_, _, Some(envelope)) => Ok(envelope.clone()),
         (path, _, None) => Err(ProgramError::SchemaMismatch(match path {
             Some(path) => format!("{} has no correlation field `{path}`", event.kind),
@@ -47,6 +48,7 @@ pub(crate) fn field<'a>(data: &'a Value, path: &str) -> Option<&'a Value> {
 fn identifier(event: &Event, path: &str, value: &Value) -> Result<CorrelationId, ProgramError> {
     let text = match value {
         Value::String(text) => text.clone(),
+        // A number with decimals can be written in several ways, so it identifies no instance.
         Value::Number(number) if number.is_i64() || number.is_u64() => number.to_string(),
         other => {
             let kind = crate::expression::kind_of(other);

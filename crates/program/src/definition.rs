@@ -100,6 +100,7 @@ impl Definition {
     pub(crate) fn variables(&self) -> BTreeSet<String> {
         let saved = self.steps.iter().flat_map(|step| step.save.keys());
         let handled = self.on.iter().flat_map(|handler| handler.save.keys());
+        // Only migrated instances have these variables, but the expressions of all may name them.
         let migrated = self.migrations.iter().flat_map(|form| form.vars.keys());
 
         self.vars

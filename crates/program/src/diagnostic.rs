@@ -154,6 +154,7 @@ pub(crate) fn nearest<'a>(
         .filter(|name| found.len().abs_diff(name.len()) <= 4 + name.len() / 2)
         .map(|name| (distance(name), name))
         .filter(|(distance, name)| *distance <= 1 + name.len() / 3)
+        // Of names with the same distance, always the same one, so that messages are stable.
         .min()
         .map(|(_, name)| name)
 }

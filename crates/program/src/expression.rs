@@ -326,6 +326,7 @@ impl Expression {
             Kind::Path { root, fields } => self.lookup(bindings, *root, fields),
             Kind::Cel(parsed) => self.evaluate_cel(parsed, bindings, output::to_json),
         };
+        // Also after an error: the data was read.
         self.spend_length(bindings)?;
         value
     }
@@ -428,6 +429,7 @@ fn path_of(expression: &IdedExpr, scope: &Scope<'_>) -> Option<(Root, Vec<String
     let mut fields = Vec::new();
     let mut at = expression;
     while let Expr::Select(select) = &at.expr {
+        // `has(vars.a)` is a test of the field, not its value.
         if select.test {
             return None;
         }
@@ -439,6 +441,7 @@ fn path_of(expression: &IdedExpr, scope: &Scope<'_>) -> Option<(Root, Vec<String
         return None;
     };
 
+    // The outermost selection is the last field.
     fields.reverse();
     Some((scope.root(name)?, fields))
 }

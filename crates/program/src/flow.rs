@@ -200,6 +200,8 @@ pub fn compile(text: &str, file: &str) -> Result<CompiledFlow, Vec<Diagnostic>> 
     };
     let fields = decoder.fields(&root, "", &FlowSpec::MAP);
     let spec = FlowSpec::read(&mut decoder, &fields);
+    // Unlike a definition, a flow is not compiled with unreadable parts: a user corrects the form
+    // first.
     let Some(spec) = spec.filter(|_| findings.is_empty()) else {
         return Err(locate_all(findings, &root, file));
     };

@@ -75,6 +75,7 @@ macro_rules! language_map {
                         @read $keyword $codec, $key, decoder, fields
                     );
                 )+
+                // All fields are decoded first, so that one report contains the errors of all.
                 Some(Self { $($field: $field?),+ })
             }
         }

@@ -109,6 +109,8 @@ pub(crate) fn apply(
     input: &ProgramInput<'_>,
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
+    // Checked before anything reads the payload: all later copies are bounded by it, and the check
+    // charges its size to the budget of the transition.
     if let Some(payload) = step_input::payload(input) {
         check_payload(payload).map_err(|large| {
             ProgramError::SchemaMismatch(format!("the payload is too large: {large}"))
@@ -133,6 +135,8 @@ pub(crate) fn apply(
                 let state = State::decode(bytes, saga.steps.len())?;
                 compensate_for(Execution::new(saga, context, state), failure)
             }
+            // Without an instance there is nothing to compensate: the start event becomes a dead
+            // letter.
             None => Err(ProgramError::SchemaMismatch(failure.message)),
         },
     }
@@ -151,9 +155,12 @@ fn apply_current_version(
         (None, _) => Ok(ProgramOutput::Ignored(
             "the instance does not exist, and this is not a start event".into(),
         )),
+        // A start type that a step or a handler also consumes must reach them, so only the others
+        // are ignored here (ADR 0075).
         (Some(_), ProgramInput::Event(event)) if saga.only_starts(&event.kind) => Ok(
             ProgramOutput::Ignored("the instance has already started".into()),
         ),
+        // Last, because the decision about the inputs above needs no decoded state.
         (Some(bytes), _) => {
             let mut run = Execution::new(saga, context, State::decode(bytes, saga.steps.len())?);
             match change(&mut run, input) {
@@ -173,6 +180,8 @@ fn start_instance(
 ) -> Result<ProgramOutput, ProgramError> {
     let mut run = Execution::new(saga, context, State::new(saga.steps.len()));
     restart::init_run(&mut run, event.into())?;
+    // A restart in this transition then waits for a timer: a saga without waits must not restart
+    // without end.
     run.begins_run = true;
 
     // A duplicate of the start event must not count as a later event of its type, and the dedupe
@@ -210,6 +219,7 @@ pub(crate) fn rerun(
 }
 
 fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTransition> {
+    // A late success is not compensated here: the operator decided that nothing else is executed.
     if run.state.flags.has(Flags::FORCED) {
         return Err(NoTransition::Ignored("the instance was force-completed"));
     }
@@ -223,6 +233,8 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
             let handled = handler::run_handlers(run, event)?;
             match match_event::match_event(run, &event.kind, (*event).into()) {
                 Ok(mut step_input) => {
+                    // Only a step that counts events needs their keys, so that no other event is
+                    // hashed.
                     if run
                         .action_of(step_input.at, false)
                         .kind
@@ -240,7 +252,11 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
             }
         }
         ProgramInput::WorkResult { tag, outcome } => {
+            // The context still lists this work as pending, although its result has arrived; a
+            // restart must not wait for it.
             run.settles = Some((*tag).into());
+            // The children of handlers belong to no step, so the parser of step results would
+            // ignore them.
             if handler::end_child(run, tag, outcome) {
                 return Ok(());
             }
@@ -250,6 +266,7 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
             apply_outcome::apply_step_input(run, &step_input)
         }
         ProgramInput::Timer { name } => {
+            // The engine removes a fired timer, so its step need not cancel it.
             run.fired = Some((*name).into());
             timers::on_timer(run, name)
         }
@@ -263,9 +280,12 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
 /// Executes all possible actions, and applies the early events of the steps that they start.
 fn advance_to_rest(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     advance_once(run)?;
+    // An early event can complete a step, and the steps that follow it can await other early
+    // events.
     while early_event::apply_early(run) {
         advance_once(run)?;
     }
+    // After all steps have started: until then, each of them can still consume an event.
     early_event::drop_stale_early(run);
     Ok(())
 }
@@ -282,17 +302,21 @@ fn advance_once(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         timers::rearm_timers(run);
     }
 
+    // A completed saga starts no step any more; it only compensates late successes.
     let compensation_started = run.state.flags.has(Flags::COMPENSATION_STARTED);
     if !compensation_started && !run.state.flags.has(Flags::COMPLETED) {
         advance::advance(run);
     }
 
+    // A step can fail while it starts, for example by an expression without a value.
     if enter_stuck_if_blocked(run) {
         return Ok(());
     }
 
+    // Before the selection: a lost result adds its step as the last completed one.
     compensate_unapplied(run);
     compensate_next(run);
+    // The request of the compensation can fail as well, and such a failure is not retried.
     if enter_stuck_if_blocked(run) {
         return Ok(());
     }
@@ -302,6 +326,8 @@ fn advance_once(run: &mut Execution<'_>) -> Result<(), ProgramError> {
 
 /// Returns true if an operator decision is required; then sets the phase to stuck.
 fn enter_stuck_if_blocked(run: &mut Execution<'_>) -> bool {
+    // A failed compensation blocks in every phase. A step is blocked only past the pivot, so that
+    // other instances are not searched.
     let is_compensation = run
         .state
         .compensating_step
@@ -320,6 +346,8 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     let has_children = !run.state.run.events.children.is_empty();
 
     if flags.has(Flags::COMPENSATION_STARTED) {
+        // After the start of compensation, only children whose end is awaited are left in the
+        // state.
         if compensating || has_children {
             run.state.phase = Phase::Compensating;
             return Ok(());
@@ -344,6 +372,7 @@ fn find_phase(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         return finish_compensated(run);
     }
 
+    // A saga with `keep_active` stays open after its last step, for the events of its handlers.
     let is_active = has_children || (run.saga.keep_active && !flags.has(Flags::ENDED));
     let mut steps = run.state.steps.iter();
     if !is_active && steps.all(|entry| entry.state.is_finished()) {
@@ -392,6 +421,8 @@ fn compensate_for(mut run: Execution<'_>, failure: Failure) -> Result<ProgramOut
 fn reject_unless(handled: bool, reason: NoTransition) -> Result<(), NoTransition> {
     match reason {
         NoTransition::Ignored(_) | NoTransition::Rejected(_) if handled => Ok(()),
+        // An error drops the transition with the changes of the handler: a redrive applies the
+        // event as a whole.
         NoTransition::Ignored(_) | NoTransition::Rejected(_) | NoTransition::Error(_) => {
             Err(reason)
         }

@@ -315,6 +315,7 @@ impl<N: NativeSaga> NativeProgram<N> {
         let hash = std::array::from_fn(|index| digest[index]);
 
         let mut manifest = native.manifest();
+        // The contract of the manifest requires sorted subscriptions; authors need not sort them.
         manifest.subscriptions.sort_by(|a, b| a.kind.cmp(&b.kind));
         manifest.effects.sort();
 
@@ -411,6 +412,7 @@ impl<N: NativeSaga> Program for NativeProgram<N> {
         input: &ProgramInput<'_>,
         context: &Context<'_>,
     ) -> Result<ProgramOutput, ProgramError> {
+        // Decoded before the decision: a saga never sees a state that this release cannot read.
         let state = state.map(N::State::decode).transpose()?;
         let mut transition = TransitionBuilder::new(context);
 

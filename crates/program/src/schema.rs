@@ -48,6 +48,7 @@ fn fields_of<'f>(
     if !required.is_empty() {
         object.insert("required".to_owned(), Value::from(required));
     }
+    // An editor then marks a misspelled field.
     object.insert("additionalProperties".to_owned(), Value::from(false));
     object
 }

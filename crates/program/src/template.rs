@@ -23,6 +23,7 @@ impl Template {
         scope: &Scope<'_>,
         findings: &mut Vec<RawDiagnostic>,
     ) -> Self {
+        // Before the recursion: this bounds its depth and the number of expressions to compile.
         if let Err(large) = check_payload(value) {
             findings.push(RawDiagnostic::new(
                 path,
@@ -54,6 +55,7 @@ impl Template {
 
     fn fill(&self, bindings: &Bindings<'_>, left: &mut usize) -> Result<Value, EvalError> {
         match self {
+            // Not counted: the compiler has checked the size of the template as a whole.
             Template::Literal(value) => Ok(value.clone()),
             Template::Computed(expression) => {
                 let value = expression.evaluate_within_budget(bindings)?;
@@ -97,6 +99,7 @@ fn compile(
             let parts: Vec<_> = parts
                 .map(|(i, item)| compile(item, &format!("{path}[{i}]"), scope, findings))
                 .collect();
+            // A constant part stays one value, which needs one copy and no evaluation.
             if parts.iter().all(is_literal) {
                 Template::Literal(unescaped(value))
             } else {

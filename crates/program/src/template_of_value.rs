@@ -105,6 +105,7 @@ impl VariableTemplate {
         let scope = Scope {
             roots: &[],
             vars: None,
+            // The variable takes the place of an element, the only root whose name is free.
             element: Some(variable),
         };
         let template = compile(template, path, &scope)?;

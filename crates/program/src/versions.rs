@@ -148,6 +148,7 @@ impl CompiledVersions {
         data: &Value,
     ) -> Result<VersionedPayload, ProgramError> {
         if self.accepts.contains(&version) {
+            // An accepted version without a template has the form of the newest one.
             let newest = self.upcast(label, version, data)?;
             return Ok(newest.map_or(VersionedPayload::Current, VersionedPayload::Upcast));
         }
@@ -180,6 +181,7 @@ impl CompiledVersions {
         let data = template
             .evaluate(&bindings)
             .map_err(|error| upcast_error(error.to_string()))?;
+        // The input was checked before the upcast, which can build a larger payload from it.
         check_payload(&data).map_err(|large| upcast_error(large.to_string()))?;
         Ok(Some(data))
     }

@@ -92,6 +92,7 @@ pub(crate) fn to_json(text: &str) -> serde_json::Value {
 /// # Errors
 /// All diagnostics of the source.
 pub fn load(source: &str, file: &str) -> Result<CompiledDefinition, Vec<Diagnostic>> {
+    // The size is reported before a parser reads the text.
     if source.len() > MAX_SOURCE_BYTES {
         return compile_yaml(source, file);
     }
@@ -131,6 +132,7 @@ fn report(mut findings: Vec<RawDiagnostic>, root: &Node, file: &str) -> Vec<Diag
         .map(|finding| locate(finding, root, file))
         .collect();
     problems.sort_by(|a, b| (a.line, a.column, &a.message).cmp(&(b.line, b.column, &b.message)));
+    // Two checks can report the same problem.
     problems.dedup();
 
     let more = unlocated + problems.len().saturating_sub(MAX_PROBLEMS);
@@ -205,6 +207,7 @@ fn sanitize(text: String) -> String {
     let mut short = String::new();
     for c in text.chars().take(MAX_QUOTED) {
         if is_unsafe(c) {
+            // Shown and not removed: a reader must see what the text contains.
             short.extend(c.escape_unicode());
         } else {
             short.push(c);
@@ -253,6 +256,7 @@ fn within_expression(node: &Node, line: usize, column: usize) -> (Position, Stri
     ));
     let sign = usize::from(text.starts_with('='));
 
+    // Only in an unfolded line does each column of the expression have its place in the text.
     if *one_line && line == 1 {
         let column = node.at.column + quote + sign + column.saturating_sub(1);
         return (

@@ -115,6 +115,7 @@ pub fn explore(program: &Arc<dyn Program>, options: ExploreOptions) -> ExploreRe
             &mut found,
         ) {
             let before = steps.len();
+            // A long run hides the cause: a violation needs only a few of its steps.
             let steps = shrink(steps, violation.rule, |steps| {
                 replay(program, &programs, steps)
             });
@@ -242,6 +243,7 @@ fn run_checked(
     step: &SimulationStep,
     observer: &mut dyn DecisionObserver,
 ) -> Result<Option<Violation>, StepError> {
+    // Only a duplicate must not change anything; the checker examines the other steps.
     if *step != SimulationStep::Duplicate {
         return runner.run_step(step, None, observer).map(|_| None);
     }
@@ -285,6 +287,7 @@ pub(crate) fn replay(
         .as_compiled()
         .map(|compiled| PayloadSamples::of(compiled.definition()))
         .unwrap_or_default();
+    // A dead end is no violation of a single decision, so it is checked at the end of the steps.
     can_reach_end(program.as_ref(), &runner, &samples).err()
 }
 
@@ -386,6 +389,7 @@ pub(super) fn shrink(
             }
         }
 
+        // After a success, the same size is tried again: another range can be removable now.
         match (dropped, size) {
             (false, 1) => return steps,
             (false, _) => size = size.div_ceil(2),

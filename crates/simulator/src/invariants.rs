@@ -91,6 +91,7 @@ impl DecisionObserver for InvariantChecker {
             self.report(Invariant::SecondResultHarmless, message);
         }
 
+        // The ledger is changed while violations are found, so they are collected beside it.
         let ledger = self.ledgers.entry(seen.context.key.clone()).or_default();
         let mut violations = Vec::new();
         match seen.decision {
@@ -107,6 +108,7 @@ impl DecisionObserver for InvariantChecker {
                 }
             }
             Decision::Ignore { reason, .. } => ledger.check_ignored(seen, reason, &mut violations),
+            // A rejection changes nothing, so there is nothing to check.
             Decision::Reject(_) => {}
         }
 
@@ -125,6 +127,7 @@ fn is_second_result(seen: &ObservedDecision<'_>) -> bool {
         .instance
         .iter()
         .flat_map(|instance| &instance.pending_work);
+    // A commit without a snapshot only cleans up the row of the work.
     let changes = matches!(seen.decision, Decision::Commit(commit) if commit.instance.is_some());
     changes && !pending.any(|work| work.id == result.work_id)
 }

@@ -58,6 +58,7 @@ fn prove_with(
     // A proof needs no histories, and each of its states is a copy of the simulator.
     let mut runner = scenario_runner(program, &programs);
     runner.simulator = runner.simulator.without_records();
+    // Evaluated once for each step, because each evaluation parses the source of the definition.
     let irreversible = definition
         .steps
         .iter()

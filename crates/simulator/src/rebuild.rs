@@ -100,7 +100,10 @@ pub fn rebuild(request: &RebuildInput<'_>, mode: TimeMode) -> RebuiltInstance {
     };
 
     for (at, input) in request.inputs {
+        // The results that were known at this time come first, because the input met their
+        // transitions.
         run.apply_results_until(*at);
+        // Timers that were due before the input fire before it, as they did in the live instance.
         run.advance_to(*at);
         run.simulator.deliver(request.key, input, &mut run.observer);
     }
@@ -167,6 +170,8 @@ impl RebuildRun<'_> {
         };
 
         requested
+            // A result that the instance ignores leaves its work open, so applied results are
+            // recorded apart.
             .filter(|requested| !requested.completed && !self.applied.contains(&requested.item.id))
             .filter_map(outcome)
             .filter(|outcome| outcome.at <= until)
@@ -189,6 +194,7 @@ impl RebuildRun<'_> {
 
         let RebuildObserver { mut seen, .. } = observer;
         seen.work.retain(|item| match item.work {
+            // Work whose result is known must not be executed again.
             Work::Effect(_) | Work::StartChild(_) => {
                 open.contains(&item.id) && !applied.contains(&item.id)
             }
@@ -223,6 +229,8 @@ impl RebuildObserver<'_> {
 
 impl DecisionObserver for RebuildObserver<'_> {
     fn on_decision(&mut self, seen: &ObservedDecision<'_>) {
+        // Facts and child sagas can create other instances of the saga, which are rebuilt on their
+        // own.
         if seen.context.key != self.key {
             return;
         }

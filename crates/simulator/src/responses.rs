@@ -123,6 +123,7 @@ fn of<'d>(
     };
 
     let (by, ok) = match action {
+        // Without `ok`, the acceptance completes the step before any event could.
         Action::Command(_) if ok.is_empty() => (ResponseSource::Acceptance, Vec::new()),
         Action::Command(_) => (ResponseSource::Event, choices(ok)),
         Action::Event(awaited) => {

@@ -153,6 +153,8 @@ impl ScenarioRunner {
                     code: code.clone().unwrap_or_else(|| "failed".to_owned()),
                     message: message.clone().unwrap_or_else(|| format!("{tag} failed")),
                 };
+                // A code means a rejection of the command itself, even if the definition names a
+                // `fail` event.
                 let failure_name = match event {
                     Some(event) => FailureName::Event(event),
                     None if code.is_some() => FailureName::Code,
@@ -196,6 +198,7 @@ impl ScenarioRunner {
         observer: &mut dyn DecisionObserver,
     ) -> StepResult {
         let delivered = self.simulator.deliver(key, &input, observer);
+        // Kept as an input, not as a step: a duplicate must have the same ids.
         self.last = vec![(key.clone(), input)];
         StepResult::Delivered(vec![delivered])
     }
@@ -230,6 +233,7 @@ impl ScenarioRunner {
         // The first start event determines the instance under test.
         if self.focus.is_none() {
             let of_saga = keys.iter().find(|key| key.saga == self.saga);
+            // Only a start event: an early event of another instance must not select it.
             self.focus = of_saga
                 .filter(|_| self.inputs().starts(&event.kind))
                 .cloned();
@@ -249,6 +253,7 @@ impl ScenarioRunner {
             .map(|key| self.simulator.deliver(key, &input, observer))
             .collect();
 
+        // A duplicate of an event reaches all instances that received it.
         self.last = keys.into_iter().map(|key| (key, input.clone())).collect();
         StepResult::Delivered(delivered)
     }
@@ -268,6 +273,8 @@ impl ScenarioRunner {
                 .map(|timer| timer.due)
         });
 
+        // The timer fires because time advances, so timers that are due earlier fire first, as on a
+        // node.
         if let Some(due) = due {
             return Ok(self.advance_to(due.max(self.simulator.now()), observer));
         }

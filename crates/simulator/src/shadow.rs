@@ -39,6 +39,7 @@ fn compared(case: &ShadowCase<'_>, is_over: &dyn Fn() -> bool) -> Comparison {
         Ok(live) => live,
         Err(reason) => return Comparison::Skipped(reason),
     };
+    // After the live run: only a record that reproduces its instance can be compared.
     let candidate = match CandidateRun::of(case, &live, is_over) {
         Ok(candidate) => candidate,
         Err(reason) => return Comparison::Skipped(reason),

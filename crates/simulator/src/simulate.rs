@@ -94,6 +94,7 @@ impl DecisionObserver for SimulationCounters {
                 if let Some(dead_letter) = &commit.dead_letter {
                     self.dead_lettered(dead_letter.reason.as_str(), &dead_letter.message);
                 }
+                // The timer of a paused instance is only buffered: its commit has no snapshot.
                 if let (Input::Timer(timer), Some(_)) = (seen.input, &commit.instance) {
                     self.timer_fired(timer.name.as_str());
                 }
@@ -115,6 +116,7 @@ impl SimulateRun<'_> {
             self.simulator.advance_to(due, &mut self.counters);
             self.respond();
         }
+        // No timer is due any more, so this only advances the time.
         self.simulator.advance_to(time, &mut self.counters);
     }
 
@@ -127,6 +129,8 @@ impl SimulateRun<'_> {
         for result in &results {
             match result {
                 Err((_, message)) => self.counters.dead_lettered("schema_mismatch", message),
+                // The simulator finds a duplicate before the decision, so the observer does not see
+                // it.
                 Ok((_, InputResult::Ignored(reason))) if reason == crate::simulator::DUPLICATE => {
                     self.counters.ignored(reason);
                 }
@@ -138,6 +142,7 @@ impl SimulateRun<'_> {
 
     fn respond(&mut self) {
         for _ in 0..MAX_RESPONSES {
+            // A response can request further work, which joins the same queue.
             let Some((key, item)) = self.counters.next_pending() else {
                 return;
             };

@@ -212,6 +212,8 @@ impl Simulator {
         observer: &mut dyn DecisionObserver,
     ) -> InputResult {
         let result = self.decide(key, input, false, observer);
+        // Follow-ups come after the input itself, as on a node, where they take the way over the
+        // bus or the outbox.
         self.follow(observer);
         result
     }
@@ -248,6 +250,7 @@ impl Simulator {
             self.fire(timer, observer);
             fired += 1;
         }
+        // Never backward: `at` of a test can name a time in the past.
         self.now = self.now.max(time);
         fired
     }
@@ -273,6 +276,7 @@ impl Simulator {
     }
 
     fn fire(&mut self, timer: SimulatedTimer, observer: &mut dyn DecisionObserver) {
+        // A proof fires timers out of order, so the due time can be in the past.
         self.now = self.now.max(timer.due);
         let input = Input::Timer(TimerFired {
             name: timer.name,
@@ -334,6 +338,7 @@ impl Simulator {
         input: &Input,
         decision: Decision,
     ) -> InputResult {
+        // A decision without a transition can still delete rows: its cleanup is a commit as well.
         let (commit, result) = match decision {
             Decision::Commit(commit) => {
                 let result = result_of(&commit);
@@ -348,6 +353,7 @@ impl Simulator {
         match commit {
             Some(commit) => self.apply(key, before, input, *commit),
             None => {
+                // The instance was taken out for the decision, and a rejection must not lose it.
                 if let Some(entry) = self.entries.get_mut(key) {
                     entry.instance = before;
                 }
@@ -374,6 +380,8 @@ impl Simulator {
             self.timers.arm(key, timer, self.now, self.commits);
         }
 
+        // The instance returns before the commit is applied, because a commit can leave it
+        // unchanged.
         let entry = self.entries.entry(key.clone()).or_default();
         let previous = PreviousStatus::of(before.as_ref());
         entry.instance = before;
@@ -381,6 +389,8 @@ impl Simulator {
         entry.apply(input, commit, self.records_history);
 
         for item in work {
+            // The position is part of the outbox key, by which the commit of a result finds its
+            // work.
             self.sequence += 1;
             self.queue
                 .extend(follow_ups(&item, entry.instance.as_ref(), &self.programs));
@@ -406,6 +416,7 @@ impl Simulator {
         let Some(entry) = self.entries.get_mut(key) else {
             return;
         };
+        // The end of a child is a command and no work result, so its commit settles no outbox row.
         if let Input::Workflow(WorkflowCommand {
             action: WorkflowAction::ChildEnded(ended),
             ..
@@ -433,6 +444,7 @@ impl Simulator {
             }
         }
 
+        // Last, because buffered inputs of the instance are still taken above.
         if ended && self.forgets_ended {
             entry.clear();
         }

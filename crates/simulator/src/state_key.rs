@@ -62,6 +62,7 @@ impl KeyHasher {
 
     /// Returns the key.
     pub(crate) fn finish(mut self) -> StateKey {
+        // The subset test of the graph requires order; records are added in the order of the path.
         self.optional.sort_unstable();
         StateKey {
             core: self.core.wide(),
@@ -76,6 +77,8 @@ struct WideHasher(DefaultHasher, DefaultHasher);
 impl Default for WideHasher {
     fn default() -> Self {
         let mut second = DefaultHasher::new();
+        // With 64 bits, two of many million states could have one hash, and one of them would not
+        // be visited.
         second.write_u8(1);
         Self(DefaultHasher::new(), second)
     }

@@ -209,6 +209,7 @@ impl fmt::Display for SimulationStep {
 
 impl fmt::Display for EventStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The short notation has only a type and data; any other field needs the long one.
         let minimal = Self::new(self.kind.clone(), self.data.clone());
 
         // A type that is a keyword of the notation would be read as one.
@@ -301,6 +302,7 @@ fn write_flow(item: &Value, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if index > 0 {
             f.write_str(", ")?;
         }
+        // Names are quoted as in JSON, so that none of them is read as another YAML value.
         write!(f, "{}: {value}", Value::from(name.as_str()))?;
     }
 

@@ -115,6 +115,8 @@ pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) 
                 let result = runner
                     .run_step(input, at.as_ref(), &mut checker)
                     .map_err(|error| error.to_string());
+                // A failed step ends the case: the expectations after it would report its
+                // consequences.
                 if let Err(message) =
                     result.and_then(|result| check_step(&result, rejected.as_deref()))
                 {
@@ -147,6 +149,7 @@ struct ExpectedDeadLetters {
 
 impl ExpectedDeadLetters {
     fn of(case: &TestCase) -> Self {
+        // One expectation suffices for the whole case: it names all dead letters up to its place.
         let is_checked = case.steps.iter().any(|step| match &step.kind {
             TestStepKind::Expect(expect) => expect.dead_letters.is_some(),
             TestStepKind::Step { .. } => false,
@@ -172,6 +175,7 @@ impl ExpectedDeadLetters {
                 ..
             } in entry.dead_letters()
             {
+                // Each dead letter is reported at the step that caused it.
                 if self.seen.insert(*id) {
                     let reason = reason.as_str();
                     messages.push(format!(

@@ -25,6 +25,7 @@ impl Checkpoint for Volatile {
         match &mut self.inputs {
             Some(inputs) => match inputs.recv().await {
                 Some(input) => Ok(vec![input]),
+                // Without a sender no input follows. Tasks and timers still continue the instance.
                 None => std::future::pending().await,
             },
             None => std::future::pending().await,
@@ -65,6 +66,7 @@ impl Snapshots {
         watcher: Watcher,
         releases_idle: bool,
     ) -> Self {
+        // The watcher does not report signals that were stored before it was created.
         let has_signals = stored.last_signal > state.last_signal;
         Self {
             backend,
@@ -133,6 +135,7 @@ impl Checkpoint for Snapshots {
             self.check_claim().await?;
         }
 
+        // Cleared only after the read: if the future is dropped before, the next call reads again.
         self.has_signals = false;
 
         let mut inputs = Vec::with_capacity(signals.len());

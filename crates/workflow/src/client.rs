@@ -62,6 +62,7 @@ impl Client {
     pub async fn outcome<Out: Data>(&self, id: &str) -> Result<Out, RunError> {
         let backend = self.submitter.backend();
         let id = InstanceId::from(id);
+        // Before the first read, so that no change is missed in between.
         let mut watcher = backend.hub().watch(&id);
 
         loop {

@@ -106,6 +106,7 @@ impl Context {
     /// # Errors
     /// A permanent error if the event has no JSON form.
     pub fn emit<E: Event>(&self, event: &E) -> Result<(), TaskError> {
+        // Only nodes publish facts. The other runners drop them.
         let Some(facts) = &self.facts else {
             return Ok(());
         };
@@ -123,6 +124,7 @@ impl Context {
     /// item, so a compensation has a key of its own.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
+        // On a node, the id of the work item, which is also the key of its upstreams.
         if let Some(key) = self.key {
             return key.to_string();
         }

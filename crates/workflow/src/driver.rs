@@ -158,6 +158,7 @@ impl<C: Checkpoint> Driver<C> {
     /// Returns whether the instance is released because it only waits.
     fn is_released(&self, now_ms: u64) -> bool {
         let is_waiting = self.state.next_due_ms().is_none_or(|due| due > now_ms);
+        // An input that has arrived would make the instance due at once, so it is not released.
         is_waiting && self.checkpoint.releases_idle() && !self.checkpoint.has_inputs()
     }
 
@@ -209,6 +210,8 @@ impl<C: Checkpoint> Driver<C> {
         *deadline = self.clock.now_ms().saturating_add(timeout);
         attempt.context.deadline_ms = Some(*deadline);
 
+        // Only in memory: the stored deadline is earlier, so a crash never extends the time of the
+        // task.
         if let Some(Work::Task { deadline_ms, .. }) = self
             .state
             .branch_mut(attempt.branch)
@@ -226,6 +229,8 @@ impl<C: Checkpoint> Driver<C> {
         let last_signal = self.state.last_signal;
 
         tokio::select! {
+            // Results come first: a task that has ended must not be dropped by a cancellation of
+            // the same moment.
             biased;
             Some(done) = running.next(), if running.len() > 0 => {
                 let now_ms = clock.now_ms();
@@ -266,7 +271,10 @@ impl<C: Checkpoint> Driver<C> {
     fn input(&mut self, input: Input, running: &mut Running) {
         self.is_changed = true;
 
+        // Also for an input without effect: the snapshot then consumes it, and it is not read
+        // again.
         self.state.last_signal = self.state.last_signal.max(input.number);
+        // During compensation, the running future is that of a compensation, which no input stops.
         let had_tasks = !matches!(self.state.phase, Phase::Compensating | Phase::Stuck);
         self.machine(self.clock.now_ms(), |machine, _| {
             match input.name.as_str() {
@@ -297,6 +305,7 @@ impl<C: Checkpoint> Driver<C> {
         let mut machine = Machine::new(&self.definition, &mut self.state, now_ms, sink);
         let result = change(&mut machine, &self.instance);
 
+        // After the change: meanwhile, the machine borrows the state.
         for event in progress {
             self.log(&event);
             if let Some(sender) = &self.progress {
@@ -365,5 +374,6 @@ async fn stopped(stop: &mut Option<watch::Receiver<bool>>) {
     {
         return;
     }
+    // Without a sender, nothing stops the instance.
     std::future::pending::<()>().await;
 }

@@ -83,6 +83,7 @@ impl fmt::Display for TaskError {
 
 impl<E: std::error::Error> From<E> for TaskError {
     fn from(error: E) -> Self {
+        // An unknown error can be temporary, so only an explicit error is permanent.
         Self::retryable(error.to_string())
     }
 }

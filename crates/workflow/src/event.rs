@@ -52,6 +52,7 @@ impl TaskError {
             Err(error) => return Self::permanent(format!("{} has no JSON form: {error}", E::TYPE)),
         };
 
+        // Failure events mostly have their text in one of these fields.
         let reason = ["message", "reason"]
             .iter()
             .find_map(|field| data.get(field)?.as_str());

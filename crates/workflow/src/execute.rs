@@ -79,6 +79,7 @@ fn limited<T>(
 }
 
 async fn expired(deadline_ms: u64, clock: Clock) {
+    // A sleep can end slightly early, and a clock can be set back.
     while clock.now_ms() < deadline_ms {
         clock.wait_until(deadline_ms).await;
     }
@@ -109,6 +110,7 @@ impl<T> Future for Limited<T> {
         // The task precedes its deadline: a result that is ready counts.
         match catch_unwind(AssertUnwindSafe(|| self.future.poll_unpin(context))) {
             Ok(Poll::Ready(result)) => return Poll::Ready(result.map_err(Fault::Error)),
+            // A panic says nothing about the next attempt, so the retry policy decides.
             Err(panic) => {
                 return Poll::Ready(Err(Fault::Error(TaskError::retryable(panic_message(
                     &*panic,

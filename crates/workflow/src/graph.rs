@@ -177,6 +177,7 @@ impl Graph {
                 }
             }
 
+            // The label of a branch with one task is the name of the task.
             if let Some(label) = names.get(&body.label) {
                 body.label.clone_from(label);
             }

@@ -100,6 +100,7 @@ impl<Out: Data> Handle<Out> {
                 .send(Input {
                     name: name.to_owned(),
                     payload,
+                    // Only stored signals have numbers.
                     number: 0,
                 })
                 .is_ok(),

@@ -34,6 +34,7 @@ impl<H: Handler> ErasedTask for Handled<H> {
         Box::pin(async move {
             match self.0.handle(&context, input.take()?).await {
                 Ok(event) => Ok(Value::new(event)),
+                // A decision of the handler is permanent, and a node publishes its event.
                 Err(HandlerError::Failure(event)) => Err(TaskError::event(&event)),
                 Err(HandlerError::Fault(error)) => Err(error),
             }

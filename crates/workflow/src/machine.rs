@@ -56,6 +56,7 @@ impl Machine<'_> {
             Work::Task { .. } | Work::Children { .. } => false,
         };
 
+        // Collected first: the steps that follow change the list of branches.
         let due: Vec<u32> = self
             .state
             .branches
@@ -97,6 +98,7 @@ impl Machine<'_> {
             matches!(branch.work, Work::Signal { .. })
                 && *self.definition.step_name(branch.at) == *name
         };
+        // Of several branches that wait for the signal, the oldest receives it.
         let waiting = self
             .state
             .branches
@@ -197,6 +199,7 @@ impl Machine<'_> {
             self.emit(Progress::TaskCompleted { step });
         }
 
+        // Before the value is replaced: it is the input of the compensation.
         self.record(branch, Some(output.clone()));
 
         if self.state.phase == Phase::Running {

@@ -59,6 +59,7 @@ impl Chart<'_> {
                 StepKind::Child { body, workflow } => self.body(*body, inside(workflow)),
                 StepKind::Repeat { body, max_rounds } => {
                     let ends = self.body(*body, inside(&format!("at most {max_rounds} rounds")));
+                    // After each round, the flow returns to the condition.
                     self.edges(&ends, node);
                     inside("done")
                 }

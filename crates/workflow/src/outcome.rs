@@ -71,6 +71,7 @@ pub(crate) fn output(state: &State) -> Result<Value, RunError> {
         }),
         Phase::Failed => Err(failure().map_or(RunError::Suspended, RunError::Failed)),
         Phase::Cancelled => Err(RunError::Cancelled),
+        // The operator needs the error of the compensation, not the failure before it.
         Phase::Stuck => Err(state
             .undo
             .error

@@ -79,6 +79,8 @@ impl TaskRegistry {
             .functions()
             .filter(|(_, function)| !matches!(function, Function::None))
         {
+            // Under the name of the workflow, so that steps of the same name in other workflows
+            // remain.
             let registered = Registered {
                 signature: step.signature.clone(),
                 function: function.clone(),
@@ -212,6 +214,7 @@ impl TaskRegistry {
     }
 
     fn definition(&self, graph: Graph) -> Result<Definition, AssembleError> {
+        // All problems are collected, so that they are corrected in one pass.
         let mut problems = graph.problems();
         let mut functions = Vec::with_capacity(graph.bodies.len());
 
@@ -287,6 +290,7 @@ impl TaskRegistry {
         stored: &StoredInstance,
         backend: &dyn Backend,
     ) -> Result<Arc<Definition>, RunError> {
+        // The usual case needs no request to the backend: the version is registered.
         if let Some(definition) = self.workflows.get(&stored.hash) {
             return Ok(Arc::clone(definition));
         }

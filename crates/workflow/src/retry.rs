@@ -49,6 +49,7 @@ impl Retry {
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay_ms = millis(delay);
+        // The default maximum must not shorten a longer first delay.
         self.max_delay_ms = self.max_delay_ms.max(self.delay_ms);
         self
     }
@@ -63,6 +64,7 @@ impl Retry {
     /// Returns the delay after an attempt, counted from 1, or `None` if it was the last one.
     #[must_use]
     pub fn delay_after(&self, attempt: u32) -> Option<Duration> {
+        // A shift by 64 bits or more has no result, so the delay is the maximum then.
         let factor = 1_u64
             .checked_shl(attempt.saturating_sub(1))
             .unwrap_or(u64::MAX);

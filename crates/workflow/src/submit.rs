@@ -56,6 +56,7 @@ impl Submitter {
             workflow: Arc::clone(&definition.name),
             hash: Arc::clone(&definition.hash),
             state: encoded,
+            // Without a due time, a worker still has to look once: the instance may have ended.
             wake_ms: state.next_due_ms().unwrap_or(0),
             holder,
         };
@@ -76,6 +77,7 @@ impl Submitter {
     }
 
     async fn store_graph(&self, definition: &Definition) -> Result<(), RunError> {
+        // Locked for a moment each time: the lock must not be held during the request.
         let graphs = || self.graphs.lock();
 
         // Once for each process: the backend keeps graphs.
@@ -86,6 +88,7 @@ impl Submitter {
         let graph = encode(&definition.graph).map_err(|reason| RunError::Value { reason })?;
         self.backend.put_graph(&definition.hash, graph).await?;
 
+        // Only after the backend has it: a failed request is repeated with the next instance.
         graphs().insert(Arc::clone(&definition.hash));
         Ok(())
     }

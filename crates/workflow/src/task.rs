@@ -302,6 +302,7 @@ impl<U: Compensation<In, Out>, In: Data, Out: Data> ErasedUndo for Typed<U, In, 
         output: Option<Value>,
     ) -> BoxFuture<'static, Result<(), TaskError>> {
         Box::pin(async move {
+            // Only the compensation for an unknown outcome is called without an output.
             let output = output
                 .ok_or_else(|| TaskError::permanent("the output of the task is not stored"))?;
             self.0.run(&context, input.take()?, output.take()?).await

@@ -56,6 +56,7 @@ impl<T: Data> Erased for Cell<T> {
         }
 
         let bytes = encode(&self.value)?;
+        // Two snapshots can encode at the same time. The first result remains.
         Ok(self.bytes.get_or_init(|| bytes))
     }
 
@@ -137,6 +138,7 @@ impl Value {
             Self::Typed(erased) => erased.json(),
             Self::Json(json) => Ok(json.clone()),
             Self::List(values) => values.iter().map(Self::json).collect(),
+            // Only runners have encoded values. A node uses JSON from the start.
             Self::Encoded(_) => Err("a value of a snapshot has no JSON form".to_owned()),
         }
     }
@@ -254,6 +256,7 @@ pub(crate) fn short_name<T: ?Sized>() -> String {
     for character in std::any::type_name::<T>().chars() {
         name.push(character);
 
+        // The text since the last other character was the path of a module.
         if name.ends_with("::") {
             name.truncate(start);
         } else if !character.is_alphanumeric() && character != '_' && character != ':' {

@@ -10,6 +10,7 @@ use crate::graph::Graph;
 /// # Errors
 /// The first difference, with its remedy.
 pub(crate) fn check(stored: &Graph, definition: &Definition) -> Result<(), String> {
+    // New names first, so that only real differences remain.
     let renamed = stored.clone().renamed(&definition.renamed);
     if *renamed.hash() == *definition.hash {
         return Ok(());

@@ -20,6 +20,7 @@ impl State {
     /// Applies the inputs that were buffered until the instance started or was resumed, oldest
     /// first.
     pub(super) async fn apply_buffered(&mut self) -> Result<(), StoreError> {
+        // The instance exists, so no input is early any more.
         self.early.clear();
         loop {
             // The store numbers the buffered inputs in the order of their commits.

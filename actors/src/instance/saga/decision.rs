@@ -94,6 +94,7 @@ impl Subject<'_> {
     fn decide_any_size(&self, input: &Input, attempts: u32) -> Decision {
         // An input that crashes its actor each time would otherwise do so forever.
         if attempts > self.max_attempts {
+            // The number includes the present attempt, which is not made.
             let message = format!("the actor crashed {} times on this input", attempts - 1);
             return self.dead_letter(
                 input,

@@ -25,6 +25,7 @@ pub(super) fn assemble(
     definition: &Definition,
 ) -> Result<(CompiledSaga, CorrelationRules), RawDiagnostics> {
     let mut findings = Vec::new();
+    // First, because the cost of the checks below is quadratic in the number of steps.
     if (definition.steps.is_empty() && !definition.keep_active)
         || definition.steps.len() > MAX_STEPS
     {
@@ -170,6 +171,7 @@ fn saga(
         migrations: migrations
             .map(|(n, form)| migration(compiler, n, form))
             .collect(),
+        // The last field: all templates above must be compiled before it is read.
         reads_envelope: compiler.reads_envelope,
     }
 }

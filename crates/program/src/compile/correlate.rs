@@ -32,6 +32,7 @@ pub(super) enum CorrelationRule {
 pub(super) fn compile(form: &CorrelationSpec, findings: &mut RawDiagnostics) -> CorrelationRules {
     match form {
         CorrelationSpec::Envelope => CorrelationRules::Envelope,
+        // An invalid rule has a diagnostic, so the placeholder is never used.
         CorrelationSpec::Field(text) => rule("correlate", text, findings)
             .map_or(CorrelationRules::Envelope, CorrelationRules::Single),
         CorrelationSpec::ByType(texts) => {
@@ -48,6 +49,7 @@ pub(super) fn compile(form: &CorrelationSpec, findings: &mut RawDiagnostics) -> 
 
 fn rule(path: &str, text: &str, findings: &mut RawDiagnostics) -> Option<CorrelationRule> {
     if let Some(source) = text.strip_prefix('=') {
+        // Before correlation there is no instance, so only the event can be read.
         let scope = Scope {
             roots: &[Root::Event, Root::Envelope],
             vars: None,
@@ -118,6 +120,7 @@ impl CorrelationRule {
                 .evaluate(&Bindings::before_any_instance().event(event))
                 .ok()?,
         };
+        // A field with null is the same as a missing one.
         (!value.is_null()).then_some(value)
     }
 }

@@ -47,6 +47,8 @@ fn meanings(definition: &Definition) -> BTreeMap<EventType, Vec<ConditionalBindi
             }
         };
 
+        // Other actions complete by the result of their work. An event of that name could belong to
+        // another attempt (ADR 0005).
         if matches!(
             form.action.traits().completion,
             Completion::Acceptance | Completion::Event
@@ -133,6 +135,7 @@ fn ambiguous(
             RawDiagnostic::new(position(definition, *later), message).with_suggestion(suggestion)
         };
 
+        // One finding for each event type, because the others mostly follow from it.
         return findings.push(finding);
     }
 }
@@ -144,6 +147,7 @@ fn elements(
     meanings: &[ConditionalBinding],
     findings: &mut RawDiagnostics,
 ) {
+    // Compensations of elements run one after another, so their events need no condition.
     for (entry, conditional) in meanings.iter().filter(|(entry, _)| !entry.is_compensation) {
         let foreach = definition.steps[entry.step]
             .foreach

@@ -177,6 +177,7 @@ impl ExpressionCompiler<'_> {
             ExpressionScope::Event => vec![Root::Event],
             ExpressionScope::Start => vec![Root::Event, Root::Envelope, Root::Key],
         };
+        // Upcasts and the variables of the start event are evaluated before any job has a result.
         let knows_results = !matches!(scope, ExpressionScope::Event | ExpressionScope::Start);
 
         roots.extend((self.has_jobs && knows_results).then_some(Root::Results));

@@ -82,6 +82,7 @@ fn sorted<T: Ord>(names: impl Iterator<Item = T>) -> Vec<T> {
 fn effect(action: &Action) -> Option<EffectName> {
     match action {
         Action::Effect(effect) => Some(effect.name.clone()),
+        // Never `None`: an invalid type is rejected before the manifest is built.
         Action::Job(job) => job.effect().ok(),
         _ => None,
     }

@@ -68,6 +68,7 @@ pub(crate) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Opti
         }
     }
 
+    // Counted after the duplicates, which do not prevent an order: more errors are found with it.
     let found = findings.len();
 
     let mut names = StepNames {
@@ -197,6 +198,7 @@ impl StepNames<'_> {
                     .filter_map(|(n, id)| self.find(id.as_str(), format!("steps[{i}].after[{n}]")))
                     .collect()
             }
+            // A selected step starts with its switch, wherever it is in the text.
             None if !selected_by.is_empty() => selected_by.to_vec(),
             // A job that names other steps does not also follow the one before it in the text.
             None if !needs.is_empty() => Vec::new(),
@@ -207,6 +209,7 @@ impl StepNames<'_> {
             before.extend(self.find(id.as_str(), format!("steps[{i}].do.job.{field}")));
         }
 
+        // A job can name a step in several fields; a join counts it once.
         before.sort_unstable();
         before.dedup();
         self.count(i, before.len());

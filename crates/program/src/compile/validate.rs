@@ -82,6 +82,7 @@ fn reference(definition: &Definition, findings: &mut RawDiagnostics) {
             findings.push(finding.with_suggestion("use letters, digits and `_`"));
         }
 
+        // The machine would leave such a part out of the reference without a message.
         if value.is_object() || value.is_array() || value.is_boolean() {
             let finding = RawDiagnostic::new(
                 &path,
@@ -350,6 +351,7 @@ fn handlers(definition: &Definition, findings: &mut RawDiagnostics) {
 
 /// Reports a saga that stays active and that nothing ends.
 fn keep_active(definition: &Definition, findings: &mut RawDiagnostics) {
+    // Past a pivot, neither the saga timeout nor a compensation ends the instance.
     let has_pivot = definition.steps.iter().any(|step| step.pivot);
     let restarts = definition
         .steps

@@ -54,6 +54,7 @@ pub(super) fn decode_action<'n>(
         return (None, fields);
     };
 
+    // The kind is needed first: it decides which of the other fields are allowed.
     fields.is_map = true;
     let kind = kind_of(decoder, entries, path);
     for (key, node) in entries {
@@ -130,6 +131,7 @@ fn fits(
     match kind {
         Some(_) if allowed.contains(&name) => return true,
         Some(kind) if of_a_kind => decoder.report(field_of_other_kind(name, kind, path)),
+        // Without a kind, a field of any kind is not reported: the missing kind is the only error.
         None if allowed.contains(&name) => {}
         Some(_) | None => decoder.unknown(path, name, &allowed),
     }

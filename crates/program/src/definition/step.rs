@@ -101,6 +101,7 @@ impl Codec for Steps {
         let mut steps = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             let fields = decoder.fields(item, &format!("{path}[{index}]"), &Step::MAP);
+            // Not `each`, which leaves out invalid items: later paths would then name other steps.
             steps.extend(Step::read(decoder, &fields));
         }
         Some(steps)
@@ -172,6 +173,8 @@ impl Codec for StepDependencies {
                 join: Join::AtLeast(1),
             }),
             (false, false, true) => {
+                // Both are decoded before either is required, so that one report contains the
+                // errors of both.
                 let count = decoder.required::<Count<1>>(&fields, "count");
                 let steps = decoder.required::<StepIds>(&fields, "of");
                 Some(Self {

@@ -96,6 +96,7 @@ pub(super) fn parse(
         return Err(rejected(message));
     }
 
+    // Length and nesting are checked in the text, before the parser recurses over it.
     let nesting = nesting(source);
     if nesting > MAX_NESTING {
         let message = format!("the expression exceeds {MAX_NESTING} nesting levels");
@@ -111,6 +112,7 @@ pub(super) fn parse(
         with_stack(|| read(env, source))
     }?;
 
+    // A chain such as `a + b + c` has no brackets: only the tree shows its depth.
     if is_deeper(&expression, MAX_DEPTH) {
         let message = format!("the expression chains more than {MAX_DEPTH} operators or fields");
         return Err(rejected(message));
@@ -155,6 +157,7 @@ const EVALUATED_IN_PLACE: usize = 24;
 const MAX_DEPTH: usize = 100;
 
 fn is_deeper(root: &IdedExpr, limit: usize) -> bool {
+    // Without recursion, because the tree is not bounded yet.
     let mut open = vec![(root, 1)];
     while let Some((node, depth)) = open.pop() {
         if depth > limit {
@@ -193,6 +196,7 @@ fn nesting(source: &str) -> usize {
             _ => {}
         }
 
+        // The parser recurses for each sign of a row such as `!!!x`.
         signs = if matches!(byte, b'!' | b'-') {
             signs + 1
         } else {
@@ -274,6 +278,8 @@ impl<'a> Checker<'a> {
     }
 
     fn ident(&mut self, id: u64, name: &str) {
+        // Names with `@` are those that macros create; the grammar does not permit them in a
+        // source.
         if self.bound.contains(&name) || name.starts_with('@') || TYPES.contains(&name) {
             return;
         }
@@ -418,6 +424,7 @@ impl<'a> Checker<'a> {
                     "split the expression into two steps, or prepare the list upstream".to_owned(),
                 ),
             );
+            // The body is not checked: its errors would hide that of the nesting.
             return;
         }
 

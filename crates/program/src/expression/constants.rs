@@ -39,6 +39,7 @@ impl Expression {
 fn results(node: &IdedExpr) -> Vec<&IdedExpr> {
     match &node.expr {
         Expr::Call(call) if call.func_name == operators::CONDITIONAL => {
+            // The condition itself, the first argument, is no result.
             call.args[1..].iter().flat_map(results).collect()
         }
         _ => vec![node],

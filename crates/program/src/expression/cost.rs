@@ -32,6 +32,7 @@ thread_local! {
 /// Evaluates one expression, or one template with all its expressions, with a full budget, or with
 /// the rest of the budget of the transition if it is smaller. `step` is the place for errors.
 pub(crate) fn evaluate<T>(step: Option<&str>, work: impl FnOnce() -> T) -> T {
+    // A rest that exceeds `u32` is more than one evaluation may use.
     let of_transition = budget::remaining().and_then(|units| u32::try_from(units).ok());
     let opened = of_transition.map_or(MAX_EVALUATION_COST, |units| units.min(MAX_EVALUATION_COST));
     OPENED_UNITS.set(opened);
@@ -64,6 +65,8 @@ pub(super) fn spent_units() -> u32 {
 
 /// Runs work in another thread with the same budget; see [`with_stack`] for the reason.
 pub(super) fn share_with_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    // Thread-locals do not follow the work to another thread, so the units are copied there and
+    // back.
     let remaining = REMAINING_UNITS.get();
     let (value, remaining) = with_stack(move || {
         REMAINING_UNITS.set(remaining);
@@ -75,6 +78,7 @@ pub(super) fn share_with_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// Spends `units`; returns false, now and later, once the budget is exceeded.
 pub(super) fn spend(units: usize) -> bool {
+    // A number of units beyond `u32` counts as exceeded, like every later one.
     let rest = REMAINING_UNITS
         .get()
         .and_then(|remaining| remaining.checked_sub(u32::try_from(units).ok()?));

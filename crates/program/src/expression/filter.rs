@@ -70,6 +70,7 @@ impl Filter {
 
         let mut names = BTreeSet::new();
         collect(&parsed.expression, &mut names);
+        // Names that comprehensions bind are no values of an instance.
         names.retain(|name| example.contains_key(name));
         read_as_times(&mut parsed.expression, times, &mut Vec::new());
 
@@ -197,6 +198,7 @@ fn comparisons(node: &IdedExpr, found: &mut Vec<Comparison>) {
         _ => return,
     };
 
+    // The literal can be on either side.
     found.extend(comparison(left, operator, right));
     found.extend(comparison(right, mirrored, left));
 }
@@ -295,6 +297,7 @@ fn read_as_times(node: &mut IdedExpr, times: &[&str], bound: &mut Vec<String>) {
             for part in [&mut c.loop_cond, &mut c.loop_step, &mut c.result] {
                 read_as_times(part, times, bound);
             }
+            // The names are bound only in the parts of the loop.
             bound.truncate(outer);
         }
     }

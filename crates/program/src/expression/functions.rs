@@ -378,6 +378,7 @@ fn replace<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     } else {
         -1
     };
+    // A negative limit means all occurrences.
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
 
     // The result is charged before it is created.
@@ -414,6 +415,7 @@ fn search<'b, 'v>(
 fn matches<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let whole = arg::<CelString>(args, 0)?.inner();
     let pattern = arg::<CelString>(args, 1)?.inner();
+    // Charged before the cache is read, so that the cost does not depend on earlier evaluations.
     let text_units = text_cost(whole.len()).saturating_mul(pattern_weight(pattern));
     charge(PATTERN_UNITS.saturating_add(text_units))?;
     let found =

@@ -33,6 +33,8 @@ pub(super) fn wrap<'a>(value: &'a Value) -> Box<dyn Val + 'a> {
     match value {
         Value::Bool(b) => Box::new(CelBool::from(*b)),
         Value::Number(number) => wrap_number(number),
+        // A text beyond the budget is not copied. Its null is never a result, because `run` reports
+        // the budget.
         Value::String(string) if spend(units(string)) => Box::new(CelString::from(string.as_str())),
         Value::Null | Value::String(_) => Box::new(CelNull),
         Value::Array(items) => Box::new(JsonList {
@@ -297,6 +299,7 @@ impl Iterable for JsonMap<'_> {
     where
         Self: 'v,
     {
+        // As for a list: without budget the map appears empty, and `run` reports the error.
         let affordable = spend(self.fields.keys().map(|key| units(key)).sum());
         let keys = self.keys.get_or_init(|| {
             let keys = self.fields.keys().filter(|_| affordable);

@@ -45,6 +45,7 @@ fn convert(value: &dyn Val, depth: usize, left: &mut usize) -> Result<Value, Str
     if value.downcast_ref::<CelNull>().is_some() {
         return Ok(Value::Null);
     }
+    // The encoded text is charged, which is a third longer than the bytes.
     if let Some(bytes) = value.downcast_ref::<CelBytes>() {
         return charge_text(left, to_base64(bytes.inner()));
     }
@@ -116,6 +117,7 @@ fn text_of(value: &dyn Val) -> Result<String, String> {
             value.get_type().name()
         )
     };
+    // CEL's own conversion, so that the text equals that of `string()` in an expression.
     let string = environment()
         .find_overload("string", &args)
         .ok_or_else(unreadable)?;

@@ -25,6 +25,7 @@ pub(super) fn pattern_of(pattern: &str) -> Result<Regex, String> {
         }
 
         let compiled = compile_pattern(pattern)?;
+        // The patterns of payloads are unbounded in number, so the oldest one leaves the cache.
         if cached.len() == CACHE_CAPACITY {
             cached.remove(0);
         }

@@ -14,6 +14,7 @@ pub(crate) fn event_fields(source: &str, element: Option<&str>) -> Vec<Vec<Strin
     let names = Root::ALL.map(Root::name);
     let names: Vec<_> = names.into_iter().chain(element).chain(["index"]).collect();
 
+    // An invalid expression is reported by the compiler.
     let Ok(parsed) = check::parse(environment(), source, NameResolution::Free(&names)) else {
         return Vec::new();
     };
@@ -21,6 +22,7 @@ pub(crate) fn event_fields(source: &str, element: Option<&str>) -> Vec<Vec<Strin
     let mut read = Vec::new();
     let mut tested = Vec::new();
     collect(&parsed.expression, &mut read, &mut tested);
+    // A field that `has` tests may be absent, and so may every field below it.
     read.retain(|fields: &Vec<String>| {
         !tested
             .iter()

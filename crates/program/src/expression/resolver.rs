@@ -49,6 +49,7 @@ impl VariableResolver for Resolver<'_> {
             return Some(owned(events));
         }
 
+        // A received message has no instance, so the names of definitions do not exist here.
         if let Some(message) = self.message {
             return [(Root::Body, message.body), (Root::Headers, message.headers)]
                 .into_iter()

@@ -128,6 +128,7 @@ impl Rewriter {
 
     fn comprehension(&mut self, c: &mut ComprehensionExpr) {
         let binds = is_bind(c);
+        // Only data that is read in place has elements that charge for themselves.
         let json = chain(&c.iter_range).is_some_and(|(root, _)| {
             self.bound
                 .iter()
@@ -135,6 +136,7 @@ impl Rewriter {
                 .find(|bound| bound.name == root)
                 .is_none_or(|bound| bound.json)
         });
+        // Counted before the rewrite adds calls that the author did not write.
         let weight = (nodes(&c.loop_cond) + nodes(&c.loop_step)) / BODY_NODES;
 
         self.node(&mut c.iter_range);

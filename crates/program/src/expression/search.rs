@@ -41,6 +41,7 @@ pub(super) fn last_index_of(search: &Search<'_>) -> Result<Option<usize>, Execut
     let end = offset.map_or(text.len(), |offset| {
         byte_of(text, offset).saturating_add(needle.len())
     });
+    // The sum can lie within a character, where no match can end.
     let searched = &text[..text.floor_char_boundary(end)];
     Ok(searched.rfind(needle).map(|at| text[..at].chars().count()))
 }

@@ -66,6 +66,7 @@ fn expand(
     target: &mut Option<IdedExpr>,
     args: &mut Vec<IdedExpr>,
 ) -> Result<Option<IdedExpr>, ParseError> {
+    // A call without a receiver is not this macro.
     let Some(range) = target.take() else {
         return Ok(None);
     };
@@ -74,6 +75,7 @@ fn expand(
     let mut names = Vec::new();
     for name in args.by_ref().take(2) {
         match name.expr {
+            // Two equal names would hide the key or the index.
             Expr::Ident(bound) if !names.contains(&bound) => names.push(bound),
             _ => {
                 return Err(
@@ -230,6 +232,7 @@ type EvalResult<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 /// Returns index and item of a list, or key and value of a map in key order.
 fn pairs<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
     let range = &args[0];
+    // The pairs contain a copy of each value, so the whole range is charged first.
     if !spend_copy(range.as_ref()) {
         return Err(exhausted_error());
     }

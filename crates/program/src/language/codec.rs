@@ -168,6 +168,7 @@ impl Codec for Condition {
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<String> {
         match node.to_json() {
             Value::String(text) => Some(text),
+            // YAML reads `true` as a boolean, although it is a valid expression.
             Value::Bool(flag) => Some(flag.to_string()),
             Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
                 decoder.type_error(path, "an expression", node)
@@ -198,6 +199,7 @@ impl Codec for Templates {
     fn decode(decoder: &mut Decoder<'_>, node: &Node, path: &str) -> Option<Map<String, Value>> {
         match node.to_json() {
             Value::Object(fields) => Some(fields),
+            // A field name without a value is null in YAML, and means an empty map here.
             Value::Null => Some(Map::new()),
             Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                 decoder.type_error(path, "a map of names to templates", node)

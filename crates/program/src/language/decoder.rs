@@ -175,6 +175,7 @@ impl Decoder<'_> {
         for (key, node) in self.entries(node, path, expected)? {
             let path = join_path(path, &key.text);
             let name = self.parse_id(parse(key.text.clone()), &path);
+            // Both are decoded, so that an invalid name does not hide the errors of its value.
             if let (Some(name), Some(value)) = (name, C::decode(self, node, &path)) {
                 found.insert(name, value);
             }

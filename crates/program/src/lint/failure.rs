@@ -113,6 +113,7 @@ fn repeats(context: &LintContext<'_>, step: usize, other: usize) -> bool {
 }
 
 fn can_fail(step: &Step) -> bool {
+    // A loop has no result, but too many rounds make it fail.
     if let Action::Repeat(repeat) = &step.action {
         return repeat.on_max == OnMaxRounds::Fail;
     }

@@ -53,6 +53,8 @@ impl DataSamples {
                 .iter()
                 .map(|source| self.of(definition, source))
                 .collect();
+            // A field is unknown only if every source has samples: one without them could have the
+            // field.
             let Some(samples) = samples.filter(|samples| !samples.is_empty()) else {
                 return;
             };
@@ -169,6 +171,7 @@ impl DataSamples {
     ) -> Vec<&Value> {
         let key =
             |kind: Option<&EventType>| (definition.saga.clone(), step.id.clone(), kind.cloned());
+        // Results of effects can lack a name; they then count as the first success.
         let is_first = step.ok.first().map(|first| &first.event) == kind;
         let unnamed = is_first.then(|| self.results.get(&key(None))).flatten();
         let named = kind.and_then(|kind| self.results.get(&key(Some(kind))));
@@ -271,6 +274,7 @@ fn unknown(
     source: &str,
     samples: &[&Value],
 ) -> Option<RawDiagnostic> {
+    // The first missing field of the chain is reported, because the later ones follow from it.
     let count = (1..=fields.len()).find(|count| {
         samples
             .iter()

@@ -45,6 +45,8 @@ fn is_dead(context: &LintContext<'_>, i: usize, dead: &[bool]) -> bool {
         return true;
     }
 
+    // One reachable predecessor suffices: the step machine bypasses a step only if all are
+    // bypassed.
     let switches = &context.order.selected_by[i];
     let is_never_selected = switches.iter().all(|switch| {
         let cases = steps[*switch].action.cases();

@@ -178,6 +178,7 @@ impl<'d> DefinitionGroup<'d> {
 
     /// OL16: an event with one consumer that differs from another event by a misspelling.
     fn similar(&self, path: String, kind: &EventType) -> Option<RawDiagnostic> {
+        // An event that a saga publishes, or that several places consume, is hardly misspelled.
         let own = self
             .events
             .get(kind)
@@ -269,6 +270,7 @@ fn wrong_address(
         return None;
     }
 
+    // Without a plain field and its template, a contradiction cannot be proved (ADR 0060).
     let field = correlation_field(&definition.correlate, event)?;
     let own = template_at(&child.data, field)?;
 

@@ -37,6 +37,7 @@ pub(super) fn constant_condition(context: &LintContext<'_>) -> Vec<RawDiagnostic
         };
         let reads_job = contains_name(condition, "results")
             && body().any(|s| matches!(s.action, Action::Job(_)));
+        // A whole `vars` can contain any variable, so nothing is certain about the condition.
         if read.all
             || read.names.iter().any(saves)
             || reads_job

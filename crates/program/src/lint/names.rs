@@ -118,6 +118,7 @@ pub(super) fn awaited_and_handled(context: &LintContext<'_>) -> Vec<RawDiagnosti
                 awaited.extend(&event.events);
             }
         }
+        // The results of other actions do not arrive as events, so no handler consumes them first.
         if step.action.traits().completion == Completion::Acceptance {
             awaited.extend(
                 step.ok

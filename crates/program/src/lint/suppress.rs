@@ -38,6 +38,7 @@ pub(super) fn filter(
         comment.applies(warning.diagnostic.line, warning.code)
     };
 
+    // A comment without a reason still suppresses its warning, and is reported itself.
     let useless = allowed
         .iter()
         .filter(|c| !warnings.iter().any(|w| applies(c, w)) || c.reason.is_empty());
@@ -75,6 +76,8 @@ fn comments(source: &str) -> Vec<Suppression<'_>> {
 
             // Another word follows the prefix, for example `allowed`.
             let text = text.strip_prefix(char::is_whitespace)?.trim_start();
+            // A reason can continue on further comment lines; the target is the first line after
+            // them.
             let after = lines[n..]
                 .iter()
                 .position(|line| !line.starts_with('#'))

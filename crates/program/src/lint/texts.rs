@@ -28,6 +28,7 @@ fn finding(literal: &LiteralText, variables: &BTreeSet<String>) -> Option<RawDia
     let names = Names { literal, variables };
     let text = literal.text.trim();
 
+    // The whole text first: the suggestion is then a complete expression.
     if let Some(expression) = names.path(text).or_else(|| names.bare(text)) {
         let message = format!("{text:?} is a literal text, not the value of `{expression}`");
         let suggestion =
@@ -88,6 +89,7 @@ impl Names<'_> {
             return Some(text.to_owned());
         }
 
+        // Any text could be a field of an event. Only one with the name of its target is reported.
         let target = self.literal.path.rsplit('.').next().unwrap_or_default();
         if self.reads(Root::Event) {
             return (is_name(text) && target == text).then(|| format!("event.{text}"));
@@ -117,6 +119,7 @@ impl Names<'_> {
     fn embedded(&self, text: &str) -> Option<String> {
         let words = text
             .split(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.')))
+            // A sentence can end with the name.
             .map(|word| word.trim_end_matches('.'));
         words
             .filter(|word| word.starts_with("vars."))

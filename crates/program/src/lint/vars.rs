@@ -18,6 +18,7 @@ pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     used.names
         .extend(definition.index.iter().map(|name| name.as_str().to_owned()));
 
+    // An expression that reads `vars` as a whole can read every variable.
     if used.all {
         return Vec::new();
     }

@@ -33,11 +33,14 @@ fn start_ready(run: &mut Execution<'_>) -> bool {
                 ready => apply_join_state(run, index, ready),
             },
             StepState::Running if saga.steps[index].foreach.is_some() => {
+                // An element that ended with this input leaves its place to the next one.
                 start_next_elements(run, index);
             }
             _ => continue,
         }
 
+        // A step that could not start has ended the forward run, so the rest of the order must not
+        // start.
         let flags = run.state.flags;
         if flags.has(Flags::COMPENSATION_STARTED)
             || (flags.has(Flags::PIVOTED) && run.blocked().is_some())
@@ -77,6 +80,8 @@ fn apply_join_state(run: &mut Execution<'_>, index: usize, ready: JoinState) {
             );
         }
         JoinState::Start => {
+            // The losing branches end in the transition that starts the step, so no crash can leave
+            // both in progress.
             if matches!(step.join, Join::AtLeast(_)) {
                 let losing = join::losing_branches(run.saga, &run.state, index);
                 discard_branches(run, index, &losing);
@@ -93,6 +98,7 @@ fn start_step(
     index: usize,
     step: &CompiledStep,
 ) -> Result<(), StartError> {
+    // The condition comes first: a skipped step evaluates neither its list nor its payload.
     let at = StepIndex::step(index);
     if let Some(when) = &step.when
         && !when.holds(&run.bindings(at))?

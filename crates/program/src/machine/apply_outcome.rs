@@ -25,6 +25,7 @@ pub(super) fn apply_step_input(
 ) -> Result<(), NoTransition> {
     let at = step_input.at;
     let update = outcome_table::update_for(run.state.entry(at).state, step_input.result);
+    // Before any change: a duplicate must neither emit its fact again nor close a task.
     if let StepUpdate::Ignore(reason) = update {
         return Err(NoTransition::Ignored(reason));
     }
@@ -40,9 +41,11 @@ pub(super) fn apply_step_input(
         return Err(NoTransition::Ignored("the child saga was abandoned"));
     }
 
+    // Only successes are collected: a `fail` event ends the step at once.
     if let Some(collection) = run.action_of(at, false).kind.collection()
         && matches!(step_input.result, StepOutcome::Ok)
     {
+        // The events of an abandoned step are deleted, so a single one must not complete it late.
         if update != StepUpdate::Complete {
             return Err(NoTransition::Ignored("the step no longer collects events"));
         }
@@ -67,10 +70,12 @@ pub(super) fn apply_step_input(
         StepUpdate::CompleteLate => complete_late(run, at, step_input.event),
         StepUpdate::ConfirmCompensation => {
             run.finish_wait(at, StepState::Compensated);
+            // Compensation is sequential: the next advance requests the one before it (ADR 0005).
             run.state.compensating_step = None;
             run.add_step_note(at, "compensated");
         }
         StepUpdate::MarkStuck => {
+            // Before the retry is scheduled, because a new request needs a new idempotency key.
             end_round(run, at, true, step_input.certainty);
             fail_compensation(run, at, step_input.cause(run.step(at)));
         }
@@ -78,6 +83,7 @@ pub(super) fn apply_step_input(
             open_in_doubt_task(run, at, step_state, step_input.failure.as_ref());
         }
         StepUpdate::CompensateUnknown => {
+            // The end of an awaited child changes the state even if there is nothing to compensate.
             let is_awaited = run.state.entry(at).state == StepState::ChildAwaited;
             if is_awaited {
                 run.finish_wait(at, StepState::Abandoned);
@@ -129,12 +135,15 @@ fn complete(
     at: StepIndex,
     event: EventData<'_>,
 ) -> Result<(), ProgramError> {
+    // Before any change of the step: a result that cannot be saved is a dead letter, and the step
+    // keeps waiting.
     save_result(run, at, event)?;
 
     run.finish_wait(at, StepState::Completed);
     run.state.done.push(at);
     run.add_step_note(at, "ok");
 
+    // A step with elements completes with the last of them (`start_next_elements`).
     if at.element.is_none() {
         complete_step(run, at.step);
     }
@@ -218,6 +227,8 @@ fn handle_failure(
     let action = run.action_of(at, false);
     let mut cause = step_input.cause(run.step(at));
     let attempts = run.state.entry(at).retries.saturating_add(1);
+    // An expression without a value would fail again, because its variables do not change in
+    // between.
     let retries = attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR;
 
     // A retry, also that of an operator past the pivot, needs another idempotency key: an upstream
@@ -229,6 +240,7 @@ fn handle_failure(
     if retries {
         match schedule_retry(run, at, &cause.code, StepState::Retrying) {
             Ok(()) => return,
+            // A computed delay without a value fails the step for good: no timer could be armed.
             Err(error) => {
                 let Failure { code, message } = expression_error(&error);
                 cause = FailureCause {

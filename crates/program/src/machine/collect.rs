@@ -42,6 +42,7 @@ pub(super) fn collect(
     let collected = run.state.run.events.collected_mut(tag);
 
     let key = step_input.event_key;
+    // Key 0 is no identity: an early event that was stored without its key has it.
     if key != 0 && collected.keys.contains(&key) {
         return Err(NoTransition::Ignored(
             "the step has already counted this event",
@@ -65,11 +66,13 @@ pub(super) fn collect(
         })
     };
 
+    // The list is a part of the state, which has a limit of its own for all its parts.
     if check_payload_within(&collected.data, &mut { MAX_COLLECTED_BYTES }).is_err() {
         let message = format!("{id}: the collected events exceed {MAX_COLLECTED_BYTES} bytes");
         return Ok(failed("events_too_large", message));
     }
 
+    // Evaluated after the event is added, so that `events` contains it.
     let is_complete = match &collection.until {
         Some(until) => until.holds(&run.bindings(at).event(step_input.event)),
         None => Ok(collection.count.is_some_and(|required| count >= required)),
@@ -77,6 +80,7 @@ pub(super) fn collect(
 
     match is_complete {
         Ok(true) => Ok(CollectOutcome::Complete),
+        // Only `until` gets here: the compiler bounds `count` by the same number.
         Ok(false) if count >= MAX_COLLECTED_EVENTS => {
             let message =
                 format!("{id}: `until` does not hold after {MAX_COLLECTED_EVENTS} events");

@@ -22,6 +22,8 @@ const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Starts compensation: no new steps, no timers; abandons steps in progress and compensates
 /// completed ones.
 pub(super) fn start_compensation(run: &mut Execution<'_>, cause: FailureCause) {
+    // A result can take any time, so steps in progress are not awaited; a late success is
+    // compensated (ADR 0005).
     abandon_all(run);
     run.cancel_saga_timer();
 
@@ -50,6 +52,7 @@ pub(super) fn abandon_all(run: &mut Execution<'_>) {
 
 /// Cancels the open child sagas of event handlers, except those whose end is awaited.
 fn stop_children(run: &mut Execution<'_>) {
+    // Children with the policy `abandon` are not in this list (`open_child` omits them).
     let (awaited, stopped): (Vec<_>, Vec<_>) = std::mem::take(&mut run.state.run.events.children)
         .into_iter()
         .partition(|child| child.on_parent_end == ParentEndPolicy::Wait);
@@ -118,6 +121,8 @@ pub(super) fn compensate_unapplied(run: &mut Execution<'_>) {
 /// Schedules the compensation of an abandoned step that may have been executed. Returns false if
 /// the step has none or is not abandoned.
 pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool {
+    // The definition ignores the end of a child with `abandon`, so an unknown end is ignored as
+    // well.
     let is_awaited =
         run.action_of(at, false).kind.kind().on_parent_end() != ParentEndPolicy::Abandon;
     let has_compensation = is_awaited && run.step(at).compensation.is_some();
@@ -148,6 +153,8 @@ pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[us
 
     // Past rounds of a loop that contains the join stay completed.
     let in_loop = run.saga.steps[join].in_loop;
+    // Discarded steps keep their places in the order of completion, which is the reverse of their
+    // compensation.
     for at in run.state.done.clone() {
         let is_past = in_loop.is_some() && run.step(at).in_loop == in_loop && at.element.is_some();
         if steps.contains(&at.step) && !is_past && run.state.entry(at).state == StepState::Completed
@@ -181,6 +188,7 @@ pub(super) fn compensate_next(run: &mut Execution<'_>) {
         // Attempts of the compensation count from one; those of the action have ended.
         run.state.entry_mut(at).retries = 0;
 
+        // Nothing is requested, so the loop continues with the step that completed before.
         if run.step(at).compensation.is_none() {
             run.state.entry_mut(at).state = StepState::Compensated;
             continue;
@@ -238,10 +246,12 @@ pub(super) fn schedule_retry(
         }
         None => INITIAL_RETRY_DELAY,
     };
+    // A shift by 32 or more has no value; the maximum factor applies instead.
     let delay = first
         .saturating_mul(1_u32.checked_shl(retry_count).unwrap_or(u32::MAX))
         .min(MAX_RETRY_DELAY);
 
+    // First cancels the timer of the request: its name depends on the state that is replaced here.
     run.finish_wait(at, step_state);
     let until = run.context.now.saturating_add(delay);
     *run.state.entry_mut(at) = StepEntry {
@@ -261,6 +271,7 @@ pub(super) fn fail_compensation(run: &mut Execution<'_>, at: StepIndex, mut caus
     let action = run.action_of(at, true);
     let attempts = run.state.entry(at).retries.saturating_add(1);
 
+    // A compensation whose expression has no value needs an operator, not another attempt.
     if attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR {
         match schedule_retry(run, at, &cause.code, StepState::CompensationRetrying) {
             Ok(()) => return,

@@ -151,6 +151,8 @@ impl CompiledAction {
     /// Returns the maximum number of attempts of the machine.
     pub(super) fn max_attempts(&self) -> u32 {
         match (self.kind.traits().completion, &self.options.retry) {
+            // A `retry` without `max_attempts` repeats the command until it succeeds or the saga
+            // ends.
             (Completion::Acceptance, Some(retry)) => retry.max_attempts.unwrap_or(u32::MAX),
             // Providers retry by themselves.
             (_, _) => 1,

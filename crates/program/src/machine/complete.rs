@@ -21,6 +21,7 @@ pub(super) fn complete_step(run: &mut Execution<'_>, step: usize) {
         .collect();
 
     run.state.run.drop_completed_rounds();
+    // The timeout of the saga starts compensation, which is impossible past the pivot.
     run.cancel_saga_timer();
     run.add_note("past the pivot");
 }
@@ -28,6 +29,8 @@ pub(super) fn complete_step(run: &mut Execution<'_>, step: usize) {
 pub(super) fn complete_saga(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     run.state.phase = Phase::Completed;
     run.state.flags.set(Flags::COMPLETED);
+    // Completed steps are final from here. A late success of an abandoned step is added when it
+    // arrives.
     run.state.done.clear();
     run.state.run.drop_completed_rounds();
     run.cancel_saga_timer();
@@ -50,6 +53,7 @@ pub(super) fn finish_compensated(run: &mut Execution<'_>) -> Result<(), ProgramE
     };
 
     run.add_note(run.state.phase.status().as_str());
+    // A cancellation emits no fact, and a saga that ended before has emitted its own.
     if cancelled || run.state.flags.has(Flags::FACT_EMITTED) {
         return Ok(());
     }

@@ -74,6 +74,7 @@ pub(super) fn apply_early(run: &mut Execution<'_>) -> bool {
         return false;
     }
     let now = run.context.now;
+    // Expired events are dropped after this loop, so they can still be in the list.
     let position = early(run).iter().position(|event| {
         event.expires_at > now && match_event(run, &event.kind, event.event()).is_ok()
     });
@@ -82,6 +83,7 @@ pub(super) fn apply_early(run: &mut Execution<'_>) -> bool {
     };
 
     let early = run.state.extra_mut().early.remove(position);
+    // Matched again, because the first match borrowed the event that is removed from the state now.
     let Ok(step_input) = match_event(run, &early.kind, early.event()) else {
         return false;
     };
@@ -97,6 +99,7 @@ pub(super) fn apply_early(run: &mut Execution<'_>) -> bool {
             message: error.to_string(),
         };
         let failed = step_input.failed(failure);
+        // A failure saves nothing, so it has no error of its own that could be lost.
         drop(apply_step_input(run, &failed));
     }
     true
@@ -199,6 +202,7 @@ fn may_restart(run: &Execution<'_>) -> bool {
 fn may_start(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -> bool {
     if entry.is_compensation {
         let is_foreach = run.saga.steps[entry.step].foreach.is_some();
+        // The elements of a step that has not started are not in the state yet.
         return is_foreach && run.state.elements(entry.step).is_none()
             || run
                 .units_of(entry.step)
@@ -209,6 +213,8 @@ fn may_start(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -> 
     !run.state.flags.has(Flags::COMPENSATION_STARTED)
         && (is_pending(StepIndex::step(entry.step))
             || may_repeat(run, entry.step)
+            // An element that waits for its turn has its value already, so its condition can select
+            // it.
             || run
                 .units_of(entry.step)
                 .any(|at| is_pending(at) && run.satisfies(at, entry, event).unwrap_or(false)))
@@ -229,6 +235,7 @@ fn may_repeat(run: &Execution<'_>, step: usize) -> bool {
 }
 
 fn has_started(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -> bool {
+    // The next round awaits the event again, even if the current one has consumed such an event.
     if !entry.is_compensation && may_repeat(run, entry.step) {
         return false;
     }

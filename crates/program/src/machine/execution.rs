@@ -95,6 +95,8 @@ impl<'a> Execution<'a> {
                 .map_or(0, |elements| elements.entries.len()),
         };
 
+        // A past round is numbered like an element, so that all loops over units include it (ADR
+        // 0064).
         let past = compiled
             .in_loop
             .map_or_else(Vec::new, |end| self.state.run.past_rounds_of(end, step));
@@ -108,6 +110,7 @@ impl<'a> Execution<'a> {
 
     /// Returns the units of a step: the step and its past rounds, or each of its elements.
     pub(super) fn units_of(&self, step: usize) -> impl Iterator<Item = StepIndex> + use<> {
+        // The entry of a `foreach` step has no request of its own: only its elements are units.
         let each = self.saga.steps[step].foreach.is_some();
         self.step_and_elements(step).skip(usize::from(each))
     }
@@ -122,6 +125,7 @@ impl<'a> Execution<'a> {
 
     /// Returns the number of the element or of the round.
     fn number(&self, at: StepIndex) -> Option<usize> {
+        // An index without an element is the current round if the step belongs to a loop.
         at.element
             .or_else(|| Some(self.state.run.loop_round(self.saga.steps[at.step].in_loop?)))
     }
@@ -133,6 +137,7 @@ impl<'a> Execution<'a> {
     /// Returns the action of a step or of its compensation.
     pub(super) fn action_of(&self, at: StepIndex, is_compensation: bool) -> &'a CompiledAction {
         let step = self.step(at);
+        // Only a step with a compensation is ever compensating, so the fallback is not reached.
         match (is_compensation, &step.compensation) {
             (true, Some(action)) => action,
             (true, None) | (false, _) => &step.action,
@@ -161,6 +166,7 @@ impl<'a> Execution<'a> {
         let step = &self.saga.steps[at.step];
         let mut bindings = self.saga_bindings().step(step.id.as_str());
 
+        // The list is empty, not missing, before the first event, so that a condition has a value.
         if step.action.kind.collection().is_some() {
             let collected = self.state.run.events.collected(&self.tag_of(at, false));
             bindings = bindings.events(collected.map_or(&NO_EVENTS, |collected| &collected.data));
@@ -182,6 +188,8 @@ impl<'a> Execution<'a> {
             (Some(element), Some(foreach), Some(elements)) => {
                 bindings.element(&foreach.name, &elements.list[element], element)
             }
+            // The step that ends a loop is no part of its body; its condition reads the round that
+            // ends.
             (_, _, _) if step.action.kind.repeat().is_some() => {
                 bindings.round(self.state.run.loop_round(at.step))
             }
@@ -204,6 +212,8 @@ impl<'a> Execution<'a> {
         event: EventData<'_>,
     ) -> Result<(), ProgramError> {
         for (name, template) in templates {
+            // The bindings are created for each template: it can read the variables that were set
+            // before it.
             let value = template.evaluate(&self.saga_bindings().event(event));
             let value = value.map_err(|error| {
                 ProgramError::SchemaMismatch(format!("cannot set vars.{name}: {error}"))
@@ -225,6 +235,8 @@ impl<'a> Execution<'a> {
 
     /// Emits a fact about the whole saga.
     pub(super) fn emit_fact(&mut self, fact: Option<&CompiledFact>) -> Result<(), ProgramError> {
+        // Set also without a declared fact: a later end, after a late success, must not count as
+        // the first.
         self.state.flags.set(Flags::FACT_EMITTED);
         let Some(fact) = fact else { return Ok(()) };
 
@@ -234,6 +246,7 @@ impl<'a> Execution<'a> {
             .data
             .evaluate(&self.saga_bindings())
             .map_err(|error| evaluation_error(error.to_string()))?;
+        // Each variable is within the limit, but a fact can contain several of them.
         check_payload(&data).map_err(|large| evaluation_error(large.to_string()))?;
 
         // The final fact has one id for each run, whatever input ends it (ADR 0015).
@@ -288,6 +301,7 @@ impl<'a> Execution<'a> {
 
     /// Returns the step or element of a tag, and whether the tag is that of its compensation.
     pub(super) fn step_of_tag(&self, tag: &str) -> Option<(StepIndex, bool)> {
+        // The tags of the compensations of rounds and elements have the number at the end, too.
         let (is_compensation, rest) = tag
             .strip_prefix(COMPENSATE)
             .map_or((false, tag), |rest| (true, rest));
@@ -327,6 +341,7 @@ impl<'a> Execution<'a> {
     pub(super) fn finish_wait(&mut self, at: StepIndex, step_state: StepState) {
         let old = self.state.entry(at);
 
+        // The name depends on the old state: a retry delay has another timer than the request.
         if old.deadline.is_some() {
             let name = self.timer_name(at, old.state);
             self.cancel_timer(name);
@@ -347,6 +362,7 @@ impl<'a> Execution<'a> {
                 .retain(|collected| collected.tag != tag);
         }
 
+        // The attempts survive the wait: their limit counts all requests of the action.
         *self.state.entry_mut(at) = StepEntry {
             retries: old.retries,
             ..StepEntry::of(step_state)
@@ -357,6 +373,8 @@ impl<'a> Execution<'a> {
     fn remove_child_and_escalation(&mut self, tag: &Name) {
         let extra = self.state.extra_mut();
         extra.children.retain(|(of, _)| of != tag);
+        // A tag without an escalation has no such timer, so the change would only enlarge the
+        // transition.
         let escalations = extra.escalations.len();
         extra.escalations.retain(|(of, _)| of != tag);
         if extra.escalations.len() < escalations {

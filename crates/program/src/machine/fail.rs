@@ -38,13 +38,17 @@ pub(super) fn fail_step(
     let losing = join::tolerated_failures(run.saga, &run.state, at.step);
     let blocked = losing.is_none() && run.state.flags.has(Flags::PIVOTED);
 
+    // A step that timed out can still have an open task or a running child saga.
     let ended = if step_state == StepState::Abandoned {
         abandon_outstanding(run, at)
     } else {
         step_state
     };
+    // A blocked step is not failed: an operator retries or skips it.
     run.finish_wait(at, if blocked { StepState::Blocked } else { ended });
 
+    // A failed element fails its step. A blocked one does not: the others continue, and a retry
+    // needs only it.
     if !blocked && at.element.is_some() {
         abandon_elements(run, at.step, step_state);
     }

@@ -18,6 +18,7 @@ pub(super) fn start_elements(
     index: usize,
     foreach: &CompiledForeach,
 ) -> Result<(), StartError> {
+    // The bindings of the saga, because there is no element yet.
     let list = foreach.elements(&run.saga_bindings())?;
 
     // Elements complete in any order, and each saves to its own place.
@@ -47,6 +48,7 @@ pub(super) fn start_next_elements(run: &mut Execution<'_>, index: usize) {
         .count();
 
     for at in run.units_of(index) {
+        // Elements that end later call this function again.
         if in_progress >= limit {
             return;
         }
@@ -54,11 +56,15 @@ pub(super) fn start_next_elements(run: &mut Execution<'_>, index: usize) {
             continue;
         }
         if let Err(error) = request_action(run, at, false) {
+            // The failure changes the other elements, so neither the count nor the rest of the list
+            // applies.
             return fail_to_start(run, at, error.into());
         }
         in_progress += 1;
     }
 
+    // True for an empty list: such a step completes when it starts. An operator can have skipped
+    // single elements.
     let is_completed = run.units_of(index).all(|at| {
         matches!(
             run.state.entry(at).state,

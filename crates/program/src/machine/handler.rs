@@ -56,6 +56,8 @@ fn run_handler(
         // Each event is a round of its own.
         let round = event.dedupe_key().hash_with(&index.to_le_bytes());
         let starts_child = matches!(task.kind, CompiledActionKind::Saga(_));
+        // Each child has its own pending work. Other results are not awaited, so the actions of a
+        // handler share a tag.
         let tag = if starts_child {
             child_tag(number, round)
         } else {
@@ -71,6 +73,7 @@ fn run_handler(
         let request = request_of(run, task, &origin, RequestLimits::default(), &bindings)
             .map_err(|error| ProgramError::SchemaMismatch(format!("on[{number}]: {error}")))?;
         let Request::Work(work) = request else {
+            // The compiler permits commands, effects and child sagas, which all are work.
             unreachable!("handlers request only work")
         };
         if let Work::StartChild(start) = &*work {
@@ -81,6 +84,8 @@ fn run_handler(
     }
 
     let compensates = matches!(handler.then, AfterHandler::Cancel | AfterHandler::Fail);
+    // The actions of the handler are requested all the same; only the end of the saga is not
+    // possible.
     if compensates && run.state.flags.has(Flags::PIVOTED) {
         run.add_note("past the pivot");
         return Ok(());
@@ -102,6 +107,7 @@ fn run_handler(
         }
         AfterHandler::Complete => {
             abandon_remaining_steps(run);
+            // Otherwise the advance completes the saga, because all its steps are finished now.
             if run.saga.keep_active || !run.state.run.events.children.is_empty() {
                 run.state.flags.set(Flags::ENDED);
             }
@@ -120,6 +126,7 @@ fn open_child(
         .context
         .pending_work
         .iter()
+        // Children with `abandon` are bounded here: the state does not list them.
         .filter(|work| is_handler_child(&work.tag))
         .count();
     let children = &mut run.state.run.events.children;
@@ -160,6 +167,7 @@ pub(super) fn end_child(run: &mut Execution<'_>, tag: &str, outcome: &WorkOutcom
         return false;
     }
 
+    // A failed child fails nothing here; a handler for its `failed` fact can (ADR 0075).
     run.add_note(&match outcome {
         WorkOutcome::Failed { failure, .. } | WorkOutcome::TimedOut { failure } => {
             format!("{tag}: {}", failure.code)

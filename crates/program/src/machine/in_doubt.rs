@@ -30,6 +30,7 @@ pub(super) fn open_in_doubt_task(
     step_state: StepState,
     failure: Option<&Failure>,
 ) {
+    // Cancels the timer of the step: the decision of an operator has no time limit.
     run.finish_wait(at, step_state);
     run.add_step_note(at, "in doubt");
 
@@ -66,6 +67,8 @@ fn question(
         data["failure"] = json!({ "code": code, "message": message });
     }
 
+    // The expressions are evaluated again, because the state does not store the payload of the
+    // request.
     let template = action.kind.kind().effect().map(|(_, template)| template);
     let payload = template.and_then(|template| template.evaluate(&run.bindings(at)).ok());
     let Some(payload) = payload.filter(|payload| !payload.is_null()) else {
@@ -83,6 +86,7 @@ pub(super) fn request_again(run: &mut Execution<'_>, at: StepIndex) {
     run.add_step_note(at, "not executed, requested again");
     run.state.begin_round(run.tag_of(at, false));
 
+    // The attempt is counted, although it follows a decision and not a failure.
     let entry = run.state.entry_mut(at);
     entry.retries = entry.retries.saturating_add(1);
 

@@ -34,8 +34,12 @@ pub(super) fn join_state(saga: &CompiledSaga, state: &State, index: usize) -> Jo
     let step = &saga.steps[index];
     match step.join {
         Join::All => join_all_state(saga, state, index),
+        // Before the counts: a join that was not selected must not fail because its predecessors
+        // cannot complete.
         Join::AtLeast(_) if selects_other_cases(saga, state, index) => JoinState::Bypass,
         Join::AtLeast(_) => {
+            // No predecessor counts. As for `all`, a skipped one lets the step start and a bypassed
+            // one does not.
             let Some((required, live)) = join_counts(saga, state, index, &[]) else {
                 let skipped = step
                     .before
@@ -72,6 +76,7 @@ fn join_all_state(saga: &CompiledSaga, state: &State, index: usize) -> JoinState
                 alive |= !dead_edge(saga, state, before, index);
             }
             StepState::Bypassed => {}
+            // Also after a failed predecessor: in a flow, a rerun can still complete it (ADR 0080).
             _ => return JoinState::Wait,
         }
     }
@@ -103,6 +108,7 @@ fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool
         StepState::Bypassed => true,
         // A skipped switch selects no case.
         StepState::Completed | StepState::Skipped => {
+            // The entry of a switch has no attempts; the field contains the selected case.
             let selected = usize::try_from(entry.retries)
                 .ok()
                 .and_then(|selected| cases.get(selected))
@@ -140,6 +146,8 @@ fn join_counts(
         }
     }
 
+    // Branches that a switch did not select reduce the number, which could otherwise never be
+    // reached.
     let required = usize::try_from(required)
         .unwrap_or(usize::MAX)
         .min(eligible);
@@ -152,6 +160,7 @@ fn is_live(state: &State, step: usize) -> bool {
     step_state.is_in_progress()
         || matches!(
             step_state,
+            // A blocked step can complete after a decision of an operator.
             StepState::Pending | StepState::Blocked | StepState::Completed
         )
 }
@@ -165,6 +174,7 @@ pub(super) fn tolerated_failures(
     let joins = saga.steps[failed].joins.iter().copied();
     joins
         .filter(|join| state.step_state(*join) == StepState::Pending)
+        // The joins are in topological order, so the first one is the innermost.
         .find_map(|join| Some((join, steps_to_discard(saga, state, join, failed)?)))
 }
 
@@ -203,6 +213,7 @@ fn dead_steps(saga: &CompiledSaga, state: &State, region: &[usize], failed: usiz
 
     // The region has topological order, so the predecessors of a step are decided before it.
     for index in region.iter().copied() {
+        // A step that has started does not depend on its predecessors any more.
         if state.step_state(index) != StepState::Pending {
             continue;
         }
@@ -236,6 +247,7 @@ pub(super) fn losing_branches(saga: &CompiledSaga, state: &State, join: usize) -
 
     // A step with elements is complete with its last one.
     winners.sort_by_key(|winner| state.done.iter().rposition(|at| at.step == *winner));
+    // More branches than required can be complete when the join starts; the first ones win.
     winners.truncate(required);
 
     let served = leading_to(saga, &step.region, winners);

@@ -32,6 +32,8 @@ pub(super) fn match_event<'e>(
         for entry in entries {
             for at in run.units_of(entry.step) {
                 match outcome_table::update_for(run.state.entry(at).state, result(*entry)) {
+                    // Kept for the log: with several candidates, the last one explains why the
+                    // event has no effect.
                     StepUpdate::Ignore(reason) => last_reason = reason,
                     update if late != (update == StepUpdate::CompleteLate) => {}
                     _ => {

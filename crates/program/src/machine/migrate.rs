@@ -79,6 +79,7 @@ pub(crate) fn migrate(
 
     let mut run = Execution::new(to, context, state);
     let before = Execution::new(from.saga, context, old.clone());
+    // Each definition computes its own names, because they contain the ids of the steps.
     run.timers = migrator.timers(&before, &run);
     run.add_note(&format!(
         "migrated from version {} to {version}",
@@ -109,6 +110,8 @@ impl StateMigrator<'_> {
         for step in &self.from.steps {
             let mapping = self.plan.and_then(|plan| plan.steps.get(&step.id));
             let target = match mapping {
+                // An explicit null drops the step; `check` rejects that if its state is still
+                // needed.
                 Some(None) => None,
                 Some(Some(id)) => self.to.find(id.as_str()),
                 None => self.to.find(step.id.as_str()),
@@ -158,6 +161,7 @@ impl StateMigrator<'_> {
             blocked.push("the pivot that the instance passed does not exist any more".to_owned());
         }
 
+        // Such an instance would complete with its next input, although no handler ended it.
         let idle =
             self.from.keep_active && self.old.steps.iter().all(|entry| entry.state.is_finished());
         if idle && !self.to.keep_active {
@@ -177,6 +181,7 @@ impl StateMigrator<'_> {
         active: bool,
         blocked: &mut Vec<String>,
     ) {
+        // The outstanding result has the form of its kind, which another kind could not read.
         let same =
             std::mem::discriminant(&old.action.kind) == std::mem::discriminant(&new.action.kind);
 
@@ -187,6 +192,7 @@ impl StateMigrator<'_> {
             ));
         }
 
+        // The task is open already; a step without the policy `ask` would ignore its decision.
         if self.entries(index).any(|entry| entry.state.is_in_doubt()) && !new.action.asks_operator()
         {
             blocked.push(format!(
@@ -221,6 +227,7 @@ impl StateMigrator<'_> {
             ));
         }
 
+        // The round is part of all tags of the step, so it must have the same loop afterwards.
         let in_other_loop = old.in_loop.map(|end| self.targets[end]) != new.in_loop.map(Some);
         if (started || self.is_repeated(old)) && in_other_loop {
             blocked.push(format!(
@@ -266,6 +273,7 @@ impl StateMigrator<'_> {
             .collect();
         let expected = expected?;
 
+        // The numbers of cases can change, so the steps of a case identify it.
         let case = others.iter().position(|case| case.then == expected)?;
         u32::try_from(case).ok()
     }
@@ -356,6 +364,8 @@ impl StateMigrator<'_> {
         }
 
         self.migrate_vars(&mut new, context);
+        // Past the pivot and after the start of compensation, the timeout of the saga does not
+        // apply.
         let runs_forward = old.phase == Phase::Running && !old.flags.has(Flags::PIVOTED);
         if runs_forward || old.until.is_some() {
             self.migrate_timeout(&mut new, context);
@@ -391,6 +401,7 @@ impl StateMigrator<'_> {
             let bindings = Bindings::new(context.key)
                 .vars(&self.old.vars)
                 .results(self.old.results());
+            // All templates read the old variables, so that their order has no effect.
             match template.evaluate(&bindings) {
                 Ok(value) => drop(new.vars.insert(name.clone(), value)),
                 Err(error) => self
@@ -437,6 +448,8 @@ impl StateMigrator<'_> {
                 .map_or(0, |elements| elements.entries.len());
             let round = from.in_loop.map(|end| self.old.run.loop_round(end));
             let numbers = (0..count).chain(self.past_rounds(index)).chain(round);
+            // Late results of elements and past rounds have tags of their own, which the pending
+            // work lists.
             let places = std::iter::once(String::new()).chain(numbers.map(|n| format!("[{n}]")));
 
             for element in places {

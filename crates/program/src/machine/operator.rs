@@ -67,6 +67,7 @@ pub(super) fn retry(run: &mut Execution<'_>) -> Result<(), NoTransition> {
     };
 
     run.add_note("retry");
+    // All of them: one that stays blocked would make the instance stuck again at once.
     while let Some(at) = run.blocked() {
         reset_to_pending(run, at);
     }
@@ -111,6 +112,7 @@ pub(super) fn skip(run: &mut Execution<'_>) -> Result<(), NoTransition> {
     };
 
     cancel_outstanding(run, at);
+    // The skipped compensation counts as confirmed, so that the next one can start.
     if compensation {
         run.finish_wait(at, StepState::Compensated);
         run.state.compensating_step = None;
@@ -144,6 +146,7 @@ pub(super) fn force_complete(run: &mut Execution<'_>) -> Result<(), NoTransition
 
 fn end_forced(run: &mut Execution<'_>) -> Result<(), ProgramError> {
     let flags = run.state.flags;
+    // If only the compensation of a discarded branch is stuck, the saga itself has completed.
     let is_over = run.state.steps.iter().all(|entry| {
         entry.state.is_finished()
             || entry.state.is_compensation()
@@ -154,6 +157,7 @@ fn end_forced(run: &mut Execution<'_>) -> Result<(), ProgramError> {
         return complete_saga(run);
     }
 
+    // The `failed` fact and its expressions need a cause, although no step has failed for good.
     if run.state.cause.is_none() {
         let message = "an operator force-completed the instance".to_owned();
         let cause = FailureCause {

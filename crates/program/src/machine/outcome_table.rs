@@ -66,18 +66,23 @@ pub(super) fn update_for(step_state: StepState, outcome: StepOutcome) -> StepUpd
     use StepState as S;
 
     match (step_state, outcome) {
+        // A success of any attempt completes the step, also during the delay of a retry or while it
+        // is blocked.
         (S::Running | S::Retrying | S::Blocked | S::InDoubt, Ok) => StepUpdate::Complete,
         (S::Running | S::InDoubt, Failed) => StepUpdate::Fail(S::Failed),
         (S::Running, Unknown) => StepUpdate::Fail(S::Abandoned),
         (S::Running, InDoubt) => StepUpdate::OpenInDoubtTask(S::InDoubt),
         (S::Abandoned, InDoubt) => StepUpdate::OpenInDoubtTask(S::InDoubtAbandoned),
         (S::InDoubt, NotExecuted) => StepUpdate::RequestAgain,
+        // Nothing was executed, so the saga need not wait or compensate any longer.
         (S::InDoubtAbandoned, Failed | NotExecuted) | (S::ChildAwaited, Failed) => {
             StepUpdate::Discard
         }
+        // The saga continued without the step, so its success must be reversed.
         (S::Failed | S::Abandoned | S::InDoubtAbandoned | S::ChildAwaited, Ok) => {
             StepUpdate::CompleteLate
         }
+        // An event can confirm an earlier attempt, because all attempts share one tag.
         (S::Compensating | S::CompensationRetrying | S::CompensationFailed, Compensated) => {
             StepUpdate::ConfirmCompensation
         }

@@ -17,6 +17,7 @@ use crate::definition::AfterHandler;
 
 /// Returns the transition of an execution.
 pub(super) fn into_transition(mut run: Execution<'_>) -> Result<Transition, ProgramError> {
+    // Before the state is encoded, because `forget_next` advances the version that it contains.
     let run_change = RunChange {
         begins_at: run.new_run,
         forgets: run.state.run.forget_next(),
@@ -81,10 +82,12 @@ fn text_of(value: &Value) -> Option<String> {
 /// Returns the waits in the order of the definition.
 fn waits(run: &Execution<'_>) -> Vec<Wait> {
     let mut waits = Vec::new();
+    // A late result can still arrive, but users need not wait for it.
     if run.state.phase.status().is_final() {
         return waits;
     }
 
+    // Elements and past rounds wait by themselves, so the waits are those of the units.
     for step in 0..run.saga.steps.len() {
         for at in run.units_of(step) {
             let entry = run.state.entry(at);

@@ -27,6 +27,8 @@ pub(super) fn parse_outcome<'v>(
     tag: &str,
     outcome: &'v WorkOutcome,
 ) -> Result<StepInput<'v>, NoTransition> {
+    // The ends of awaited children of handlers are already handled; nothing waits for the other
+    // results.
     if tag.starts_with(ON) {
         return Err(NoTransition::Ignored(
             "results of handler actions are not awaited",
@@ -93,6 +95,8 @@ pub(super) fn parse_outcome<'v>(
         WorkOutcome::Accepted | WorkOutcome::TimedOut { .. } => &NOTHING,
     };
 
+    // A compensation has no question for an operator: without a confirmation it is retried or
+    // stuck.
     let (result, named, failure) = match (is_compensation, read) {
         (false, ParsedOutcome::Success(named)) => (StepOutcome::Ok, named, None),
         (true, ParsedOutcome::Success(named)) => (StepOutcome::Compensated, named, None),
@@ -111,6 +115,8 @@ pub(super) fn parse_outcome<'v>(
 
     let is_unknown =
         result == StepOutcome::Unknown || matches!(outcome, WorkOutcome::TimedOut { .. });
+    // Only these kinds repeat a request under its key; a user or a child saga reports a definite
+    // end.
     let is_unknown = is_unknown && action.kind.traits().is_retried();
     let certainty = if is_unknown {
         Certainty::Unknown

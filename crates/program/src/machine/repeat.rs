@@ -66,6 +66,8 @@ fn begin_round(run: &mut Execution<'_>, end: usize, next: usize) -> Result<(), S
 
     // Later rounds overwrite the variables; the compensation of this one needs its own.
     let past = (!kept.is_empty()).then(|| past_round(run, end, next - 1, &kept));
+    // Checked before the state changes, so that a loop that is too large fails in its current
+    // round.
     check_values(run, end, past.as_ref())?;
 
     let is_kept = |step: usize| kept.iter().any(|(of, _)| *of == step);
@@ -81,6 +83,8 @@ fn begin_round(run: &mut Execution<'_>, end: usize, next: usize) -> Result<(), S
     let saga = run.saga;
     let current = |at: &StepIndex| at.element.is_none() && saga.steps[at.step].in_loop == Some(end);
     run.state.done.retain(|at| !current(at) || is_kept(at.step));
+    // A discarded branch can be compensating beside the loop, so its index moves to the past round
+    // as well.
     for at in run
         .state
         .done
@@ -104,6 +108,8 @@ fn is_kept(step_state: StepState, has_compensation: bool) -> bool {
         | StepState::CompensationFailed
         | StepState::InDoubtAbandoned
         | StepState::ChildAwaited => true,
+        // These are compensated, or can still succeed late. Without a compensation, neither has an
+        // effect.
         StepState::Completed
         | StepState::CompensationPending
         | StepState::Abandoned
@@ -127,6 +133,7 @@ fn past_round(
 ) -> PastRound {
     let mut past = PastRound::new(round, kept);
     for step in run.steps_of_loop(end).map(|step| &run.saga.steps[step]) {
+        // Also the variables of steps that are not kept: the `undo` of another step can read them.
         for (name, _) in &step.save {
             copy(name, &run.state.vars, &mut past.vars);
         }

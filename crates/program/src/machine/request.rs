@@ -39,10 +39,13 @@ pub(super) fn request_action(
     };
 
     let bindings = action_bindings(run, at, is_compensation);
+    // Evaluated once for each request. The timer and the deadline of the work store the result (ADR
+    // 0075).
     let limits =
         action
             .options
             .limits(action.kind.traits().is_effect, run.context.now, &bindings)?;
+    // The state changes only below this line: an expression without a value leaves nothing behind.
     let request = request_of(run, action, &origin, limits, &bindings)?;
 
     let mut until = limits
@@ -68,10 +71,13 @@ pub(super) fn request_action(
             }
             run.tasks.push(TaskChange::Open(opened.spec));
         }
+        // A wait has no timeout: the compiler rejects the field for this kind.
         Request::Until(due) => until = Some(due),
         Request::Nothing => {}
     }
 
+    // The timer has the name of the tag, so that the timer of a repeated request replaces the old
+    // one.
     run.timers
         .extend(until.map(|due| TimerChange::Arm { name: tag, due }));
 
@@ -80,6 +86,8 @@ pub(super) fn request_action(
     } else {
         StepState::Running
     };
+    // `is_new` gives a wait for an event another token: a signal for the previous request must not
+    // count here (ADR 0071).
     *run.state.entry_mut(at) = StepEntry {
         state: step_state,
         deadline: until,
@@ -96,6 +104,7 @@ pub(super) fn action_bindings<'r>(
     is_compensation: bool,
 ) -> Bindings<'r> {
     let bindings = run.bindings(at);
+    // An `undo` may read `failure`, which has no cause if only a branch is compensated.
     if is_compensation && run.state.cause.is_none() {
         bindings.cause(Some(&RACE_LOST))
     } else {
@@ -141,6 +150,8 @@ pub(super) struct RequestOrigin<'a> {
 pub(super) fn abandon_outstanding(run: &mut Execution<'_>, at: StepIndex) -> StepState {
     cancel_outstanding(run, at);
     match run.action_of(at, false).kind.kind().on_parent_end() {
+        // A result that is a dead letter does not arrive without a redrive, so waiting for it could
+        // never end.
         ParentEndPolicy::Wait if !run.has_unapplied_result(at) => StepState::ChildAwaited,
         ParentEndPolicy::Stop | ParentEndPolicy::Abandon | ParentEndPolicy::Wait => {
             StepState::Abandoned
@@ -152,6 +163,7 @@ pub(super) fn abandon_outstanding(run: &mut Execution<'_>, at: StepIndex) -> Ste
 pub(super) fn cancel_outstanding(run: &mut Execution<'_>, at: StepIndex) {
     let is_compensation = run.state.entry(at).state.is_compensation();
     let tag = run.tag_of(at, is_compensation);
+    // The address was stored with the request, because the variables of its template can change.
     let children = run
         .state
         .extra

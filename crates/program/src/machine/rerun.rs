@@ -44,6 +44,7 @@ pub(super) fn reset(run: &mut Execution<'_>, selection: Rerun<'_>) -> Result<(),
         return rejected("no job has failed".to_owned());
     }
 
+    // A second request would be executed beside the first one, whose result would then be ignored.
     let active = steps.iter().find(|step| {
         let state = run.state.step_state(**step);
         state.is_in_progress() || state.is_awaited_late()
@@ -63,6 +64,8 @@ pub(super) fn reset(run: &mut Execution<'_>, selection: Rerun<'_>) -> Result<(),
         reset_step(run, step);
     }
 
+    // Nothing of the former end may remain: its flags would forbid steps, and its timeout has
+    // ended.
     if run.state.phase != Phase::Running {
         run.state.phase = Phase::Running;
         run.state.flags = Flags::default();
@@ -95,6 +98,7 @@ fn followers(run: &Execution<'_>, first: usize) -> Vec<usize> {
 }
 
 fn reset_step(run: &mut Execution<'_>, step: usize) {
+    // It has neither a request nor a result, so its current key is not used yet.
     if run.state.step_state(step) == StepState::Pending {
         return;
     }

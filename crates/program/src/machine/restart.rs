@@ -36,6 +36,8 @@ pub(super) fn restart(
 
     let data = restart.data(&run.step(at).id, &run.bindings(at))?;
 
+    // The templates of the new run must not see the variables of the old one, so its state is
+    // replaced first.
     let new = State::new(run.saga.steps.len());
     let mut old = std::mem::replace(&mut run.state, new);
     if let Err(error) = init_run(run, EventData::of_result(&data)) {
@@ -49,6 +51,7 @@ pub(super) fn restart(
     }
 
     run.begins_run = true;
+    // Work before this position belongs to the old run; run ids are part of the idempotency keys.
     run.new_run = Some(run.work.len());
     run.state.run.begin_run(&old.run, run.context.version);
 
@@ -57,6 +60,7 @@ pub(super) fn restart(
         run.state.extra_mut().early = std::mem::take(&mut extra.early);
     }
 
+    // A new timeout has replaced the timer of the old one, which has the same name.
     if old.until.is_some() && run.state.until.is_none() {
         run.cancel_timer(saga_timer());
     }
@@ -98,6 +102,7 @@ fn is_settled(run: &Execution<'_>, restart: StepIndex) -> bool {
     // A pending step is on a branch that was not selected, because no step follows a restart or
     // runs beside it.
     let mut units = (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step));
+    // Also past rounds, whose late results can still require a compensation.
     let has_active_step = units.any(|at| {
         let state = run.state.entry(at).state;
         at != restart && state != StepState::Pending && !state.is_finished()

@@ -234,6 +234,8 @@ impl State {
         rmp_serde::encode::write(&mut bytes, self)
             .map_err(|error| ProgramError::InvalidState(error.to_string()))?;
 
+        // The input becomes a dead letter: the previous state remains, and smaller inputs still
+        // apply.
         if bytes.len() > MAX_PAYLOAD_BYTES {
             let message = format!(
                 "the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}",

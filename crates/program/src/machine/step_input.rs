@@ -100,6 +100,7 @@ pub(super) fn failure_message(kind: &EventType, data: &Value) -> String {
     let reason = ["message", "reason"]
         .iter()
         .find_map(|field| data.get(field)?.as_str());
+    // The data comes from outside, and the instance stores the message.
     reason.map_or_else(|| kind.to_string(), |text| text.chars().take(500).collect())
 }
 

@@ -112,6 +112,8 @@ impl StepState {
             | StepState::InDoubt
             | StepState::InDoubtAbandoned
             | StepState::ChildAwaited => false,
+            // While the saga runs forward, a failed step remains only if a join tolerates it, or in
+            // a flow.
             StepState::Completed
             | StepState::Skipped
             | StepState::Bypassed

@@ -20,6 +20,7 @@ use crate::steps::kind::{Completion, StartError};
 
 /// Handles a due timer.
 pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTransition> {
+    // No step id contains `:` and none is `saga`, so these names cannot be those of steps.
     if name == SAGA_TIMER {
         return on_saga_timeout(run);
     }
@@ -43,6 +44,7 @@ pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTran
     }
 
     let action = run.action_of(at, is_compensation);
+    // Only for a wait is its timer the success; for every other action it is the timeout.
     let (result, failure) =
         if !is_compensation && action.kind.traits().completion == Completion::Timer {
             (StepOutcome::Ok, None)
@@ -102,6 +104,8 @@ fn retry_step(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
         return Err(NoTransition::Ignored("the timer is stale"));
     }
 
+    // Counted here and not with the failure, so that the delay is computed from the attempts before
+    // it.
     let entry = run.state.entry_mut(at);
     entry.retries = entry.retries.saturating_add(1);
     run.add_step_note(at, "again");
@@ -122,6 +126,7 @@ fn request_again(run: &mut Execution<'_>, at: StepIndex) -> Result<(), StartErro
 
 /// Rearms the timers of steps in progress at their previous times.
 pub(super) fn rearm_timers(run: &mut Execution<'_>) {
+    // The times do not move: what was due while the instance was stuck fires at once.
     let mut timers = Vec::new();
     for at in (0..run.saga.steps.len()).flat_map(|step| run.step_and_elements(step)) {
         let entry = run.state.entry(at);
@@ -168,6 +173,7 @@ fn certainty_after_timeout(action: &CompiledAction) -> Certainty {
 fn escalate(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
     let stale = NoTransition::Ignored("the timer is stale");
 
+    // The state lists an escalation only while its task is open.
     let known = run
         .state
         .extra
@@ -183,6 +189,8 @@ fn escalate(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
         return Err(stale);
     };
 
+    // An expression without a value makes the timer a dead letter; the task stays open for its
+    // users.
     let (roles, assignee) = escalation
         .assignment(&run.bindings(at))
         .map_err(|error| ProgramError::Evaluation(format!("{tag}: {error}")))?;

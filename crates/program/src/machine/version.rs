@@ -73,6 +73,7 @@ pub(super) fn resolve_response<'o>(
         return unchanged;
     };
 
+    // The decision of an operator is no response of the upstream, so its data has no version.
     let versions = run.action_of(at, is_compensation).kind.kind().responses();
     let Some(versions) = versions.filter(|_| !is_decision && *version != CURRENT_SCHEMA) else {
         return unchanged;
@@ -94,6 +95,8 @@ pub(super) fn resolve_response<'o>(
                 }
             }
             VersionedPayload::Unsupported(
+                // The compiler rejects `ignore` here: the result is the only one, and the step
+                // would wait for ever.
                 UnsupportedVersionPolicy::DeadLetter | UnsupportedVersionPolicy::Ignore,
                 message,
             ) => return Err(NoTransition::Error(ProgramError::SchemaMismatch(message))),
@@ -120,6 +123,7 @@ fn without_data(event: &Event) -> Event {
         causation: event.causation.clone(),
         trace: event.trace.clone(),
         schema_version: event.schema_version,
+        // The caller replaces the data, so a copy of it would be wasted.
         data: Value::Null,
         user: event.user.clone(),
         attributes: event.attributes.clone(),

@@ -76,6 +76,8 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
     );
 
     match step.action.kind.cases() {
+        // The entry of a switch contains the number of the case, which must not be shown as
+        // attempts.
         Some(cases) if entry.state == StepState::Completed => {
             let selected = usize::try_from(entry.retries)
                 .ok()
@@ -214,6 +216,7 @@ fn stuck(saga: &CompiledSaga, state: &State) -> Option<Value> {
         return None;
     }
 
+    // The same order as that of the decisions: retry and skip apply to a failed compensation first.
     if let Some(at) = state
         .compensating_step
         .filter(|at| state.entry(*at).state == StepState::CompensationFailed)
@@ -221,6 +224,7 @@ fn stuck(saga: &CompiledSaga, state: &State) -> Option<Value> {
         return Some(json!({ "step": name(saga, state, at), "action": "compensate" }));
     }
 
+    // Past rounds are never blocked: a loop does not end a round before its steps have finished.
     let elements = |step: usize| {
         let count = state
             .elements(step)

@@ -105,6 +105,8 @@ impl<'a> TransitionBuilder<'a> {
             Work::CancelChild(_) | Work::NotifyParent(_) | Work::PublishResult(_) => &Value::Null,
         };
 
+        // The first error is reported when the transition is finished, so the methods need no
+        // result.
         if let Err(large) = check_payload(payload) {
             self.error
                 .get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));

@@ -134,6 +134,8 @@ impl CompiledKind for CompiledChildSaga {
     }
 
     fn cancellation(&self, outstanding: &OutstandingRequest<'_>) -> Option<Cancellation> {
+        // The end of a child with `wait` is still needed, and one with `abandon` continues on its
+        // own.
         if self.on_parent_end != ParentEndPolicy::Stop {
             return None;
         }

@@ -126,6 +126,7 @@ impl CompiledKind for CompiledCommand {
             Some(id) => identifier("an aggregate id", &id.evaluate(context.bindings)?)?,
         };
 
+        // With an `ok` event, acceptance decides nothing: the event is the result.
         let confirmation = if context.options.ok.is_empty() {
             Confirmation::Acceptance
         } else {

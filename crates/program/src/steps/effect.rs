@@ -47,6 +47,7 @@ impl ActionForm for EffectAction {
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledEffect {
         let responses = self.responses.as_ref().map(|versions| {
             let path = format!("{}.responses", site.path);
+            // No other response follows, so the step would wait for ever.
             if versions.on_unsupported == UnsupportedVersionPolicy::Ignore {
                 let finding = RawDiagnostic::new(
                     format!("{path}.on_unsupported"),

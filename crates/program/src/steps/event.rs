@@ -88,6 +88,7 @@ impl ActionForm for EventAction {
         };
         let until = compiler.condition(scope, self.until.as_ref());
 
+        // The templates of `save` are not compiled yet; `keep_data_for` adds what they read.
         let collection = CompiledCollection {
             count,
             until,
@@ -135,6 +136,8 @@ impl CompiledEvent {
 
 fn mentions_events(template: &Value) -> bool {
     match template {
+        // A search in the text is enough: a false match only stores payloads that no expression
+        // reads.
         Value::String(text) => text.starts_with('=') && text.contains(EVENTS),
         Value::Array(items) => items.iter().any(mentions_events),
         Value::Object(fields) => fields.values().any(mentions_events),

@@ -45,6 +45,7 @@ impl Foreach {
         let name = self.name.as_str();
         let is_identifier = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        // An element of this name would hide the root.
         let used = Root::named(name).is_some() || name == INDEX;
         if !is_identifier || used {
             let reason = if used {

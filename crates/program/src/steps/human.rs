@@ -164,6 +164,7 @@ impl CompiledKind for CompiledHumanTask {
             .map(|due| due.due(context.now, bindings))
             .transpose()?;
 
+        // One outcome can have several conditions; users select it once.
         let mut outcomes: Vec<EventType> = Vec::new();
         for matcher in context.options.ok.iter().chain(&context.options.fail) {
             if !outcomes.contains(&matcher.event) {
@@ -190,6 +191,7 @@ impl CompiledKind for CompiledHumanTask {
                     .now
                     .saturating_add(after.evaluate(context.now, bindings)?),
             ),
+            // The compiler rejects an escalation with neither `after` nor `due`.
             Some(None) => due,
             None => None,
         };

@@ -98,6 +98,7 @@ impl ActionForm for JobAction {
     fn compile(&self, compiler: &mut ExpressionCompiler<'_>, site: Site<'_>) -> CompiledJob {
         let path = format!("{}.job", site.path);
         let site = site.at(&path);
+        // The stand-in is not executed: the report rejects the definition.
         let effect = self.effect().unwrap_or_else(|error| {
             compiler.report(RawDiagnostic::new(
                 format!("{path}.type"),
@@ -147,12 +148,14 @@ pub(crate) struct CompiledJob {
 impl CompiledKind for CompiledJob {
     fn request(&self, context: &RequestContext<'_>) -> Result<Request, EvalError> {
         let mut env = Map::new();
+        // The environment of the job comes last, because it overrides that of the saga.
         for (name, template) in context.env.iter().chain(&self.env) {
             env.insert(name.clone(), template.evaluate(context.bindings)?);
         }
 
         let mut results = Map::new();
         for id in &self.dependencies {
+            // A dependency that was skipped has no result; the script receives null.
             let result = context
                 .results
                 .and_then(|results| results.get(id.as_str()))

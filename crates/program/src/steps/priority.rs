@@ -53,6 +53,7 @@ impl CompiledPriority {
 
         if template.starts_with('=') {
             return match compiler.condition(site.at(&path), Some(template)) {
+                // The compiler has reported the error, so the default never reaches a program.
                 Some(expression) => CompiledPriority::Computed(expression),
                 None => Self::default(),
             };

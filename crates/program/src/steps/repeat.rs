@@ -129,6 +129,7 @@ pub(crate) struct CompiledRepeat {
 impl CompiledRepeat {
     /// Returns true if another round is due.
     pub(crate) fn continues(&self, bindings: &Bindings<'_>) -> Result<bool, EvalError> {
+        // The compiler rejects a loop with both conditions, so one of the two defaults applies.
         let holds = self
             .while_holds
             .as_ref()

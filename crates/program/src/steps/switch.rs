@@ -98,6 +98,7 @@ impl ActionForm for Vec<SwitchCase> {
 
             let when =
                 compiler.condition(site.at(&format!("{path}[{n}].when")), case.when.as_ref());
+            // Unknown steps are reported with the order of the steps.
             let then = case
                 .then
                 .iter()

@@ -142,6 +142,7 @@ impl CompiledTimeLimit {
 /// Returns the duration of a limit with this value that begins now; at an unknown time, any point
 /// in time is valid.
 fn limit_of(value: &Value, now: Option<Timestamp>) -> Result<Duration, String> {
+    // A time first: no text is both a time and a duration.
     let until = value.as_str().and_then(|text| Timestamp::parse(text).ok());
     let duration = match until {
         Some(until) => now.map_or(PASSED, |now| until.duration_since(now).max(PASSED)),
@@ -161,6 +162,7 @@ pub(super) fn read_duration(value: &Value) -> Result<Duration, String> {
     {
         return Ok(duration);
     }
+    // Negative and infinite numbers are no durations.
     if let Some(seconds) = value.as_f64()
         && let Ok(duration) = Duration::try_from_secs_f64(seconds)
     {

@@ -70,6 +70,7 @@ impl TimeSpec {
             }
         };
 
+        // The definition is rejected with the report; the template only lets the compiler continue.
         read.unwrap_or_else(|message| {
             compiler.report(RawDiagnostic::new(path, message));
             CompiledTime::For(Template::Literal(value))

@@ -123,6 +123,7 @@ pub(super) fn of(program_input: &ProgramInput<'_>, context: &Context<'_>) -> Vec
 
 /// Returns the second argument of `migrate`.
 pub(super) fn migration_input(from: &DefinitionRef, context: &Context<'_>) -> Vec<u8> {
+    // As text: JSON numbers of most languages have 53 bits.
     let hash = format!("{:032x}", u128::from_be_bytes(from.hash));
     bytes(&MigrationInput {
         context: context_input(context),

@@ -112,6 +112,7 @@ pub(super) fn read(guest: &WasmModule) -> Result<ModuleManifest, Vec<RawDiagnost
         }
     };
 
+    // The output of `manifest` can be longer than a manifest may be.
     if text.len() > MAX_MANIFEST_BYTES {
         let message = format!(
             "the manifest is {} bytes long, the limit is {MAX_MANIFEST_BYTES}",

@@ -345,6 +345,7 @@ impl ModuleCall {
     }
 
     fn read_output(&self, start: u64, length: u64) -> Result<Vec<u8>, String> {
+        // The module chooses both numbers, so they are checked before the copy.
         if length > MAX_MODULE_OUTPUT_BYTES as u64 {
             return Err(format!(
                 "its output is {length} bytes long, the limit is {MAX_MODULE_OUTPUT_BYTES}"
@@ -352,6 +353,7 @@ impl ModuleCall {
         }
 
         let memory = self.memory.ok_or("it has no memory")?;
+        // The sum does not overflow: both numbers have 32 bits.
         let range = usize::try_from(start)
             .ok()
             .zip(usize::try_from(start + length).ok());

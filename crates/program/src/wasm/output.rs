@@ -81,6 +81,8 @@ pub(super) fn parse_output(
     context: &Context<'_>,
 ) -> Result<ProgramOutput, ProgramError> {
     let output: ModuleOutput<'_> = read(bytes)?;
+    // Before the conversion: these texts become parts of history entries, dead letters and log
+    // records.
     check_texts(&output).map_err(ProgramError::Crashed)?;
     match (
         &output.state,
@@ -256,6 +258,7 @@ fn transition(
         .map(|FailureOutput { code, message }| Failure { code, message }.into());
 
     Ok(Transition {
+        // Only a step machine can start a new run within a transition (ADR 0066).
         run: orlog_model::RunChange::default(),
         state,
         status: output.status.unwrap_or(Status::Running),

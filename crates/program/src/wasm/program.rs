@@ -46,6 +46,8 @@ fn load(bytes: &[u8]) -> Result<WasmProgram, Vec<RawDiagnostic>> {
         .check_instantiation()
         .map_err(|reason| vec![RawDiagnostic::new("", reason)])?;
 
+    // Instances are pinned to the bytes of the module, because its version is only a claim of the
+    // author.
     let mut hash = [0; 16];
     hash.copy_from_slice(&Sha256::digest(bytes)[..16]);
     let reference = DefinitionRef {

@@ -211,6 +211,7 @@ pub(super) fn work(
             data,
         }) => {
             known_saga(&saga, declared)?;
+            // A module decides itself when it cancels a child; the engine uses `stop` (ADR 0065).
             let on_parent_end = ParentEndPolicy::default();
             Work::StartChild(StartChild {
                 tag,
@@ -305,6 +306,8 @@ fn command(
 }
 
 fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, String> {
+    // The manifest is what a node checks against its upstreams, so a module cannot request anything
+    // else.
     if declared.effects.binary_search(&request.name).is_err() {
         return Err(format!(
             "it requests the effect `{}`, which its manifest does not list",
@@ -338,6 +341,7 @@ fn effect(request: EffectRequest, declared: &ModuleManifest) -> Result<Work, Str
         timeout: request.timeout_ms.map(Duration::from_millis),
         retry,
         schema_version: 1,
+        // A request has no such field: the policy of the upstream applies.
         in_doubt: None,
         priority: Priority::Normal,
     }))

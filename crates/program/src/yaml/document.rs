@@ -54,6 +54,7 @@ impl Document {
             suggestion: None,
         };
 
+        // Before the parser, whose tree is much larger than the text.
         if text.len() > MAX_SOURCE_BYTES {
             let message = format!(
                 "the file is {} bytes long, the limit is {MAX_SOURCE_BYTES}",
@@ -202,6 +203,7 @@ impl Entry<'_> {
     pub fn unknown_field(&self, valid: &[&str]) -> Diagnostic {
         let suggestion = did_you_mean(self.name, valid.iter().copied())
             .unwrap_or_else(|| format!("valid: {}", valid.join(", ")));
+        // At the name and not at the value: the name is wrong.
         let at = Item {
             at: self.key,
             ..self.item.clone()

@@ -248,6 +248,7 @@ fn to_key(node: Node, seen: &mut BTreeMap<String, Position>) -> Result<Key, Synt
         ));
     };
 
+    // Of two equal keys, one would be ignored.
     match seen.insert(text.clone(), node.at) {
         Some(first) => Err(malformed(
             node.at,
@@ -311,6 +312,7 @@ fn plain_scalar(text: &str) -> Value {
         _ => {}
     }
 
+    // Rust parses `inf` and `nan` as numbers; in YAML they are texts.
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return Value::from(text);

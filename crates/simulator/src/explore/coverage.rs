@@ -38,6 +38,7 @@ impl Coverage {
         );
         parts.extend(["completed", "failed", "cancelled"].map(|status| format!("status {status}")));
 
+        // Two switches can start one step, which is one part of the report.
         let mut seen = BTreeSet::new();
         parts.retain(|item| seen.insert(item.clone()));
 
@@ -75,6 +76,7 @@ impl DecisionObserver for Coverage {
             .filter(|(tag, state)| before.get(tag) != *state)
         {
             let WorkTag { step, index, .. } = WorkTag::parse(tag);
+            // Elements of a list also count here, but their steps have no part of this name.
             if index.is_some_and(|round| round > 0) {
                 self.reached.insert(format!("{step} repeated"));
             }
@@ -151,6 +153,8 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
         ),
     };
 
+    // A step without an own failure, such as a wait, fails only if the definition names an event
+    // for it.
     parts.extend((fails || !step.fail.is_empty()).then(|| format!("{id} failed")));
     parts.extend(step.when.as_ref().map(|_| format!("{id} skipped")));
     parts.extend((step.in_doubt == Some(InDoubtPolicy::Ask)).then(|| format!("{id} in doubt")));

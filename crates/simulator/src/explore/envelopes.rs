@@ -93,6 +93,7 @@ fn paths(text: &str) -> impl Iterator<Item = String> {
             known @ ("source" | "subject" | "datacontenttype" | "dataschema") => {
                 Some(known.to_owned())
             }
+            // The runner sets the id, the time and the other attributes.
             _ => None,
         }
     })

@@ -211,6 +211,7 @@ impl StepGenerator<'_> {
             .next_due()
             .map(|due| due.duration_since(self.runner.simulator.now()));
 
+        // Mostly to the exact time of a timer, which a random time would rarely meet.
         match due {
             Some(due) if rng.u8(0..10) < 6 => SimulationStep::Advance(due),
             Some(_) | None => SimulationStep::Advance(Duration::from_secs(rng.u64(0..7200))),
@@ -270,6 +271,7 @@ impl StepGenerator<'_> {
             return SimulationStep::InDoubt { tag };
         }
 
+        // Fewer kinds: most failures and all timeouts are left out.
         let kinds = if self.mostly_successful { 14 } else { 20 };
         match rng.u8(0..kinds) {
             0..=12 => self.ok(tag, rng),

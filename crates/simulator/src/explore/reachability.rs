@@ -130,6 +130,7 @@ fn next(
         .iter()
         .filter(|(tag, _)| !step_states.has_elements(tag))
         .collect();
+    // Compensations come first: while one is in progress, other responses do not lead on.
     let compensation = pending
         .iter()
         .find(|(_, state)| *state == "compensating")
@@ -174,9 +175,12 @@ fn next(
 
     let response = compensation.or_else(|| rng.choice(running));
     match (response, to_next) {
+        // A step that waits for time proceeds only if time advances, also while others await
+        // responses.
         (_, Some(advance)) if waits && rng.bool() => advance,
         (Some(tag), _) if idle < MAX_IDLE_ROUNDS => generator.ok(tag, rng),
         (_, Some(advance)) if idle < MAX_IDLE_ROUNDS * 2 => advance,
+        // Successes had no effect for several rounds; a rejection can end the work instead.
         (Some(tag), None) if idle < MAX_IDLE_ROUNDS * 2 => SimulationStep::Fail {
             tag,
             event: None,

@@ -42,6 +42,8 @@ impl PayloadSamples {
 
         for text in &texts {
             for (chain, rest) in chains(text) {
+                // A field that is a condition by itself must be a boolean, unlike a field within a
+                // comparison.
                 let is_truth = conditions.contains(text) && is_operand(&chain, rest, text);
                 this.read(&chain, rest, text, is_truth, &aliases);
             }
@@ -128,6 +130,7 @@ impl PayloadSamples {
             };
 
             for (chain, _) in chains(template.as_str().unwrap_or_default()) {
+                // A value that is neither a time nor a duration would fail each run at this step.
                 for path in paths(&chain, aliases) {
                     self.fields.insert(path, values.clone());
                 }
@@ -155,6 +158,7 @@ impl PayloadSamples {
                 continue;
             };
 
+            // Only a field alone is a limit: in a longer expression, it can have any type.
             if chains(chain)
                 .iter()
                 .any(|(read, rest)| read == chain && rest.is_empty())
@@ -197,6 +201,8 @@ impl PayloadSamples {
                 values.len()
             };
 
+            // Unusual values are rare in each field, so that most payloads satisfy the first
+            // conditions.
             let pick = rng.usize(0..limit);
             set(&mut data, path, values[pick].clone());
         }

@@ -57,6 +57,7 @@ impl Graph {
     pub(super) fn of(definition: &Definition) -> Self {
         let starts: Vec<_> = definition.start.iter().map(AsRef::<str>::as_ref).collect();
         let mut nodes = vec![pill(starts.join(" or "))];
+        // The start is node 0, so that step n is node n + 1.
         nodes.extend(definition.steps.iter().map(step));
 
         let end = nodes.len();
@@ -92,6 +93,7 @@ impl Graph {
                 .checked_sub(1)
                 .map(|step| &definition.steps[step].action);
             let is_restart = matches!(step, Some(Action::Restart(_)));
+            // From the edges and not from the text: a step without successors can be at any place.
             let is_last = edges.iter().all(|edge| edge.from != from);
             if is_last && !is_restart {
                 edges.push(Edge {
@@ -205,6 +207,8 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
         (!labels.is_empty()).then(|| labels.join(" or "))
     };
 
+    // The rules of the compiler: `after`, else the switches that select the step, else the previous
+    // step.
     let mut found: Vec<usize> = if let Some(after) = &step.after {
         after
             .steps

@@ -138,6 +138,7 @@ fn rows(nodes: &[LayoutNode]) -> Vec<Vec<usize>> {
 /// Sorts each row by the median position of its neighbors, alternating down and up, and keeps the
 /// order with the fewest crossings.
 fn order(rows: &mut Vec<Vec<usize>>, nodes: &[LayoutNode]) {
+    // The order of the text counts as well: it is kept if no pass has fewer crossings.
     let mut best = rows.clone();
     let mut fewest = crossings(rows, nodes);
 
@@ -163,6 +164,7 @@ fn order(rows: &mut Vec<Vec<usize>>, nodes: &[LayoutNode]) {
                 }
             };
 
+            // An element without neighbors keeps its place in the row.
             let own = positions(&rows[row], nodes.len());
             rows[row].sort_by(|a, b| {
                 let key = |index: usize| middle(index).or(own[index]).unwrap_or_default();
@@ -210,6 +212,7 @@ fn crossings(rows: &[Vec<usize>], nodes: &[LayoutNode]) -> usize {
                     .collect()
             })
             .collect();
+        // Two edges cross if their starts and their ends have opposite orders.
         for (index, left) in end_positions.iter().enumerate() {
             for right in &end_positions[index + 1..] {
                 count += left
@@ -232,6 +235,8 @@ fn place(rows: &[Vec<usize>], nodes: &mut [LayoutNode]) {
 
     for round in 0..ROUNDS * 2 {
         let down = round % 2 == 0;
+        // A row is arranged after its neighbor in the direction of the pass, whose positions are
+        // final then.
         for step in 0..rows.len() {
             let row = &rows[if down { step } else { rows.len() - 1 - step }];
             let targets: Vec<f64> = row
@@ -264,6 +269,7 @@ fn arrange(row: &[usize], targets: &[f64], nodes: &mut [LayoutNode]) {
         while let Some(last) = blocks.last() {
             let (left, left_offset) = *last.0.last().expect("a block has members");
             let (right, right_offset) = block.0[0];
+            // The labels of incoming edges are beside them, so they need space in the row as well.
             let needed =
                 f64::midpoint(nodes[left].required_width, nodes[right].required_width) + GAP_X;
 
@@ -273,6 +279,7 @@ fn arrange(row: &[usize], targets: &[f64], nodes: &mut [LayoutNode]) {
             }
 
             let (mut members, at, weight) = blocks.pop().expect("the last block exists");
+            // The merged block is centered on the weighted mean, so that no member is preferred.
             let shift = left_offset + needed - right_offset;
             let together = weight + block.2;
             let place = (at * weight + (block.1 - shift) * block.2) / together;

@@ -69,6 +69,7 @@ pub fn mermaid(definition: &Definition, overlay: Option<&InstanceOverlay>) -> St
         );
     }
 
+    // A style of its own, because the class of a node shows the state of its step.
     for (index, _) in graph
         .nodes
         .iter()

@@ -63,6 +63,7 @@ pub fn svg(definition: &Definition, current: Option<&InstanceOverlay>) -> String
         .collect();
     let layout = Layout::of(&graph, &sizes, &label_widths);
 
+    // Edges of loops run to the right of all nodes, each with its own column.
     let loops_width = graph
         .back_edges
         .iter()
@@ -209,6 +210,7 @@ fn draw_edge(text: &mut String, elements: &[usize], layout_nodes: &[LayoutNode])
     for (current, index) in rest.iter().enumerate() {
         let layout_node = &layout_nodes[*index];
         let last = current + 1 == rest.len();
+        // The arrowhead takes the last part of the way to the box.
         let end = if last {
             layout_node.y - 7.0
         } else {

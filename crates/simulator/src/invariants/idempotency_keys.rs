@@ -54,6 +54,7 @@ impl IdempotencyKeys {
     /// Removes the effect whose outcome the input reports.
     fn remove_known(&mut self, seen: &ObservedDecision<'_>) {
         match seen.input {
+            // After a timeout, the effect may have been executed, so its key still counts.
             Input::WorkResult(result)
                 if !matches!(result.outcome, WorkOutcome::TimedOut { .. }) =>
             {

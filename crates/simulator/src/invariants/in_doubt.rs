@@ -31,6 +31,8 @@ pub(super) fn check_in_doubt(
         .filter_map(|item| item.work.tag())
         .map(Name::as_str)
     {
+        // Before or after: the request may be the reaction to the decision, or precede the
+        // question.
         let in_doubt = is_in_doubt(view.before.get(tag)) || is_in_doubt(view.after.get(tag));
         if in_doubt && decision.as_ref() != Some(&(tag.to_owned(), NOT_EXECUTED.to_owned())) {
             report(format!(

@@ -62,6 +62,7 @@ impl WorkLedger {
         violations: &mut Vec<Violation>,
     ) {
         let program = seen.context.program;
+        // A restart replaces the run, so the records of the old one would contradict the new one.
         let same_run = seen
             .context
             .instance
@@ -79,7 +80,10 @@ impl WorkLedger {
             status: after.status,
         };
 
+        // Replaced after `before` was read: it is mostly the state that the previous transition
+        // left.
         self.last = Some((after.state.clone(), view.after.clone()));
+        // Kept for the run: what an operator skipped is missing in all later transitions.
         self.forced |= is_forced(seen.input);
         self.force_completed |= is_action(seen.input, "force-complete");
         // Before the work of the input is removed from the record.
@@ -87,6 +91,8 @@ impl WorkLedger {
         let timed_out = self.timed_out(seen);
 
         self.record_requested(seen.input, &commit.work);
+        // Before the compensations are checked: a step can complete and be compensated in one
+        // transition.
         self.record_completed(&view);
         self.irreversible.extend(newly_irreversible(&view));
         self.check_compensations(&view, &commit.work, violations);
@@ -151,6 +157,7 @@ impl WorkLedger {
             }
         }
 
+        // The order of compensated steps is compared only without reductions (ADR 0072).
         key.add_omitted(&self.completed);
 
         let order: Vec<_> = self
@@ -168,6 +175,8 @@ impl WorkLedger {
             &self.pivoted,
         ));
 
+        // The key of a compensation that has ended is not used any more: it is never requested
+        // again.
         let is_compensated = |tag: &&String| {
             tag.starts_with("compensate:") && step_states.is_some_and(|states| !states.awaits(tag))
         };
@@ -197,6 +206,7 @@ impl WorkLedger {
     ) {
         let step_states = StepStates::of(seen.context.program, seen.context.instance);
         let success = self.success_of(seen);
+        // The result has arrived, although it was ignored: a second one is not a late success.
         self.record_requested(seen.input, &[]);
         let Some(tag) = success else { return };
 
@@ -238,6 +248,7 @@ impl WorkLedger {
 
     /// Returns the tag of work without a result whose success depends on no further condition.
     fn success_of(&self, seen: &ObservedDecision<'_>) -> Option<String> {
+        // Only the first result counts: later ones find no entry and are no successes to record.
         let tag = self.requested_work.get(&seen.input.completed_work_id()?)?;
         let definition = seen.context.program.as_compiled()?.definition();
         let step = step_of(definition, WorkTag::parse(tag).step)?;
@@ -259,6 +270,7 @@ impl WorkLedger {
             (_, _) => false,
         };
 
+        // With names in `ok`, a result without one need not be a success.
         (is_success && step.ok.is_empty() && !tag.starts_with("compensate:")).then(|| tag.clone())
     }
 
@@ -355,6 +367,7 @@ impl WorkLedger {
                     Invariant::PivotNotCompensated,
                     format!("{tag} is compensated after the pivot"),
                 );
+            // Only the first request has an order; a retry of the compensation repeats its tag.
             } else if self.requested.insert(tag.clone()) {
                 self.check_reverse_order(&tag, view, violations);
             }
@@ -390,6 +403,8 @@ impl WorkLedger {
             ));
         }
 
+        // While the saga runs forward, only discarded branches are compensated, whatever completed
+        // after them.
         if view.status == Status::Running {
             return;
         }
@@ -437,6 +452,7 @@ impl WorkLedger {
             }
 
             if state == "compensated" && self.completed.iter().any(|completed| completed == tag) {
+                // An operator can skip a compensation that was requested, or whose request failed.
                 if !self.requested.contains(tag) && !self.forced {
                     let message =
                         format!("{tag} is compensated, but its compensation was never requested");
@@ -526,6 +542,7 @@ impl WorkLedger {
             ));
         }
 
+        // A completed saga keeps the changes of its steps.
         if view.status != Status::Completed {
             let uncompensated = self
                 .completed

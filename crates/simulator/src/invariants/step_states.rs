@@ -18,6 +18,8 @@ pub(crate) struct StepStates {
 impl StepStates {
     /// Returns the states of an instance; empty if it has not started or its program has no view.
     pub(crate) fn of(program: &dyn Program, instance: Option<&Instance>) -> Self {
+        // From the view and not from the state, so that the checks apply to every program with
+        // steps.
         let view = instance
             .and_then(|instance| program.view_state(&instance.state))
             .unwrap_or(Value::Null);
@@ -70,6 +72,8 @@ impl StepStates {
     /// Returns whether the instance may wait for the result of the work of this tag.
     pub(crate) fn awaits(&self, tag: &str) -> bool {
         if let Some(step) = tag.strip_prefix("compensate:") {
+            // An unknown step may belong to a program without a view, so its work counts as
+            // awaited.
             return is_compensation(self.get(step)) || self.get(step).is_empty();
         }
 

@@ -70,6 +70,8 @@ pub(super) fn check_no_new_work(
     commit: &Commit,
     violations: &mut Vec<Violation>,
 ) {
+    // The transition that starts compensation can contain work that was requested before the
+    // failure.
     let was_compensating = view
         .previous_state()
         .is_some_and(|status| status != Status::Running)
@@ -80,6 +82,7 @@ pub(super) fn check_no_new_work(
 
     let tags = commit.work.iter().filter_map(|item| item.work.tag());
     for tag in tags.filter(|tag| !tag.as_str().starts_with("compensate:")) {
+        // Past the pivot, a retry requests the action of a blocked step.
         let retried = view.previous_state() == Some(Status::Stuck) && is_retry(view.seen.input);
         if !retried {
             let message = format!("{tag} was requested although the saga is {}", view.status);
@@ -125,6 +128,7 @@ pub(super) fn check_timers(
             is_in_progress(state)
         };
 
+        // A timer without a step, such as that of the saga, belongs to no work.
         if !state.is_empty() && !is_expected {
             let message = format!(
                 "the timer {} is armed although {tag} is {state}",
@@ -174,6 +178,7 @@ pub(super) fn check_all_or_nothing(
     irreversible: &BTreeSet<String>,
     violations: &mut Vec<Violation>,
 ) {
+    // Once: a saga that compensates a late success reaches a final status again.
     let ends = view.status.is_final() && !view.previous_state().is_some_and(Status::is_final);
     if !ends || view.status == Status::Completed {
         return;

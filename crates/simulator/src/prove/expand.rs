@@ -61,6 +61,7 @@ pub(super) struct Expansion {
 
 impl Prover<'_> {
     pub(super) fn key(&self, state: &ProofState) -> StateKey {
+        // Both searches build the same key; the hasher leaves out what a reduction omits.
         let hasher = match self.exploration {
             Exploration::Reduced => KeyHasher::default(),
             Exploration::Full => KeyHasher::full(),
@@ -91,6 +92,8 @@ impl Prover<'_> {
             ..Expansion::default()
         };
 
+        // Steps that completed before the failure are checked by an invariant; others can complete
+        // late.
         let is_compensated = state
             .instance()
             .is_some_and(|i| matches!(i.status, Status::Failed | Status::Cancelled));
@@ -103,6 +106,8 @@ impl Prover<'_> {
                 .collect();
         }
 
+        // Second results change nothing, so they are checked here and are no moves that reach
+        // states.
         if let Some((violation, second)) = self.check_second_results(state, None) {
             expansion.violation = Some((violation, vec![second]));
             return expansion;
@@ -138,15 +143,20 @@ impl Prover<'_> {
             }
 
             let mut next = state.clone();
+            // A move can be impossible, for example a response to work that a condition excludes.
             if !next.apply(&offered.proof_move) {
                 continue;
             }
 
+            // The first violation ends the expansion: its path is reported, and the search stops or
+            // skips the state.
             if let Some(violation) = next.violation() {
                 expansion.violation = Some((violation.clone(), vec![offered.proof_move]));
                 return expansion;
             }
 
+            // The duplicate is delivered to the state itself: if it changes nothing, the key is not
+            // affected.
             if let Some(violation) = deliver_again(&mut next, &offered.proof_move) {
                 let duplicate = Move::Step(SimulationStep::Duplicate);
                 expansion.violation = Some((violation, vec![offered.proof_move, duplicate]));
@@ -204,6 +214,7 @@ impl Prover<'_> {
     ) -> Option<Counterexample> {
         let steps = schedule(start, moves, |timer: &str| self.moves.is_absolute(timer))?;
         let violation =
+            // A counterexample is reported only if the printed test fails with it.
             replay(self.program, self.programs, &steps).filter(|found| found.rule == rule)?;
 
         let original_steps = steps.len();

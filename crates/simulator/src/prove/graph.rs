@@ -66,6 +66,8 @@ impl StateGraph {
         let StateKey { core, optional } = &to.key;
         let known = self
             .visited
+            // A state that was reached with fewer disturbances permits more moves, so it covers
+            // this one.
             .range((*core, 0)..=(*core, to.disturbances))
             .flat_map(|(_, states)| states);
         let covering = known
@@ -103,6 +105,7 @@ impl StateGraph {
         *self
             .move_ids
             .entry(proof_move.to_string())
+            // The same moves lead from many states, so each is stored once.
             .or_insert_with(|| {
                 self.moves.push(proof_move.clone());
                 u32::try_from(self.moves.len() - 1).expect("there are fewer moves than states")
@@ -147,6 +150,7 @@ impl StateGraph {
         let mut leads: Vec<bool> = self
             .nodes
             .iter()
+            // A state that is not expanded may lead to an end, so it is no proof of a dead end.
             .map(|node| node.ended || !node.expanded)
             .collect();
 
@@ -175,6 +179,7 @@ impl StateGraph {
 
 /// Returns whether an ordered list contains all values of another one.
 fn is_subset(values: &[u64], of: &[u64]) -> bool {
+    // Both lists are sorted, so one pass over the longer one suffices.
     let mut of = of.iter();
     values.iter().all(|value| of.any(|other| other == value))
 }

@@ -42,6 +42,8 @@ impl LiveVariables {
         }
 
         let backward = |step: &Step| {
+            // Of the actions, only the condition of an awaited event is read later: a late event
+            // can satisfy it.
             let awaited = Some(&step.action).filter(|action| matches!(action, Action::Event(_)));
             texts(&(
                 awaited,
@@ -53,6 +55,7 @@ impl LiveVariables {
             ))
         };
 
+        // These are evaluated in each phase, or at the end of the saga.
         let shared = texts(&(
             &definition.env,
             &definition.on,
@@ -118,6 +121,7 @@ fn variables(texts: impl IntoIterator<Item = String>) -> Option<BTreeSet<String>
             }
 
             let name: String = rest
+                // Any other access, such as `vars['a']`, can read every variable.
                 .strip_prefix('.')?
                 .chars()
                 .take_while(|c| is_name(*c))

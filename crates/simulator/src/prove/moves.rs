@@ -46,6 +46,7 @@ pub(super) struct Moves<'p> {
 impl Moves<'_> {
     /// Returns whether the due time of a timer may not depend on the time at which it was armed.
     pub(super) fn is_absolute(&self, timer: &str) -> bool {
+        // A computed limit can be a point in time, which does not move with the start of the timer.
         let is_computed = |limit: &Option<TimeLimit>| matches!(limit, Some(TimeLimit::Computed(_)));
 
         if timer == "saga" {
@@ -103,6 +104,7 @@ impl Moves<'_> {
                         OperatorAction::Skip,
                         OperatorAction::ForceComplete,
                     ],
+                    // A cancellation is a class of its own, and a pause only delays inputs.
                     (false, _) => &[],
                 };
                 expected.extend(operator.iter().cloned().map(SimulationStep::Operator));
@@ -142,6 +144,7 @@ impl Moves<'_> {
     pub(super) fn walked(&self, all: &[OfferedMove], step_states: &StepStates) -> Option<String> {
         let (unit, _) = step_states
             .iter()
+            // At most one: compensations run one after another.
             .find(|(unit, state)| self.is_walked(unit, state, step_states))?;
 
         let tag = format!("compensate:{unit}");
@@ -167,6 +170,7 @@ impl Moves<'_> {
         let attempts = step_states.attempts(unit);
         match state {
             "compensating" => attempts > 1 && attempts < u64::from(max),
+            // The next attempt must not be the last one, whose failure makes the instance stuck.
             "compensation_retrying" => attempts + 2 <= u64::from(max),
             _ => false,
         }
@@ -248,6 +252,7 @@ impl Moves<'_> {
             let Some(versions) = self.definition.events.get(kind) else {
                 continue;
             };
+            // Each accepted version takes another path through the upcasts.
             for version in versions.accepts.iter().filter(|version| **version != 1) {
                 let event = EventStep {
                     version: *version,
@@ -262,6 +267,7 @@ impl Moves<'_> {
     /// none of them.
     fn events(&self, started: bool, moves: &mut Vec<SimulationStep>) {
         for subscription in &self.program.manifest().subscriptions {
+            // A start event before the start is an expected move and no disturbance.
             if subscription.starts && !started {
                 continue;
             }
@@ -330,12 +336,15 @@ impl Moves<'_> {
                     if awaits_event(tag.as_str(), step_states) {
                         self.events_of(tag, &spec, moves);
                     }
+                    // A rejection of a command that an event confirms may never arrive, so it is no
+                    // progress.
                     pending.failures(unawaited);
                 }
                 Some(spec) if step_states.awaits(tag.as_str()) => {
                     self.results(&pending, &spec, moves);
                 }
                 Some(spec) => self.results(&pending, &spec, unawaited),
+                // The work of a handler has no step, but its open child sagas can hold up the end.
                 None if pending.is_open => {
                     moves.extend([ok(tag, None, self.payloads.usual()), rejection(tag)]);
                 }
@@ -462,6 +471,8 @@ impl PendingResponse<'_> {
         moves.push(rejection(self.tag));
 
         let tag = self.tag.to_string();
+        // Only effects are in doubt. Other work times out by its timer, or without one by its
+        // result.
         if matches!(self.work, Work::Effect(_)) {
             moves.push(SimulationStep::InDoubt { tag });
         } else if !self.has_timer {
@@ -476,6 +487,7 @@ fn awaits_event(tag: &str, step_states: &StepStates) -> bool {
         return is_compensation(step_states.get(step));
     }
     let state = step_states.get(tag);
+    // Its event can still arrive late, after the step failed or was abandoned.
     is_in_progress(state) || matches!(state, "failed" | "abandoned")
 }
 

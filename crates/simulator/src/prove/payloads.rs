@@ -58,6 +58,7 @@ impl Payloads {
             let Some((chain, _)) = chains(&each.list).into_iter().next() else {
                 continue;
             };
+            // The first two candidates of a list are one with elements and an empty one.
             for path in paths(&chain, &aliases) {
                 decisive.insert(
                     path.clone(),
@@ -83,6 +84,8 @@ impl Payloads {
             ..Self::default()
         };
 
+        // Each input varies only the fields that its readers use; the others would multiply the
+        // moves.
         this.of_start = this.for_reader(&(&definition.vars, &definition.reference));
         for step in &definition.steps {
             let payloads = this.for_reader(step);
@@ -161,6 +164,7 @@ impl Payloads {
             }
         }
 
+        // The usual payload is the first, so it always remains.
         payloads.truncate(MAX_PAYLOADS);
         payloads
     }
@@ -176,6 +180,8 @@ fn decisive_values(chain: &str, method: Option<&str>, rest: &str, text: &str) ->
             .first()
             .map(|literal| neighbors("==", literal))
             .unwrap_or_default(),
+        // Methods of texts, such as `startsWith`: a text of the expression, and one that differs
+        // from it.
         Some(_) => {
             let fitting = literals(text).into_iter().filter(Value::is_string);
             fitting.chain([json!("x")]).collect()
@@ -207,6 +213,7 @@ fn compared_values(chain: &str, rest: &str, text: &str) -> Vec<Value> {
         if operand.starts_with("null") {
             return vec![json!(7), Value::Null];
         }
+        // Literals of the next condition must not count as those of this comparison.
         let end = operand.find(['&', '|', '?']).unwrap_or(operand.len());
         let found = literals(&operand[..end]);
         return match found.first() {

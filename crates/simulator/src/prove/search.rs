@@ -70,6 +70,7 @@ impl<'s, 'p> Search<'s, 'p> {
         // Level by level, so that the first violation has the fewest inputs.
         let mut level = vec![(START, Some(self.start.clone()))];
         while !level.is_empty() {
+            // The states of this level are visited, but their moves are beyond the limit.
             if self.depth == self.options.max_steps {
                 let limit = self.options.max_steps;
                 return Some(self.limit(&format!(
@@ -78,6 +79,8 @@ impl<'s, 'p> Search<'s, 'p> {
             }
 
             let mut next = Vec::new();
+            // Batches bound the memory: an expansion contains all reached states until it is
+            // recorded.
             for batch in level.chunks(BATCH) {
                 let expansions = self.expand_all(batch);
                 for ((state, _), expansion) in batch.iter().zip(expansions) {
@@ -88,6 +91,7 @@ impl<'s, 'p> Search<'s, 'p> {
             }
 
             level = next;
+            // The last level has no new states, so it does not count as a further input.
             self.depth += usize::from(!level.is_empty());
         }
         None
@@ -167,6 +171,7 @@ impl<'s, 'p> Search<'s, 'p> {
         expansion: Expansion,
         next: &mut Vec<ToExpand>,
     ) -> Option<Stop> {
+        // Also if the expansion has a violation: both lists describe the state itself.
         self.completed.extend(expansion.completed);
         self.remaining.extend(expansion.remaining);
 
@@ -180,6 +185,7 @@ impl<'s, 'p> Search<'s, 'p> {
             {
                 return Some(Stop::Violated(Box::new(found)));
             }
+            // The state stays unexpanded: it counts as one that may lead to an end.
             self.unscheduled.get_or_insert(violation);
             return None;
         }
@@ -189,6 +195,7 @@ impl<'s, 'p> Search<'s, 'p> {
             let Some(new) = self.graph.reach(state, &reached) else {
                 continue;
             };
+            // Only new states count, so that each end is counted once.
             if let Some(status) = status.filter(|status| status.is_final()) {
                 *self.ends.entry(status.as_str().to_owned()).or_default() += 1;
                 if self.stops_at_end {
@@ -227,9 +234,12 @@ impl<'s, 'p> Search<'s, 'p> {
             )
         });
 
+        // Also after a limit: a dead end among the visited states is a violation at any size of the
+        // search.
         match self.check_dead_ends() {
             DeadEnds::Violated(found) => ProofOutcome::Violated(found),
             DeadEnds::Unproved(reason) => ProofOutcome::NotProved {
+                // A limit comes first, because its reason names the option to increase.
                 reason: limit.unwrap_or(reason),
             },
             DeadEnds::None => limit
@@ -263,6 +273,7 @@ impl<'s, 'p> Search<'s, 'p> {
             .filter(|path| !self.ends_with_disturbances(path))
             .collect();
 
+        // A state that waits for something explains itself better than one that waits for nothing.
         let waiting = unproved.iter().find(|path| {
             self.start
                 .after(path)
@@ -287,6 +298,8 @@ impl<'s, 'p> Search<'s, 'p> {
         let start = self.start.after(path);
         let options = ProveOptions {
             max_states: MAX_DEAD_END_STATES,
+            // The search counts from zero, and without a disturbance no unexpected event could
+            // arrive.
             disturbances: self.options.disturbances.max(1),
             ..self.options
         };

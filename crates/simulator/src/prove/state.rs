@@ -114,6 +114,8 @@ impl ProofState {
             hash_entry(entry, self.checker.step_states(instance), live, &mut key);
         }
 
+        // Timers of one commit are armed at the same time, so whether two belong to one commit is
+        // part of the key.
         let mut last_commit = 0;
         // Delays and order, not due times: a state has no time.
         for timer in self.runner.simulator.armed_timers() {
@@ -147,6 +149,7 @@ fn hash_entry(
             let requested = entry.requested_work_by_tag(work.tag.as_str());
             let last = requested.filter(|requested| requested.item.id == work.id);
 
+            // Whether a result can still arrive differs from whether the instance waits for one.
             let is_open = last.map(|requested| !requested.completed);
             let record = (
                 &work.tag,
@@ -170,9 +173,11 @@ fn hash_entry(
             }
         }
 
+        // The assignee and the claim decide which users may complete a task.
         for task in &instance.tasks {
             key.add((&task.spec.tag, &task.spec.assignee, &task.claimed_by));
         }
+        // Users who acted before can be excluded from later tasks.
         key.add(format!("{:?}", instance.users));
     }
 
@@ -182,6 +187,7 @@ fn hash_entry(
 }
 
 fn hash_buffered(input: &Input, key: &mut KeyHasher) {
+    // Without ids and times, in which inputs with the same effect differ.
     match input {
         Input::Early(early) => hash_buffered(&early.input, key),
         Input::Event(event) => key.add((&event.kind, event.data.to_string(), event.schema_version)),

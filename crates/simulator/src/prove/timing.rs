@@ -20,6 +20,8 @@ pub(super) fn next_timers(simulator: &Simulator, is_absolute: impl Fn(&str) -> b
     let relative = |timer: &SimulatedTimer| !is_absolute(timer.name.as_str());
     let precedes = |at: usize, timer: &SimulatedTimer, other_at: usize, other: &SimulatedTimer| {
         if timer.commit == other.commit {
+            // Both were armed at the same time: the shorter delay fires first, and equal ones in
+            // their order.
             (timer.delay(), at) < (other.delay(), other_at)
         } else {
             timer.commit < other.commit && timer.delay() <= other.delay()
@@ -30,6 +32,7 @@ pub(super) fn next_timers(simulator: &Simulator, is_absolute: impl Fn(&str) -> b
     for (at, timer) in timers.iter().enumerate() {
         let is_preceded = timers.iter().enumerate().any(|(other_at, other)| {
             other_at != at
+                // The due time of an absolute timer has no relation to those of others.
                 && relative(timer)
                 && relative(other)
                 && precedes(other_at, other, at, timer)
@@ -121,6 +124,7 @@ pub(super) fn schedule(
         }
 
         let armed: Vec<_> = state.runner.simulator.armed_timers().collect();
+        // Timers that fired or were cancelled restrict no later move.
         spans.retain(|span| {
             armed
                 .iter()
@@ -170,6 +174,7 @@ fn solve(bounds: &[Bound], count: usize) -> Option<Vec<i64>> {
             }
         }
         if !changed {
+            // The start is time 0: bounds that move it cannot be satisfied.
             return (times[0] == 0).then_some(times);
         }
     }

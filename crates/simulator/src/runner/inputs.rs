@@ -79,6 +79,8 @@ impl InputFactory<'_> {
     }
 
     pub(super) fn event_from(&mut self, step: &EventStep, focus: Option<&InstanceKey>) -> Event {
+        // An event without a correlation id belongs to the instance under test, so that tests need
+        // not repeat it.
         let explicit = step
             .correlation
             .as_ref()
@@ -124,6 +126,8 @@ impl InputFactory<'_> {
 
         match choice.by {
             ResponseSource::Event => {
+                // An event that nothing requested would be ignored, which would hide a wrong tag in
+                // a test.
                 self.check_requested(key, tag)?;
                 let kind = event.cloned().or(choice.ok);
                 let kind = kind.ok_or_else(|| {
@@ -244,6 +248,8 @@ impl InputFactory<'_> {
             });
         };
 
+        // The first success of the definition, if the task offers it; an in-doubt task has other
+        // outcomes.
         let usual = self
             .choice(key, tag)
             .ok
@@ -310,6 +316,7 @@ impl InputFactory<'_> {
         work_outcome: WorkOutcome,
     ) -> Result<Input, StepError> {
         self.check_requested(key, tag)?;
+        // The work may have its result already: late and second results are inputs of tests, too.
         let requested = self
             .simulator
             .simulated_instance(key)

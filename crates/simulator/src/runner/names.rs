@@ -52,6 +52,7 @@ pub(crate) fn set_if_absent(data: &mut Value, path: &str, text: &str) {
         if at.is_null() {
             *at = Value::Object(Map::new());
         }
+        // A payload of another form stays as it is, so that a test can check an invalid event.
         let Value::Object(fields) = at else { return };
         at = fields.entry(field).or_insert(Value::Null);
     }

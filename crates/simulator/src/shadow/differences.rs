@@ -27,6 +27,7 @@ pub(super) fn all(
         ..
     } = candidate;
     let until = diverged_at.unwrap_or(Timestamp::from_millis(i64::MAX));
+    // A candidate that did not start has requested nothing; the reason is among the differences.
     if run.instance.is_none() {
         return found;
     }
@@ -34,6 +35,7 @@ pub(super) fn all(
     let one_sided = requests(live, &run, until, &mut found);
     messages(&live.run, &run, until, &mut found);
     tasks(&live.run, &run, until, &mut found);
+    // After a divergence, later timers and the end differ for the same reason.
     if diverged_at.is_none() {
         timers(&live.run, &run, &one_sided, &mut found);
         if let (Some(old), Some(new)) = (&live.run.instance, &run.instance) {
@@ -61,6 +63,8 @@ fn requests(
         if !requested.insert(item.id) {
             continue;
         }
+        // The id contains run, step and round, so it identifies the counterpart; the kind of work
+        // can differ.
         match live.request(&item.id) {
             Some(old) if old.work.label() == item.work.label() => {
                 request(tag.as_str(), old, item, found);
@@ -119,6 +123,7 @@ fn options(item: &WorkItem) -> Value {
             _ => Map::new(),
         });
 
+    // The name, the tag and the payload are compared on their own, with better messages.
     fields.retain(|name, _| !OTHER_FIELDS.contains(&name.as_str()));
     fields.insert("priority".to_owned(), json!(item.priority));
     Value::Object(fields)
@@ -248,6 +253,7 @@ fn timers(
                 ));
             }
             (Some(_), Some(_)) => {}
+            // The missing or additional request is reported already.
             (_, _) if one_sided_tags.contains(&name) => {}
             (live, candidate) => found.push(one_sided(&format!("timer {name}"), live, candidate)),
         },

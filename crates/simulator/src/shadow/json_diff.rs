@@ -48,6 +48,8 @@ fn collect(
 
     match (left, right) {
         (Some(Value::Object(left)), Some(Value::Object(right))) => {
+            // Each field once: those of the left value first, then those that only the right one
+            // has.
             let added = right.keys().filter(|name| !left.contains_key(*name));
             for name in left.keys().chain(added) {
                 path.push(name.clone());

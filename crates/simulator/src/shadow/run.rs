@@ -103,6 +103,8 @@ impl<'a> LiveRun<'a> {
                     ControlAction::Migrate { .. } | ControlAction::Replay
                 )
             {
+                // Such a transition is no decision of the program, so the record cannot reproduce
+                // it.
                 return Err("it was migrated or replaced");
             }
 
@@ -110,6 +112,7 @@ impl<'a> LiveRun<'a> {
             timers.push(run.timers().iter().map(fired).collect());
             match run.decide(*at, input) {
                 Decision::Commit(commit) if commit.instance.is_some() => run.follow(*commit),
+                // Only applied inputs are recorded, so each one must cause a transition again.
                 Decision::Commit(_) | Decision::Ignore { .. } | Decision::Reject(_) => {
                     return Err("its record does not reproduce it");
                 }
@@ -117,6 +120,7 @@ impl<'a> LiveRun<'a> {
         }
 
         let stored = case.instance;
+        // Not the whole snapshot, which also contains the node and the times of its transitions.
         let is_reproduced = |instance: &Instance| {
             (instance.status, instance.run_id, &instance.state)
                 == (stored.status, stored.run_id, &stored.state)
@@ -212,6 +216,7 @@ impl<'a> CandidateRun<'a> {
                 return Err(TOO_SLOW);
             }
 
+            // Without an instance, each later input would be the same difference again.
             if this.run.instance.is_none() && this.diverged_at.is_none() {
                 this.does_not_start(*at, &step.label(), None);
             }
@@ -267,6 +272,8 @@ impl<'a> CandidateRun<'a> {
     /// Applies a recorded input by the rules of the candidate.
     fn apply(&mut self, case: &ShadowCase<'_>, at: Timestamp, input: &Input, live: &LiveRun<'_>) {
         if let Some(work_id) = input.completed_work_id() {
+            // By id: the candidate has the same id for the same work, so the result of its
+            // counterpart fits.
             let is_pending = self.run.instance.as_ref().is_some_and(|instance| {
                 instance.pending_work.iter().any(|work| work.id == work_id)
             });
@@ -319,6 +326,7 @@ impl<'a> CandidateRun<'a> {
 
     /// Decides an input; returns the reason if it causes no transition.
     fn decide(&mut self, at: Timestamp, input: &Input, live: &LiveRun<'_>) -> Option<String> {
+        // The candidate is new code; its panic must end only this comparison.
         let decision = catch_unwind(AssertUnwindSafe(|| self.run.decide(at, input)));
         let Ok(decision) = decision else {
             self.diverge(
@@ -334,6 +342,8 @@ impl<'a> CandidateRun<'a> {
 
         match decision {
             Decision::Commit(commit) => {
+                // On a node, the input would wait for a redrive, so later inputs would meet another
+                // state.
                 if let Some(letter) = &commit.dead_letter {
                     let kind = format!("{}: cannot be applied", named(input));
                     self.diverge(at, Difference::new(kind, None, Some(json!(letter.message))));
@@ -341,6 +351,8 @@ impl<'a> CandidateRun<'a> {
                 }
 
                 let is_transition = commit.instance.is_some();
+                // Collected before the commit is consumed; the run includes the transition that
+                // diverges.
                 let others: Vec<_> = commit
                     .work
                     .iter()

@@ -54,6 +54,8 @@ pub fn compare(
                 found.same += 1;
                 continue;
             }
+            // The status comes before the work, which mostly differs because the instance ended
+            // otherwise.
             (Some(old), Some(new)) if old.0 != new.0 => {
                 *found
                     .status_changed

@@ -95,6 +95,7 @@ impl DurationStats {
 }
 
 fn count(map: &mut BTreeMap<String, usize>, name: &str) {
+    // Most names exist already, and `entry` would copy each of them.
     match map.get_mut(name) {
         Some(count) => *count += 1,
         None => drop(map.insert(name.to_owned(), 1)),
@@ -158,6 +159,7 @@ impl SimulationCounters {
         let Some(after) = after.filter(|after| after.status.is_final()) else {
             return;
         };
+        // An instance that compensates a late success ends twice; the first end counts.
         if before.is_some_and(|before| before.status.is_final()) {
             return;
         }
@@ -188,6 +190,7 @@ impl SimulationCounters {
             .map(|(name, number)| (*number, name))
             .collect();
         let mut work_by_instance = self.work_by_instance.take().unwrap_or_default();
+        // Without records of the work, no runs are collected for a comparison.
         let has_work = !self.names.is_empty();
 
         for (key, entry) in simulator.simulated_instances() {

@@ -72,6 +72,8 @@ impl ResponsePolicy {
         let mut problems = Vec::new();
         for Entry { name, item, .. } in &entries {
             match (reply(item), *name) {
+                // `*` is the default at any place of the map, because names take precedence over
+                // it.
                 (Ok(reply), "*") => this.other = reply,
                 (Ok(reply), name) => drop(this.by_name.insert(name.to_owned(), reply)),
                 (Err(problem), _) => problems.push(problem),
@@ -102,6 +104,7 @@ impl ResponsePolicy {
             }
             // The recording contains the completing event.
             SimulatedResponse::Ok(_) if awaits_event => return None,
+            // A gateway only accepts a command; it returns no payload.
             SimulatedResponse::Ok(_) if matches!(item.work, Work::Command(_)) => {
                 WorkOutcome::Accepted
             }

@@ -47,6 +47,7 @@ pub(super) fn follow_ups(
                 .collect();
         }
         Work::StartChild(start) => {
+            // Inherited, so that tasks of the child can exclude the user who started the parent.
             let user = instance.and_then(|instance| instance.users.as_ref()?.started_by.clone());
             let parent = instance.and_then(|instance| instance.parent.as_ref());
             let depth = parent.map_or(0, |parent| parent.depth) + 1;
@@ -76,6 +77,7 @@ pub(super) fn follow_ups(
         ),
     };
 
+    // Without a definition, the caller provides the result, as for every other work.
     if programs.of(&to.saga).is_none() {
         return Vec::new();
     }

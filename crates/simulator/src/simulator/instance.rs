@@ -113,6 +113,7 @@ impl SimulatedInstance {
     pub(super) fn buffered(&self) -> Vec<BufferedInputRef> {
         let mut early_inputs = Vec::new();
         for (number, input) in &self.buffered {
+            // Inputs of a paused instance are buffered too, but do not expire.
             if let Input::Early(early) = input {
                 early_inputs.push(BufferedInputRef {
                     number: *number,
@@ -171,6 +172,7 @@ impl SimulatedInstance {
                 .extend(commit.dead_letter.map(|dead_letter| *dead_letter));
         }
 
+        // A commit without a snapshot only buffers, cleans up or dead-letters.
         if commit.instance.is_some() {
             self.instance = commit.instance.map(std::sync::Arc::unwrap_or_clone);
         }
@@ -182,6 +184,7 @@ impl SimulatedInstance {
             self.actions
                 .push(RecordedAction::Work(requested.item.clone()));
         }
+        // A repeated request replaces the earlier one, as in the pending work of the engine.
         if let Some(tag) = requested.item.work.tag().cloned() {
             self.requested.insert(tag, requested);
         }

@@ -23,6 +23,7 @@ impl SimulatorPrograms {
                 .insert(program.definition_ref().saga.clone(), program);
         }
 
+        // After all insertions, so that a replaced program receives no events.
         for program in this.by_saga.values() {
             for subscription in &program.manifest().subscriptions {
                 this.by_event

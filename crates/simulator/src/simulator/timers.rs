@@ -43,6 +43,7 @@ impl TimerQueue {
         commit: u64,
     ) {
         let Timer { due, name, token } = timer;
+        // The number orders timers with the same due time by the order in which they were armed.
         let id = self.next;
         self.next += 1;
         // Armed again under the same token: the old one must not fire too.
@@ -65,6 +66,7 @@ impl TimerQueue {
     }
 
     pub(super) fn disarm(&mut self, key: &InstanceKey, timer: Timer) {
+        // By token: a timer that was armed again under its name is another one.
         if let Some(id) = self.by_name.remove(&(key.clone(), timer.name, timer.token)) {
             self.remove(id);
         }

@@ -140,6 +140,7 @@ fn check_work(expected: &[WorkExpectation], entry: Option<&SimulatedInstance>) -
     for (expected, actual) in expected
         .iter()
         .zip(&actual)
+        // The diff shows the lines; equal lines with other data need the fields that differ.
         .filter(|(e, a)| e.line == a.text && !a.matches(e))
     {
         let mut found = Vec::new();
@@ -369,6 +370,7 @@ fn check_tasks(
     };
 
     let is_equal = expected.len() == actual.len()
+        // In any order: an instance offers its open tasks at once.
         && expected.iter().all(|e| actual.iter().any(|a| same(e, a)));
 
     let show = |tag: &str, fields: String| {

@@ -14,6 +14,7 @@ pub(super) fn diff<E, A>(
     let mut a = 0;
     let mut lines = Vec::new();
 
+    // The ends of both lists close the last gap, after the last common line.
     for (next_e, next_a) in longest.into_iter().chain([(expected.len(), actual.len())]) {
         lines.extend(
             expected[e..next_e]

@@ -69,12 +69,14 @@ pub(super) fn is_subset(expected: &Value, actual: &Value) -> bool {
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => expected
             .iter()
+            // A field that is expected to be null may be absent: a program leaves out empty fields.
             .all(|(name, value)| is_subset(value, actual.get(name).unwrap_or(&Value::Null))),
         (Value::Array(expected), Value::Array(actual)) => {
             expected.len() == actual.len()
                 && expected.iter().zip(actual).all(|(e, a)| is_subset(e, a))
         }
         (Value::Number(expected), Value::Number(actual)) => {
+            // A test may write `1` for a number that a payload contains as `1.0`.
             expected == actual || expected.as_f64() == actual.as_f64()
         }
         _ => expected == actual,
@@ -94,6 +96,7 @@ pub(super) fn differences(expected: &Value, actual: &Value, path: &str, into: &m
                 differences(value, actual.get(name).unwrap_or(&Value::Null), &path, into);
             }
         }
+        // Lists of different lengths are one difference, because their items cannot be paired.
         (Value::Array(expected), Value::Array(actual)) if expected.len() == actual.len() => {
             for (index, (expected, actual)) in expected.iter().zip(actual).enumerate() {
                 differences(expected, actual, &format!("{path}[{index}]"), into);

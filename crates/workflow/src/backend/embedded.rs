@@ -84,6 +84,7 @@ impl EmbeddedBackend {
 
         let reader = journal.reader();
         reader
+            // A compaction has dropped the records before the first one.
             .for_each(reader.first_sequence(), |_, record| {
                 changes.replay(record).map_err(ReplayError::Record)
             })
@@ -186,6 +187,7 @@ impl Changes {
         let ids = std::mem::take(&mut self.rows);
         let removed = std::mem::take(&mut self.removed);
         let record = Record {
+            // An instance that was purged in the same group has no row.
             rows: ids
                 .iter()
                 .filter_map(|id| self.table.row(id))
@@ -240,6 +242,7 @@ impl Writer {
             let durable = self.commit();
 
             for answer in answers {
+                // Only now: a response states that the change survives a power failure.
                 answer(durable.clone());
             }
         }
@@ -355,6 +358,7 @@ impl Backend for EmbeddedBackend {
 
     async fn load(&self, id: &str) -> Result<Option<StoredInstance>, BackendError> {
         let id = id.to_owned();
+        // Through the thread too: a read must not return a change that is not durable.
         self.request("read an instance", move |changes| changes.table.load(&id))
             .await
     }
@@ -362,6 +366,7 @@ impl Backend for EmbeddedBackend {
     async fn save(&self, save: Save) -> Result<(), BackendError> {
         self.request("store a snapshot", move |changes: &mut Changes| {
             let id = InstanceId::clone(&save.id);
+            // A fenced snapshot changes no row, so nothing is journaled.
             changes.table.save(save, &changes.hub)?;
             changes.rows.insert(id);
             Ok(())
@@ -422,6 +427,7 @@ impl Backend for EmbeddedBackend {
         let claims = claims.to_vec();
         self.request("extend claims", move |changes: &mut Changes| {
             let lost = changes.table.extend(&claims, until_ms);
+            // Lost claims too: a row that has not changed is written again without harm.
             changes.rows.extend(claims.into_iter().map(|(id, _)| id));
             lost
         })
@@ -469,6 +475,7 @@ impl Backend for EmbeddedBackend {
     async fn put_graph(&self, hash: &str, graph: Bytes) -> Result<(), BackendError> {
         let hash = hash.to_owned();
         self.request("store a graph", move |changes: &mut Changes| {
+            // Each process stores a graph before its first instance, but the journal needs it once.
             if changes
                 .table
                 .graphs

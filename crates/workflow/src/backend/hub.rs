@@ -38,6 +38,7 @@ struct Changes {
 
 impl Changes {
     fn add(&self) {
+        // The count first: a watcher that is woken compares it.
         self.count.fetch_add(1, Ordering::AcqRel);
         self.notify.notify_waiters();
     }
@@ -129,6 +130,7 @@ impl Drop for Watcher {
             return;
         };
 
+        // Under the lock of the entry, so that no watcher registers for changes that are removed.
         entry.get_mut().watchers -= 1;
         if entry.get().watchers == 0 {
             entry.remove();

@@ -145,6 +145,7 @@ impl NatsBackend {
                 return Ok(Some(result));
             }
 
+            // Another process has changed the row: the change is applied to the new one.
             self.refresh(action, id).await?;
             is_fresh = true;
         }
@@ -157,6 +158,7 @@ impl NatsBackend {
         row: Row,
         sequence: u64,
     ) -> Result<bool, BackendError> {
+        // Signals are messages of their own, which any process can send.
         let payload = rmp_serde::to_vec(&row.without_signals())
             .map_err(|error| unavailable(action, error))?;
 
@@ -276,6 +278,7 @@ async fn read(
         .await
         .map_err(|error| error.to_string())?;
 
+    // An empty stream delivers no message that could state that it is read.
     let mut pending = consumer.cached_info().num_pending;
     let mut messages = consumer
         .messages()
@@ -288,6 +291,7 @@ async fn read(
             // The opener may have stopped to wait.
             ready.send(Ok(())).ok();
         }
+        // The subscription has ended: the caller reads the stream again.
         let Some(message) = messages.next().await else {
             return Ok(());
         };
@@ -297,6 +301,7 @@ async fn read(
 
         pending = info.pending;
         mirror.apply(&message.subject, &message.payload, info.stream_sequence);
+        // After the message is applied: `read_until` states that it is visible.
         mirror.set_read(info.stream_sequence);
     }
 }
@@ -325,6 +330,7 @@ impl Backend for NatsBackend {
             return Ok(Some(stored));
         }
 
+        // A new instance of another process may not be in the mirror yet.
         self.refresh("read an instance", id).await?;
         Ok(self.mirror.load(id))
     }
@@ -500,6 +506,7 @@ impl Backend for NatsBackend {
                 .replace(action, subject.clone(), Bytes::new(), sequence)
                 .await?
             {
+                // The reader applies it later. Calls from now on must not find the instance.
                 self.mirror.apply(&subject, &[], sequence);
             }
         }
@@ -519,6 +526,7 @@ fn config(name: &str) -> Config {
         // Only the last row of an instance counts.
         max_messages_per_subject: 1,
         allow_direct: true,
+        // A purge of instances deletes their signals by subject.
         deny_purge: false,
         description: Some("Workflow instances of orlog-workflow".to_owned()),
         ..Config::default()

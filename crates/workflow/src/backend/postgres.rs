@@ -60,6 +60,7 @@ impl PostgresBackend {
             .extra_float_digits(None);
 
         let pool = PgPoolOptions::new()
+            // Group commits and group reads keep few connections busy, whatever the load.
             .max_connections(8)
             .connect_with(options)
             .await
@@ -158,6 +159,7 @@ async fn listen(pool: PgPool, mut current: PgListener, hub: Hub) {
         match current.try_recv().await {
             Ok(Some(notification)) if notification.payload().is_empty() => hub.notify_available(),
             Ok(Some(notification)) => hub.notify(notification.payload()),
+            // The connection was lost and restored: notifications in between are missing.
             Ok(None) => hub.notify_all(),
             Err(error) => {
                 warn!(%error, "notifications of PostgreSQL unavailable");
@@ -280,6 +282,7 @@ impl Backend for PostgresBackend {
                 answer,
             })
         });
+        // All at once, so that they share few group commits.
         let extended = futures::future::try_join_all(extended).await?;
 
         let mut lost = Vec::new();

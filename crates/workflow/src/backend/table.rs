@@ -83,6 +83,7 @@ impl Row {
             hash: new.hash,
             epoch: u64::from(new.holder.is_some()),
             holder: new.holder.map(|holder| holder.to_string()),
+            // A holder at the creation sends no heartbeats: only a takeover ends its claim.
             claimed_until_ms: NEVER_MS,
             wake_ms: new.wake_ms,
             ended_ms: None,
@@ -98,6 +99,7 @@ impl Row {
             return false;
         }
 
+        // A release without an execution states 0, which must not reset the number.
         self.consumed = self.consumed.max(save.last_signal);
         self.signals
             .retain(|signal| signal.number > save.last_signal);
@@ -113,6 +115,7 @@ impl Row {
             After::End { at_ms } => {
                 self.holder = None;
                 self.ended_ms = Some(at_ms);
+                // An ended instance reads no signal.
                 self.signals.clear();
             }
         }
@@ -245,6 +248,7 @@ impl Table {
                 hub.notify_available();
             }
             (Some(true), After::End { .. }) => hub.notify(&id),
+            // Also for a purged instance, whose former holder has no claim.
             _ => return Err(BackendError::Fenced { id }),
         }
         Ok(())
@@ -360,6 +364,7 @@ impl Table {
     /// Adds a signal that another process may have sent; returns it if there is no such instance.
     #[cfg(feature = "nats")]
     pub(super) fn mirror_signal(&mut self, id: &str, signal: Signal) -> Option<Signal> {
+        // The closure takes the signal only if the row exists. Otherwise it is returned.
         let mut signal = Some(signal);
         self.change(id, |row| signal.take().map(|signal| row.add_signal(signal)));
         signal
@@ -376,6 +381,7 @@ impl Table {
     /// Writes a row.
     #[cfg(any(feature = "embedded", feature = "nats"))]
     pub(super) fn put(&mut self, row: Row) {
+        // The old row has other places in the indexes.
         self.remove(&row.id);
         index(&mut self.due, &mut self.unended, &row);
         self.rows.insert(Arc::clone(&row.id), Box::new(row));

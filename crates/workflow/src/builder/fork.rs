@@ -192,6 +192,7 @@ impl<In, Results: Branches> Joining<In, Results> {
         Next: Data,
     {
         let name = name.into();
+        // A step of its own, whose name is derived because names are unique.
         let fork = StepKind::Fork {
             branches: self.branches,
         };

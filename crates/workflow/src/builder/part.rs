@@ -81,6 +81,7 @@ impl Part {
         functions: &[Vec<Function>],
     ) -> usize {
         let mut bodies = graph.bodies.clone();
+        // The prefix keeps the names unique if a workflow is used twice.
         for step in bodies.iter_mut().flat_map(|body| &mut body.steps) {
             step.name = format!("{name}/{}", step.name);
         }

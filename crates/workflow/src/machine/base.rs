@@ -48,6 +48,7 @@ impl<'a> Machine<'a> {
     /// Ends the forward execution. Tasks that have started end first: their outcome decides about
     /// their compensation.
     pub(super) fn fail(&mut self, failure: Failure) {
+        // The first failure is the cause. Later ones mostly follow from it.
         self.state.failure.get_or_insert(failure);
         self.drain();
     }
@@ -139,6 +140,7 @@ impl<'a> Machine<'a> {
 
 /// Calls a function of the workflow; a panic is an error.
 pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, TaskError>) -> Result<T, TaskError> {
+    // A panic in a function of the user must fail the instance, not the runner.
     catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|panic| Err(TaskError::permanent(panic_message(&*panic))))
 }

@@ -11,6 +11,7 @@ impl Machine<'_> {
     /// Starts compensation after the last started task has ended.
     pub(super) fn start_compensation(&mut self) {
         self.state.phase = Phase::Compensating;
+        // No step waits for a signal any more.
         self.state.buffered.clear();
 
         let tasks = self.state.compensations.len();
@@ -82,6 +83,7 @@ impl Machine<'_> {
     pub(crate) fn retry_compensation(&mut self) {
         if self.state.phase == Phase::Stuck {
             self.state.phase = Phase::Compensating;
+            // The attempts count from the start again: the operator may have removed the cause.
             self.state.undo = UndoAttempt::default();
         }
     }
@@ -115,6 +117,7 @@ impl Machine<'_> {
             return;
         }
 
+        // A task that fails after the cancellation does not make the instance a failed one.
         let (phase, event) = match self.state.failure.clone().filter(|_| !self.state.cancelled) {
             Some(failure) => (Phase::Failed, Progress::Failed(failure)),
             None => (Phase::Cancelled, Progress::Cancelled),

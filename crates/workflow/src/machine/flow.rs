@@ -29,6 +29,7 @@ impl Machine<'_> {
 
         if let Some(found) = self.state.branch_mut(branch) {
             found.at.index += 1;
+            // The next step can be another loop.
             found.rounds = 0;
             self.queue.push(branch);
         }
@@ -91,6 +92,7 @@ impl Machine<'_> {
         };
 
         let at = found.at;
+        // Without a step, the branch has reached the end of its body.
         let Some(kind) = self.kind(at) else {
             self.end(branch);
             return Ok(());
@@ -176,6 +178,7 @@ impl Machine<'_> {
             return Ok(());
         };
 
+        // The condition is evaluated first, so a loop that ends with its last round does not fail.
         if found.rounds == max_rounds {
             let step = self.path(branch).display();
             self.fail(Failure::LoopBound {
@@ -240,6 +243,7 @@ impl Machine<'_> {
         );
 
         for (slot, (body, value)) in children.into_iter().enumerate() {
+            // The branches of a fork have distinct steps, so their paths need no index.
             let index = u32::try_from(slot).ok().filter(|_| are_elements);
             self.spawn(Some((branch, slot)), index, body, value);
         }
@@ -257,6 +261,7 @@ impl Machine<'_> {
         body: usize,
         value: Value,
     ) {
+        // Ids only increase, so the list of branches stays sorted.
         let id = self.state.next_branch;
         self.state.next_branch += 1;
 
@@ -310,6 +315,7 @@ impl Machine<'_> {
             return;
         };
 
+        // By position, so that the order of the results does not depend on which child ends first.
         results[slot] = Some(value);
         *open -= 1;
         if *open == 0 {

@@ -104,11 +104,14 @@ impl Machine<'_> {
             return None;
         }
 
+        // From the definition and not from the state: policies may change without a new version.
         let timeout_ms = match self.definition.step(found.at).map(|step| &step.kind) {
             Some(StepKind::Task(policy)) => policy.timeout_ms,
             _ => None,
         };
         let deadline = timeout_ms.map(|timeout| now.saturating_add(timeout));
+        // An attempt that is repeated after a crash has a stored deadline already, which is
+        // earlier.
         let is_deadline_new = deadline.is_some() && deadline_ms.is_none();
         *is_started = true;
         *deadline_ms = deadline;
@@ -155,6 +158,7 @@ impl Machine<'_> {
         }
 
         let attempt = undo.failed + 1;
+        // In reverse order: a later task may depend on the effect of an earlier one.
         let last = self.state.compensations.last()?;
         let functions = self
             .definition

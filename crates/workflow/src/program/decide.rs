@@ -73,6 +73,7 @@ impl WorkflowProgram {
             .definition
             .functions()
             .filter(|(step, _)| step.name == name);
+        // Names are unique, so there is at most one.
         let Some((_, Function::Signal(functions))) = steps.next() else {
             return ignored("the workflow has no signal of this name");
         };
@@ -129,6 +130,7 @@ impl WorkflowProgram {
             ) && self.definition.path(branch) == tag
         };
 
+        // A result of an earlier round or of another element has another path.
         let Some(branch) = machine.state.branches.iter().find(is_of) else {
             return ignored("the task is no longer awaited");
         };
@@ -184,6 +186,7 @@ impl WorkflowProgram {
             WorkOutcome::Accepted | WorkOutcome::TimedOut { .. } => (&None, &None),
         };
 
+        // A result without an event contradicts nothing.
         if let (Some(expected), Some(found)) = (expected, found)
             && expected != found
         {
@@ -220,6 +223,8 @@ impl WorkflowProgram {
             } => {
                 let event = expected
                     .as_ref()
+                    // A failure without an event is a fault and not a decision, so nothing is
+                    // published.
                     .filter(|_| found.is_some())
                     .map(|kind| fact(kind, payload));
                 failed(failure.clone(), event)

@@ -81,6 +81,7 @@ impl Drawing<'_> {
                     let effects = &self.effects[&StepId { body, index }];
                     let mut drawn = step(name, effect(&effects.task.name), &ends, list);
                     drawn.timeout = policy.timeout_ms.map(limit);
+                    // A drawing has one compensation. The usual one takes precedence.
                     let undo = effects.undo.as_ref().or(effects.undo_unknown.as_ref());
                     drawn.compensate = undo.map(|undo| compensation(effect(&undo.name)));
                     self.steps.push(drawn);
@@ -105,6 +106,7 @@ impl Drawing<'_> {
                     ends = own;
                 }
                 StepKind::Fork { branches } => {
+                    // Each branch starts after the same steps.
                     ends = branches
                         .iter()
                         .flat_map(|branch| self.body(*branch, &ends, list))

@@ -72,6 +72,7 @@ impl WorkflowProgram {
                     payload["output"] = json_of(output)?;
                 }
 
+                // Another tag than that of the task: both are work of one step.
                 let tag = format!("{COMPENSATE}{}", attempt.context.path.display());
                 let timeout = limit(policy.timeout_ms, retry);
                 self.effect(effect, &tag, payload, timeout, hint(retry, UNDO, effect))
@@ -93,6 +94,7 @@ impl WorkflowProgram {
 
         Ok(Work::Effect(Effect {
             tag: Name::new(tag).map_err(|error| evaluation(error.to_string()))?,
+            // The path contains the rounds of loops, so each request of a task has its own tag.
             round: 0,
             name: effect.name.clone(),
             payload,

@@ -55,6 +55,7 @@ impl Provider for TaskProvider {
             .functions
             .iter()
             .filter(|((name, _), _)| name == effect);
+        // Each handler has a probe. Without an own one, it states that the outcome is unknown.
         functions.any(|(_, function)| function.functions().task.contract().is_some())
     }
 
@@ -221,6 +222,7 @@ impl LocalFunction {
             deadline_ms: self
                 .timeout()
                 .map(|timeout| millis(attempt.at.saturating_add(timeout))),
+            // The id of the work item, so that all attempts use one key.
             key: Some(item.id),
             facts: Some(Arc::clone(facts)),
         }
@@ -286,6 +288,7 @@ fn failed(error: &TaskError, effect: &Effect, attempt: Attempt, facts: &Facts) -
         None if error.is_permanent() || is_last => {
             ProviderError::permanent("task_failed", error.message()).with_facts(facts)
         }
+        // Facts of an attempt that is repeated are dropped: the next attempt emits them again.
         None => ProviderError::unavailable("task_failed", error.message()),
     }
 }

@@ -57,6 +57,7 @@ impl Program for WorkflowProgram {
         };
         let mut state = NodeState::decode(state)?;
 
+        // Before the input is applied: the transition contains the difference.
         let timers = state.due_times(&self.definition);
         let mut progress = Vec::new();
 
@@ -208,6 +209,7 @@ impl WorkflowProgram {
 
     /// Returns the fact of the end of the instance, if it ends.
     fn end(&self, state: &NodeState, progress: &[Progress]) -> Result<Option<Fact>, ProgramError> {
+        // The end is the last event of a transition.
         match progress.last() {
             Some(Progress::Completed) => {
                 let output = state
@@ -238,6 +240,7 @@ impl WorkflowProgram {
             let (kind, wait, until) = match branch.work {
                 BranchWork::Task { deadline_ms, .. } => (WaitKind::WorkResult, &*path, deadline_ms),
                 BranchWork::Delay { until_ms } => (WaitKind::Timer, &*path, Some(until_ms)),
+                // A signal is sent to the step by its name, whatever the round or element.
                 BranchWork::Signal { until_ms } => (WaitKind::Event, name_of(&path), until_ms),
                 BranchWork::Children { .. } => continue,
             };
@@ -316,6 +319,7 @@ fn timer_changes(
     }
     for timer in after {
         let (path, due) = timer;
+        // A timer with another due time is armed again, which replaces the earlier one.
         if !before.contains(timer) {
             changes.push(TimerChange::Arm {
                 name: name(path)?,

@@ -93,6 +93,7 @@ impl NodeParts {
             .keys()
             .map(|(effect, _)| effect.clone())
             .collect();
+        // The keys are sorted, so the versions of an effect follow each other.
         effects.dedup();
 
         // The longest delay of any task: the upper limit belongs to the upstream, which all
@@ -159,6 +160,7 @@ impl Collected {
         });
         let mut names: Vec<_> = all.flatten().map(|effect| effect.name.clone()).collect();
         names.sort();
+        // Several steps can request the same remote effect.
         names.dedup();
 
         let manifest = Manifest {

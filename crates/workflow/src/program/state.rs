@@ -81,6 +81,7 @@ impl NodeState {
             );
         }
 
+        // Also between two attempts: the node repeats them.
         state.workflow.undo.is_running = state.workflow.phase == Phase::Compensating;
         Ok(state)
     }

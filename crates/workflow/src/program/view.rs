@@ -13,6 +13,7 @@ use crate::state::{Branch, Phase, Work};
 pub(super) fn view(program: &WorkflowProgram, state: &NodeState) -> Json {
     let definition = &program.definition;
     let path = |branch: &&Branch| definition.path(branch);
+    // A step with children only waits for them, so they are the current steps.
     let is_leaf = |branch: &&Branch| !matches!(branch.work, Work::Children { .. });
     let leaves = || state.workflow.branches.iter().filter(is_leaf);
 
@@ -81,6 +82,7 @@ fn step_view(program: &WorkflowProgram, state: &NodeState, step: &Step) -> Json 
     });
 
     let name = match (branch, state.ended.get(&step.name)) {
+        // A step in a list can have ended for one element while it runs for another.
         (Some(_), _) => "running",
         (None, _) if is_compensating && state.workflow.phase == Phase::Compensating => {
             "compensating"

@@ -135,6 +135,7 @@ impl CheckpointingRunner {
     ) -> Result<Out, RunError> {
         let backend = self.submitter.backend();
         let stored = backend.load(id).await?.ok_or_else(|| not_found(id))?;
+        // Before the claim: an incompatible process must not take the instance from its runner.
         check_version(&stored, &workflow.definition, backend.as_ref()).await?;
 
         let prepared = self
@@ -194,6 +195,7 @@ impl CheckpointingRunner {
     /// Stops the runner and its clones: started tasks end and are stored, no other task starts.
     /// Runs return [`RunError::Suspended`].
     pub fn shutdown(&self) {
+        // Not `send`, which changes nothing without a receiver: a later run must stop too.
         self.stop.send_replace(true);
     }
 
@@ -261,6 +263,7 @@ impl CheckpointingRunner {
         let mut state = decode(&stored)?;
         recover(&definition, &mut state, self.clock.now_ms());
         let mut driver = self.driver(definition, &stored, state, watcher);
+        // `recover` also marks tasks as started, which it does not report as a change.
         driver.is_changed = true;
         Ok(Prepared::Claimed(driver))
     }
@@ -274,6 +277,7 @@ impl CheckpointingRunner {
     ) -> Driver<Snapshots> {
         let backend = Arc::clone(self.submitter.backend());
         let hash = Arc::clone(&definition.hash);
+        // Not released while it only waits: the caller waits for the end of the instance.
         let checkpoint = Snapshots::new(backend, stored, hash, &state, watcher, false);
 
         Driver {

@@ -99,6 +99,7 @@ impl Claims {
     }
 
     async fn extend(&self, now_ms: u64) {
+        // Copied, because instances start and end during the request.
         let claims: Vec<_> = self
             .held
             .lock()
@@ -121,6 +122,7 @@ impl Claims {
         let limit = Duration::from_millis(expires_ms.saturating_sub(now_ms));
         match tokio::time::timeout(limit, self.backend.extend(&claims, until_ms)).await {
             Ok(Ok(lost)) => self.extended(&claims, &lost, until_ms),
+            // The claims stay valid until they expire, and the next heartbeat tries again.
             Ok(Err(error)) => warn!(%error, "claims not extended"),
             Err(_) => warn!(
                 reason = "the backend does not respond",
@@ -132,6 +134,7 @@ impl Claims {
     fn extended(&self, claims: &[(InstanceId, u64)], lost: &[InstanceId], until_ms: u64) {
         let mut held = self.held.lock();
         for (id, epoch) in claims {
+            // The claim can have ended, or be another one, since the request was sent.
             let Some(found) = held.get_mut(id).filter(|held| held.epoch == *epoch) else {
                 continue;
             };

@@ -79,6 +79,7 @@ impl InProcessRunner {
         input: In,
     ) -> Handle<Out> {
         let (inputs, receiver) = mpsc::unbounded_channel();
+        // Before the instance starts, so that its first events are received.
         let (sender, progress) = broadcast::channel(PROGRESS_BUFFER);
         let id = instance_id();
 
@@ -112,6 +113,7 @@ impl InProcessRunner {
             clock: self.clock,
             checkpoint: Volatile { inputs },
             progress,
+            // Nothing can be resumed: dropping the future stops the instance.
             stop: None,
             is_changed: false,
         }
@@ -120,6 +122,7 @@ impl InProcessRunner {
 
 /// Returns a new id: that of the process, and a number.
 fn instance_id() -> Arc<str> {
+    // Instances are not stored, so a counter within the process is sufficient.
     static PROCESS: LazyLock<uuid::Uuid> = LazyLock::new(uuid::Uuid::now_v7);
     static NEXT: AtomicU64 = AtomicU64::new(1);
     format!(

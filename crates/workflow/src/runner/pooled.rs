@@ -270,6 +270,7 @@ impl Running {
         let backend = Arc::clone(&self.worker.backend);
         let fetched = backend.fetch(limit, self.worker.clock.now_ms()).await?;
 
+        // Until the next known due time. The hub reports instances that become available earlier.
         if fetched.ids.is_empty() {
             return Ok(Fetch::Nothing {
                 until_ms: fetched.next_ms,
@@ -300,6 +301,7 @@ impl Running {
         }
 
         for stored in claimed {
+            // Only some of the fetched instances may be claimed, and in another order.
             let Some(at) = watchers.iter().position(|(id, _)| *id == stored.id) else {
                 continue;
             };

@@ -15,6 +15,7 @@ pub(super) fn sort(before: &[Vec<usize>]) -> Option<Vec<usize>> {
         }
     }
 
+    // Ties follow the text, so every process starts the steps of an instance in the same order.
     let mut ready: BTreeSet<_> = (0..before.len()).filter(|s| missing[*s] == 0).collect();
 
     let mut sorted = Vec::with_capacity(before.len());

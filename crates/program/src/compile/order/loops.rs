@@ -25,6 +25,7 @@ pub(super) fn loops(
     for (end, firsts) in firsts {
         let body = body(context, *end, firsts, findings);
 
+        // A step has one loop and one number of its round, so loops must not overlap (ADR 0064).
         for step in &body {
             if loops[*step].replace(*end).is_some() || context.repeat(*step).is_some() {
                 findings.push(context.nested(*end, *step));
@@ -69,6 +70,7 @@ fn body(
         findings.push(finding.with_suggestion("name a step that comes before this one"));
     }
 
+    // The end is no part of the body, because a step is not its own ancestor.
     (0..context.steps.len())
         .filter(|step| {
             context.ancestors[end][*step]

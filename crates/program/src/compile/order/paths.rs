@@ -56,6 +56,7 @@ fn region(at: usize, next: &[Vec<usize>], sorted: &[usize]) -> Vec<usize> {
 
     // In reverse order, the successors of a step are decided before it.
     for step in sorted.iter().rev().copied().filter(|step| *step != at) {
+        // A step without successors leads to no join: it is an end of the saga.
         inside[step] = !next[step].is_empty() && next[step].iter().all(|later| inside[*later]);
     }
     sorted
@@ -125,6 +126,7 @@ pub(super) fn branches(
         // If several switches select the step, it starts as soon as one of them does.
         if let [switch] = selected_by[step].as_slice() {
             let cases = cases(steps, *switch, step);
+            // A predecessor can require cases of the same switch; both conditions must hold.
             let known = mine.remove(switch);
             mine.insert(
                 *switch,

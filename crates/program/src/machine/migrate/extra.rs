@@ -69,6 +69,7 @@ fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
         .map_or(("", text), |rest| (COMPENSATE, rest));
 
     let element = rest.strip_prefix(from.as_str())?;
+    // The step `pay` must not match the tags of the step `payout`.
     let is_tag_of_step = element.is_empty() || element.starts_with('[');
     is_tag_of_step.then(|| {
         Name::new(format!("{prefix}{to}{element}"))

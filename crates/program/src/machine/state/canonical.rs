@@ -64,6 +64,7 @@ pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Op
                 envelope.retain(|name, _| !matches!(name.as_str(), "id" | "time"));
             }
         }
+        // The rounds only number idempotency keys, which no decision reads.
         extra.rounds.clear();
     }
 

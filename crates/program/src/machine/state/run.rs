@@ -116,6 +116,7 @@ impl RunState {
         });
 
         self.loops[at].round = index(round);
+        // Rounds end in ascending order, so the list stays sorted for the look-ups.
         self.loops[at].past.extend(past);
     }
 
@@ -155,6 +156,8 @@ impl RunState {
 
     /// Begins the first run of a start request, with this version.
     pub(in crate::machine) fn begin_first(&mut self, version: u64) {
+        // Only a start request in an ended instance has a later version; its children then need
+        // other ids.
         self.events.start_version = if version > 1 { version } else { 0 };
     }
 
@@ -171,6 +174,8 @@ impl RunState {
         // The first run has no such value: its history begins with version 1.
         self.forget_from = old.forget_from.max(1);
 
+        // The start event can be delivered again in every run, and the ids of children contain the
+        // start version.
         self.events.started_by = old.events.started_by;
         self.events.start_version = old.events.start_version;
     }
@@ -259,6 +264,7 @@ impl RunState {
                 past.entries
                     .retain(|(_, entry)| entry.state != StepState::Completed);
             }
+            // A round without entries has no step left that could read its variables.
             state.past.retain(|past| !past.entries.is_empty());
         }
     }

@@ -83,6 +83,7 @@ impl Serialize for StepIndex {
 
 impl<'de> Deserialize<'de> for StepIndex {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // MessagePack distinguishes a number from an array, so both forms can be read.
         deserializer.deserialize_any(StepIndexVisitor)
     }
 }
@@ -114,6 +115,7 @@ impl<'de> Visitor<'de> for StepIndexVisitor {
 
 impl Serialize for StepEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // One byte for most steps: only those in progress and switches have more than a state.
         if self.deadline.is_none() && self.retries == 0 {
             return self.state.serialize(serializer);
         }

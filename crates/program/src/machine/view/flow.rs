@@ -84,6 +84,7 @@ fn pending_job(state: &State) -> &'static str {
     match state.phase {
         Phase::Failed | Phase::Cancelled => "error",
         Phase::Completed => "finished",
+        // In the phases that remain, the flags tell whether the saga had reached an end before.
         _ if flags.has(Flags::COMPENSATION_STARTED) => "error",
         _ if flags.has(Flags::COMPLETED) => "finished",
         Phase::Running | Phase::Compensating | Phase::Stuck => "waiting_for_prerequisites",

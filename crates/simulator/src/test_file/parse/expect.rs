@@ -64,6 +64,7 @@ pub(super) fn expect(
             "dead_letters" => expected.dead_letters = list(parser, item, Parser::text),
             "paused" => expected.paused = flag(parser, item),
             "invariants" => expected.invariants = flag(parser, item).unwrap_or(false),
+            // Only `instance` is left: other names were reported with the fields.
             _ => instance = parser.text(item),
         }
     }

@@ -62,6 +62,7 @@ fn valid_fields(verb: &str) -> &'static [&'static str] {
         "retry" => &["retry", "instance", "rejected"],
         "skip" => &["skip", "instance", "rejected"],
         "force-complete" => &["force-complete", "instance", "rejected"],
+        // The verbs are those of `RESERVED`, of which this is the last one.
         _ => &["duplicate"],
     }
 }
@@ -122,6 +123,7 @@ pub(super) fn step(parser: &mut Parser, item: &Item<'_>) -> Option<TestStep> {
         None => None,
     };
     let rejected = match find(&entries, "rejected") {
+        // `true` accepts each reason: every text contains the empty one.
         Some(item) if item.json() == Value::Bool(true) => Some(String::new()),
         Some(item) => Some(parser.text(item)?),
         None => None,

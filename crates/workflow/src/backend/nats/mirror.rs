@@ -49,6 +49,7 @@ impl Mirror {
 
     /// States up to which sequence the reader has read the stream.
     pub(super) fn set_read(&self, sequence: u64) {
+        // Only forward: after a new subscription, the reader receives old messages again.
         self.read.send_if_modified(|read| {
             let is_later = *read < sequence;
             *read = (*read).max(sequence);
@@ -68,6 +69,7 @@ impl Mirror {
     }
 
     pub(super) fn row_subject(&self, id: &str) -> String {
+        // Encoded, because an id may contain characters that have a meaning in subjects.
         format!("{}row.{}", self.prefix, hex::encode(id))
     }
 
@@ -160,6 +162,7 @@ impl Mirror {
             .get(id)
             .is_none_or(|known| *known < sequence)
         {
+            // Kept without a row: an older message must not restore it.
             state.sequences.insert(InstanceId::clone(id), sequence);
             state.table.remove(id);
         }

@@ -222,9 +222,12 @@ impl Group {
         match changed {
             Ok(mut changed) => {
                 for (new, answer) in self.creates {
+                    // Of two requests for one id, the first is stored. `remove` leaves nothing for
+                    // the second.
                     answer.send(Ok(changed.created.remove(&*new.id))).ok();
                 }
                 for (save, answer) in self.saves {
+                    // A former holder has another epoch, and is fenced.
                     let is_saved = changed.saved.get(&*save.id) == Some(&big(save.epoch));
                     answer
                         .send(if is_saved {

@@ -26,6 +26,7 @@ pub(super) async fn read_all(pool: PgPool, mut requests: mpsc::Receiver<Read>) {
         let found = read(&mut session, &batch).await;
         for (id, answer) in batch.drain(..) {
             let instance = match &found {
+                // Several callers can need the same instance, whose row is read once.
                 Ok(found) => found.get(&*id).map(stored).transpose(),
                 Err(error) => Err(unavailable("read an instance", error)),
             };

@@ -26,6 +26,7 @@ impl Session {
         match self.kept.take() {
             Some((connection, used)) if used.elapsed() < IDLE => Ok(connection),
             kept => {
+                // Returned first: the pool may have no other connection.
                 drop(kept);
                 self.pool.acquire().await
             }
