@@ -18,13 +18,13 @@ use super::apply_outcome::apply_step_input;
 use super::collect::event_key;
 use super::compiled::EventBinding;
 use super::execution::{Execution, NoTransition};
-use super::match_event::match_event;
+use super::match_event::{is_wait, match_event};
 use super::state::{EarlyEvent, Flags, StepIndex};
 use super::step_input::StepInput;
 use super::step_state::StepState;
 use crate::contract::ProgramError;
 use crate::expression::{EventData, envelope};
-use crate::steps::kind::{Completion, EXPRESSION_ERROR};
+use crate::steps::kind::EXPRESSION_ERROR;
 
 /// Maximum number of early events of an instance.
 const MAX_EARLY_EVENTS: usize = 100;
@@ -177,12 +177,6 @@ fn is_early(run: &Execution<'_>, kind: &EventType, event: EventData<'_>) -> bool
     is_awaited_later
         || entries.iter().any(|entry| may_start(run, *entry, event))
             && !entries.iter().any(|entry| has_started(run, *entry, event))
-}
-
-/// Returns whether the step waits for the event, and does not request it.
-fn is_wait(run: &Execution<'_>, entry: EventBinding) -> bool {
-    let traits = run.saga.steps[entry.step].action.kind.traits();
-    !entry.is_compensation && traits.completion == Completion::Event
 }
 
 /// Returns whether the instance may still begin another run, in which every step starts again.

@@ -9,7 +9,8 @@ use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::StepIndex;
 use super::step_input::{Certainty, StepInput, expression_error, failure_message};
 use super::step_state::StepState;
-use crate::expression::EventData;
+use crate::expression::{EvalError, EventData};
+use crate::steps::kind::Completion;
 
 /// Returns the first match, in the order of the definition, that awaits this event and whose
 /// condition holds. Without one, returns the first abandoned step that the event would have
@@ -81,9 +82,11 @@ fn step_input_of<'e>(
                 }),
             ))
         }
-        // A late or duplicate result, or one during a retry delay, must not fail the step.
+        // A late or duplicate result, or one during a retry delay, must not fail the step. Nor must
+        // an event that any publisher can send to a step that waits.
         Err(_)
             if late
+                || is_wait(run, entry)
                 || !matches!(
                     run.state.entry(at).state,
                     StepState::Running | StepState::Compensating
@@ -91,7 +94,7 @@ fn step_input_of<'e>(
         {
             None
         }
-        // A condition without a value fails the step that awaits the event.
+        // A condition without a value fails the step whose request the event answers.
         Err(error) => {
             let failed = if entry.is_compensation {
                 StepOutcome::NotCompensated
@@ -101,6 +104,37 @@ fn step_input_of<'e>(
             Some(step_input(failed, Some(expression_error(&error))))
         }
     }
+}
+
+/// Event that lacks what the condition of a waiting step reads.
+pub(super) struct MalformedEvent {
+    pub(super) at: StepIndex,
+    pub(super) error: EvalError,
+}
+
+/// Returns the first waiting step whose condition has no value for the event.
+pub(super) fn malformed_event(
+    run: &Execution<'_>,
+    kind: &EventType,
+    event: EventData<'_>,
+) -> Option<MalformedEvent> {
+    let entries = run.saga.entries.get(kind)?;
+    for entry in entries.iter().filter(|entry| is_wait(run, **entry)) {
+        for at in run.units_of(entry.step) {
+            if run.state.entry(at).state == StepState::Running
+                && let Err(error) = run.satisfies(at, *entry, event)
+            {
+                return Some(MalformedEvent { at, error });
+            }
+        }
+    }
+    None
+}
+
+/// Returns whether the step waits for the event, and does not request it.
+pub(super) fn is_wait(run: &Execution<'_>, entry: EventBinding) -> bool {
+    let traits = run.saga.steps[entry.step].action.kind.traits();
+    !entry.is_compensation && traits.completion == Completion::Event
 }
 
 fn result(entry: EventBinding) -> StepOutcome {

@@ -43,11 +43,35 @@ steps:
 }
 
 #[test]
-fn condition_error_fails_the_waiting_step() {
+fn malformed_event_is_recorded_and_the_step_waits_on() {
     let saga = saga("steps:\n  - { id: a, do: { event: Paid, when: event.amount > 1 } }");
     let mut run = start_run(&saga, json!({}));
-    run.event("Paid", json!({})).unwrap();
+    let note = run.event("Paid", json!({})).unwrap();
+    assert_eq!(
+        note,
+        "a: Paid does not match: `event.amount > 1`: `amount` does not exist"
+    );
+    let failure = run.failure().unwrap();
+    assert_eq!(failure.code, "expression_error");
+    assert!(
+        failure.message.contains("`amount` does not exist"),
+        "{failure}"
+    );
+    assert_eq!(run.status(), Status::Running);
+    assert_eq!(
+        run.event("Paid", json!({ "amount": 2 })).unwrap(),
+        "a: ok, completed"
+    );
+}
+
+#[test]
+fn condition_error_fails_the_command_that_the_event_answers() {
+    let saga =
+        saga("steps:\n  - { id: a, do: { command: x.A }, ok: { event: Done, when: event.n > 1 } }");
+    let mut run = start_run(&saga, json!({}));
+    run.event("Done", json!({})).unwrap();
     assert_eq!(run.failure().unwrap().code, "expression_error");
+    assert_eq!(run.status(), Status::Failed);
 }
 
 #[test]
