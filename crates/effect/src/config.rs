@@ -128,7 +128,7 @@ pub(crate) fn narrow<'a>(
         let unknown = contexts
             .iter()
             // The list of an effect only narrows that of the upstream. A further context is likely
-            // a mistake.
+            // an error.
             .find(|context| context.as_str() != "*" && !upstream.permits_any(context));
         if let Some(context) = unknown {
             let reason = format!(

@@ -6,6 +6,7 @@
 //! takeover. Only requests and parent sagas start and change them; events on the bus do not.
 
 pub mod batch;
+mod event_types;
 pub mod flow;
 pub mod message;
 mod page;
@@ -14,7 +15,6 @@ pub mod shadow;
 
 use std::sync::Arc;
 
-use orlog_model::EventType;
 use orlog_program::Program;
 
 /// Returns the programs of all built-in sagas.
@@ -30,9 +30,4 @@ pub fn programs() -> Vec<Arc<dyn Program>> {
         Arc::new(shadow::program()),
         Arc::new(shadow::page_program()),
     ]
-}
-
-/// Returns the type of a signal or fact.
-fn event_type(name: &str) -> EventType {
-    EventType::new(name).expect("the name is short")
 }

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::event_type;
+use crate::event_types::event_type;
 
 /// Tag of the work of a page.
 pub(crate) const TAG: &str = "page";

@@ -6,7 +6,7 @@ use super::page::PageOutcome;
 use super::spec::{BatchSpec, check_id};
 use super::state::{BatchState, BatchStatus, FORMAT};
 use super::{CREATE, PAUSE, RESUME, SAGA, STOP};
-use crate::event_type;
+use crate::event_types::event_type;
 use crate::page::{TAG, outcome_of};
 use orlog_program::{
     Manifest, NativeProgram, NativeResult, NativeSaga, NativeWorkResult, ProgramError,

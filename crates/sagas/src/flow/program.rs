@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::cache::FlowCache;
 use super::state::{FlowState, SubmitFlow, check_id};
 use super::{FINISHED, RERUN, RETRY, SAGA, SUBMIT};
-use crate::event_type;
+use crate::event_types::event_type;
 
 /// Number of history entries of a flow, of which each job has one or two for each run.
 const HISTORY_LIMIT: u64 = 10_000;

@@ -35,7 +35,7 @@ use super::sent::{CANCELLED, ENDED, thread_part};
 use super::status::{MAX_LINES, MessageLine, MessageStatus, Report};
 use super::transition::{PeerTask, name, set_status, thread_reference};
 use super::{ACKNOWLEDGE, DELIVER, INBOX_SAGA, LINE, PROCESS, REJECT};
-use crate::event_type;
+use crate::event_types::event_type;
 use crate::flow::{self, SubmitFlow};
 
 /// Version of the state.

@@ -29,7 +29,7 @@ use super::content::{Delivery, Message, MessageType, SendMessage, Timeouts, chec
 use super::status::{MessageLine, MessageStatus, Report};
 use super::transition::{PeerTask, TimerState, change_timer, name, set_status, thread_reference};
 use super::{REPORT, SAGA, SEND, THREAD};
-use crate::event_type;
+use crate::event_types::event_type;
 
 /// Version of the state.
 const FORMAT: u16 = 1;

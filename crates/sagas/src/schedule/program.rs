@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::spec::{CompiledSchedule, ScheduleSpec};
 use super::state::{Counts, DueRun, FORMAT, Requests, Schedule, ScheduleState, compile_spec};
 use super::{DELETE, PAUSE, PUT, RESUME, SAGA, TRIGGER};
-use crate::event_type;
+use crate::event_types::event_type;
 
 /// Name of the timer of the next start.
 const TIMER: &str = "next";

@@ -6,7 +6,7 @@ use super::page::PageOutcome;
 use super::spec::ShadowSpec;
 use super::state::{FORMAT, ShadowState, ShadowStatus};
 use super::{PROMOTED, SAGA, START, STOP};
-use crate::event_type;
+use crate::event_types::event_type;
 use crate::page::{TAG, outcome_of};
 use orlog_program::{
     EventSubscription, Manifest, NativeProgram, NativeResult, NativeSaga, NativeWorkResult,
