@@ -2,11 +2,14 @@
 //!
 //! The arguments of an effect are JSON. Descriptors from a file or from reflection define the
 //! conversion to protobuf, by the JSON rules of proto3. The rules of the effect classify a status;
-//! otherwise the table in `status` applies.
+//! otherwise the table in `status` applies. `response` decides whether the upstream sent a status,
+//! and `error` whether a call without a response was executed.
 
 mod channel;
 mod config;
+mod error;
 mod reflection;
+mod response;
 mod schema;
 mod status;
 
@@ -31,7 +34,8 @@ use crate::provider::{Attempt, Probe, ProbeResult, Provider, ProviderError, Repl
 use crate::response_rules::ResponseContext;
 use crate::secret::SecretScrubber;
 use crate::template::{JsonTemplate, PlaceholderScope, TextTemplate};
-use channel::{GrpcCall, GrpcChannel, GrpcEndpoint, GrpcError};
+use channel::{GrpcCall, GrpcChannel, GrpcEndpoint};
+use error::GrpcError;
 use reflection::{Reflection, ReflectionCall, ReflectionError};
 use schema::{MethodName, Schema};
 use status::GrpcStatus;

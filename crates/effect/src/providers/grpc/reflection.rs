@@ -15,7 +15,8 @@ use tokio::sync::Mutex;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use super::channel::{GrpcCall, GrpcChannel, GrpcError};
+use super::channel::{GrpcCall, GrpcChannel};
+use super::error::GrpcError;
 use super::schema::Schema;
 
 const VERSIONS: [&str; 2] = ["v1", "v1alpha"];
@@ -250,4 +251,54 @@ struct ErrorResponse {
     code: i32,
     #[prost(string, tag = "2")]
     message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use orlog_testkit::grpc_server::{self, GrpcServerBuilder, Handler};
+    use orlog_testkit::wait::within;
+    use serde_json::Value;
+
+    use super::super::channel::GrpcEndpoint;
+    use super::*;
+    use crate::http::TlsConfig;
+
+    const PROTO: &str = include_str!("../../../../../tests/protos/payments.proto");
+
+    #[tokio::test]
+    async fn descriptors_are_fetched_from_both_versions() {
+        for version in [
+            grpc_server::Reflection::V1,
+            grpc_server::Reflection::V1Alpha,
+        ] {
+            let handler: Handler = Arc::new(|_| Box::pin(std::future::ready(Ok(Value::Null))));
+            let server = GrpcServerBuilder::new(PROTO, version).start(handler).await;
+            let line = GrpcChannel::new(GrpcEndpoint {
+                endpoint: server.endpoint().parse().unwrap(),
+                tls: TlsConfig::default(),
+                guarded: false,
+                max_request: 1 << 20,
+                max_response: 1 << 20,
+            });
+            let call = ReflectionCall {
+                line: &line,
+                channel: line.channel().unwrap(),
+                headers: HeaderMap::new(),
+                timeout: Duration::from_secs(30),
+                at: Timestamp::default(),
+            };
+
+            let reflection = Reflection::default();
+            let fetched = reflection.schema("payments.v1.Payments", &call);
+            let Ok((schema, _)) = within("descriptors", fetched).await else {
+                panic!("no descriptors from {version:?}");
+            };
+            let method = "payments.v1.Payments/Charge".parse().unwrap();
+            assert!(schema.method(&method).is_ok());
+
+            let missing = reflection.schema("payments.v2.Payments", &call);
+            let missing = within("no descriptors", missing).await;
+            assert!(matches!(missing, Err(ReflectionError::NoService)));
+        }
+    }
 }

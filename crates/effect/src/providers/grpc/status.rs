@@ -7,6 +7,8 @@
 //! | `UNAVAILABLE` | unavailable: in doubt, because a proxy may have forwarded the call; retried |
 //! | `DEADLINE_EXCEEDED`, `CANCELLED`, `UNKNOWN`, `INTERNAL`, `DATA_LOSS` | in doubt; retried |
 //! | every other | permanent error |
+//!
+//! The HTTP status of a proxy is mapped to one of them before (`response`).
 
 use std::collections::BTreeMap;
 use std::fmt;
