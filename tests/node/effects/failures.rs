@@ -41,7 +41,7 @@ async fn failed_effect_shows_its_attempts_and_the_responses() {
     let node = start(&hotel, "", &[]).await;
     node.pay("", "o-1", json!({ "guest": "ada" })).await;
     let failed = node.end("", "o-1").await;
-    let message = r#"hotel: failed after 3 attempts; last: POST /rooms returned HTTP 503: {"reason":"no rooms"}"#;
+    let message = r#"hotel: timed out after 3 attempts; last: POST /rooms returned HTTP 503: {"reason":"no rooms"}"#;
     let entry = result_entry(&failed);
     assert_eq!(
         entry["failure"],
@@ -88,7 +88,7 @@ async fn failed_effect_shows_its_attempts_and_the_responses() {
         r#"input {"guest":"ada","orderId":"o-1"}"#,
         r#"variable order: null -> {"guest":"ada","orderId":"o-1"}"#,
         "work pay.charge ",
-        "failure hotel: failed after 3 attempts",
+        "failure hotel: timed out after 3 attempts",
         r#"(http_503); response: {"reason":"no rooms"}"#,
     ] {
         assert!(text.contains(part), "{part} is not in {text}");

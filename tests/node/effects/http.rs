@@ -209,7 +209,7 @@ async fn oauth_token_is_cached_until_expiry_or_rejection() {
     );
     assert_eq!(
         fetched[0].header("authorization"),
-        "Basic b3Jsb2c6czNjcmV0Jm1vcmU="
+        "Basic b3Jsb2c6czNjcmV0JTI2bW9yZQ=="
     );
     issuer.script(500, &[], "");
     let lost = at(5000, &upstream, Value::Null).await;

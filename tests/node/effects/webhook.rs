@@ -107,7 +107,7 @@ async fn status_decides_about_a_retry() {
         (302, "http_302 permanent"),
         (408, "http_408 Unavailable"),
         (429, "http_429 Throttled"),
-        (503, "http_503 Unavailable"),
+        (503, "http_503 ReportedUnavailable"),
         (500, "http_500 ResponseLost"),
     ] {
         shop.script(status, &[], "");
