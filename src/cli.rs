@@ -24,6 +24,7 @@ mod documented_names;
 mod events;
 pub mod exit;
 mod export;
+mod filter;
 mod flows;
 mod init;
 mod jobs;
@@ -337,6 +338,33 @@ mod tests {
     #[test]
     fn command_line_definition_is_valid() {
         <super::Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    /// An empty variable of a shell script must not select everything.
+    #[test]
+    fn commands_that_change_all_matches_reject_an_empty_filter() {
+        let batch = ["orlog", "batch", "create", "cancel", "--saga", "order"];
+        let redrive = ["orlog", "dlq", "redrive"];
+        let of_batch = [
+            "--status",
+            "--prefix",
+            "--updated-from",
+            "--updated-until",
+            "--created-from",
+            "--created-until",
+            "--filter",
+        ];
+
+        let lines = of_batch
+            .iter()
+            .map(|flag| [&batch[..], &[*flag, ""]].concat());
+        let lines =
+            lines.chain(["--reason", "--saga"].map(|flag| [&redrive[..], &[flag, ""]].concat()));
+        for line in lines {
+            let error = <super::Cli as clap::Parser>::try_parse_from(&line).err();
+            let error = error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("the filter is empty"), "{line:?}: {error}");
+        }
     }
 
     /// One of 64 ids of keys starts with a hyphen.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::client::{ApiClient, ServerArgs, fields, path};
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::{CommandError, CommandExit};
+use crate::cli::filter::filter_value;
 use crate::cli::list::PageArgs;
 
 #[derive(Debug, Subcommand)]
@@ -80,25 +81,25 @@ struct SelectionArgs {
     #[arg(long)]
     saga: String,
     /// Filter by status: running, compensating, completed, failed, cancelled, stuck
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = filter_value)]
     status: Vec<String>,
     /// Filter by prefix of the correlation id
-    #[arg(long)]
+    #[arg(long, value_parser = filter_value)]
     prefix: Option<String>,
     /// Updated at or after this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = filter_value)]
     updated_from: Option<String>,
     /// Updated before this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = filter_value)]
     updated_until: Option<String>,
     /// Started at or after this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = filter_value)]
     created_from: Option<String>,
     /// Started before this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = filter_value)]
     created_until: Option<String>,
     /// Filter with a CEL condition, for example "vars.total > 100" (docs/queries.md)
-    #[arg(long, value_name = "CEL")]
+    #[arg(long, value_name = "CEL", value_parser = filter_value)]
     filter: Option<String>,
     /// All instances of the saga; required without a filter
     #[arg(

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::cli::client::{ApiClient, ServerArgs, path};
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::CommandError;
+use crate::cli::filter::filter_value;
 use crate::cli::list::PageArgs;
 use crate::cli::printable::printable_json;
 
@@ -50,10 +51,10 @@ pub(crate) struct Redrive {
     #[arg(required_unless_present_any = ["reason", "saga", "all"])]
     ids: Vec<String>,
     /// All dead letters with this reason
-    #[arg(long, conflicts_with = "ids")]
+    #[arg(long, conflicts_with = "ids", value_parser = filter_value)]
     reason: Option<String>,
     /// All dead letters of this saga
-    #[arg(long, conflicts_with = "ids")]
+    #[arg(long, conflicts_with = "ids", value_parser = filter_value)]
     saga: Option<String>,
     /// All dead letters
     #[arg(long, conflicts_with_all = ["ids", "reason", "saga"])]

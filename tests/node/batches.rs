@@ -204,7 +204,7 @@ async fn each_instruction_reaches_the_matching_instances() {
         1
     );
     refunds_fail.store(false, Ordering::Release);
-    assert_eq!(complete(&node, &with("retry", "")).await["done"], 1);
+    assert_eq!(complete(&node, &with("retry", "o-")).await["done"], 1);
     node.until("", "/v1/sagas/order/o-003", |order| {
         order["status"] == "cancelled"
     })
@@ -472,6 +472,12 @@ async fn requests_are_idempotent_validated_and_separate_for_each_tenant() {
     );
     rejected(&|body| body["canary"] = json!(101), "OR0002").await;
     rejected(&|body| body["filter"] = json!("vars.total >"), "OR0008").await;
+    rejected(&|body| body["filter"] = json!(""), "OR0008").await;
+    assert!(
+        rejected(&|body| body["prefix"] = json!(""), "OR0002")
+            .await
+            .contains("prefix is empty")
+    );
     rejected(&|body| body["action"]["type"] = json!("drop"), "OR0002").await;
     rejected(&|body| body["action"]["signal"] = json!("x"), "OR0002").await;
     rejected(&|body| body["status"] = json!(["stuk"]), "OR0002").await;

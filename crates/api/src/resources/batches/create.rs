@@ -246,9 +246,16 @@ fn spec(
         ));
     }
 
+    // No filter would reach all instances of the saga, and an empty prefix is more likely an unset
+    // variable than an intent.
+    if body.prefix.as_deref() == Some("") {
+        let detail = "prefix is empty; state a prefix, or omit it to select all instances";
+        return Err(invalid("prefix", detail.to_owned()));
+    }
     if let Some(filter) = &body.filter {
         compile_filter(filter)?;
     }
+
     let action = match body.action {
         ActionBody::Cancel {} => BatchAction::Cancel,
         ActionBody::Pause {} => BatchAction::Pause,
@@ -270,7 +277,7 @@ fn spec(
     let selection = Selection {
         saga: body.saga,
         statuses: body.status,
-        prefix: body.prefix.filter(|prefix| !prefix.is_empty()),
+        prefix: body.prefix,
         updated_from: body.updated_from,
         updated_until: body.updated_until,
         created_from: body.created_from,
