@@ -53,9 +53,13 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     match result["counts"]["blocked"].as_u64() {
         Some(blocked) if blocked > 0 && !args.skip_blocked => Err(CommandError::new(
             CommandExit::Rejected,
-            format!("{blocked} instances cannot migrate; --skip-blocked migrates the others"),
+            format!(
+                "{blocked} instances cannot migrate and keep their definition; with \
+                 --skip-blocked, the exit code is 0"
+            ),
         )),
-        _ => Ok(()),
+        // Missing pods are reported only without blocked instances, which need a decision first.
+        _ => client.check_complete(),
     }
 }
 

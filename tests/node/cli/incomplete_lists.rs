@@ -20,7 +20,7 @@ async fn partial() -> impl IntoResponse {
     ];
     let body = json!({
         "items": [], "rows": [], "next_cursor": null, "checks": [], "matched": 0, "has_more": false,
-        "counts": { "skipped": 0 }
+        "counts": { "skipped": 0 }, "to_version": 2
     });
     (headers, body.to_string())
 }
@@ -53,6 +53,9 @@ async fn every_list_command_names_the_pods_whose_entries_are_missing() {
         vec!["timers".to_owned()],
         vec!["inspect".to_owned(), "saga".to_owned()],
         vec!["dlq".to_owned(), "redrive".to_owned(), "--all".to_owned()],
+        ["migrate", "order", "--from", "1"]
+            .map(str::to_owned)
+            .to_vec(),
     ];
     for command in subcommands(&[]).await {
         if subcommands(&[&command])
