@@ -16,6 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use orlog_effect::worker::{ClaimLost, ClaimRejection, ReportAck, ResultAck};
 use orlog_model::{EffectName, TenantId};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -217,15 +218,9 @@ async fn take(
         limit,
         wait,
         headers,
+        interrupt: &Notify::new(),
     };
-
-    // Jobs precede the drain: those that are claimed in the same poll must reach the worker.
-    tokio::select! {
-        biased;
-        jobs = take_jobs(jobs, &order) => jobs,
-        // The process is shutting down and would wait for this response.
-        () = jobs.request.drained() => Ok(Vec::new()),
-    }
+    take_jobs(jobs, &order).await
 }
 
 /// Counts a request that waits against the quota of its caller.

@@ -5,6 +5,7 @@
 //! credit, the number of jobs that it accepts, and never receives more. The acknowledgement of a
 //! result is sent when the result is stored.
 
+mod pending_claim;
 pub(crate) mod stream;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use orlog_model::{EffectName, TenantId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use utoipa::ToSchema;
 use utoipa::openapi::Ref;
 use utoipa::openapi::schema::{
@@ -181,33 +183,18 @@ pub(crate) async fn exchange(
     let mut response = applied.acknowledge(jobs, &headers).await;
 
     if let Some(request) = request.filter(|_| credit > 0) {
-        tokio::select! {
-            biased;
-            jobs = claim_jobs(jobs, &request, credit, wait, &headers) => response.jobs = jobs?,
-            // The process is shutting down and would wait for this response.
-            () = jobs.request.drained() => {}
-        }
+        let order = JobOrder {
+            request: &request,
+            take: Take::Claim,
+            limit: credit.min(MAX_CLAIM),
+            wait,
+            headers: &headers,
+            interrupt: &Notify::new(),
+        };
+        response.jobs = take_jobs(jobs, &order).await?;
     }
 
     Ok(Json(response))
-}
-
-/// Claims jobs as soon as one is available; returns none after `wait`.
-async fn claim_jobs(
-    jobs: &Jobs,
-    request: &ClaimRequest,
-    credit: usize,
-    wait: Duration,
-    headers: &HeaderMap,
-) -> Result<Vec<OfferedJob>, Problem> {
-    let order = JobOrder {
-        request,
-        take: Take::Claim,
-        limit: credit.min(MAX_CLAIM),
-        wait,
-        headers,
-    };
-    take_jobs(jobs, &order).await
 }
 
 fn missing_effects() -> Problem {

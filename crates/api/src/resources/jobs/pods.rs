@@ -1,11 +1,11 @@
 //! Jobs of key-sharded tenants, which wait on the boards of several pods.
 //!
 //! The jobs of such a tenant are on the board of the pod that owns their shard, and a worker may be
-//! connected to any pod. The pod that receives a request for jobs takes them from its own board and
-//! from the pods whose boards have jobs for the worker, in turn, so that no board starves. A pod is
-//! asked for jobs only if it has some: as long as workers of a tenant ask for jobs, each pod
-//! follows the boards of the others with one request for each of them. Reports are sent to the
-//! owner of the shard, which the id of the claim contains.
+//! connected to any pod. The pod that receives a request for jobs takes them from one board, its own
+//! or that of a pod that has jobs for the worker. Each request begins at another board, so that none
+//! starves. A pod is asked for jobs only if it has some: as long as workers of a tenant ask for
+//! jobs, each pod follows the boards of the others with one request for each of them. Reports are
+//! sent to the owner of the shard, which the id of the claim contains.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use orlog_effect::worker::ClaimRequest;
 use orlog_model::{JobClaim, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -73,9 +74,26 @@ pub(super) struct JobOrder<'a> {
     pub(super) wait: Duration,
     /// Headers of the worker, with its credentials.
     pub(super) headers: &'a HeaderMap,
+    /// Ends the wait, but never while jobs are taken.
+    pub(super) interrupt: &'a Notify,
 }
 
-/// Takes jobs as soon as there are some; returns none after the wait.
+impl JobOrder<'_> {
+    /// Waits until the request must not wait any longer.
+    async fn ended(&self, jobs: &Jobs) {
+        tokio::select! {
+            // The process is shutting down and would wait for this response.
+            () = jobs.request.drained() => {}
+            () = self.interrupt.notified() => {}
+        }
+    }
+}
+
+/// Takes jobs as soon as there are some; returns none after the wait, after an interrupt, and if the
+/// node is drained.
+///
+/// Dropped during its wait, the future has claimed nothing. Dropped while another pod claims jobs,
+/// it loses them until their claims expire; an interrupt waits for them.
 ///
 /// # Errors
 /// If no upstream has jobs of these effects.
@@ -85,7 +103,13 @@ pub(super) async fn take_jobs(
 ) -> Result<Vec<OfferedJob>, Problem> {
     // All jobs of the tenant are on the own board, which wakes the request by itself.
     let Some(others) = follow_others(jobs, &order.request.tenant, order.headers) else {
-        return take_own(jobs, order, order.limit, order.wait).await;
+        // Jobs precede the end of the wait: those that are claimed in the same poll must reach the
+        // worker.
+        return tokio::select! {
+            biased;
+            taken = take_own(jobs, order, order.wait) => taken,
+            () = order.ended(jobs) => Ok(Vec::new()),
+        };
     };
 
     let until = Instant::now() + order.wait;
@@ -93,7 +117,7 @@ pub(super) async fn take_jobs(
     loop {
         // Before the boards are read, so that an arrival during the reads ends the wait below.
         arrivals.mark_unchanged();
-        let taken = take_in_turn(jobs, &others, order).await?;
+        let taken = take_from_first(jobs, &others, order).await?;
         let remaining = until.saturating_duration_since(Instant::now());
         if !taken.is_empty() || remaining.is_zero() {
             return Ok(taken);
@@ -103,29 +127,30 @@ pub(super) async fn take_jobs(
         // elsewhere wake all.
         tokio::select! {
             biased;
-            taken = take_own(jobs, order, order.limit, remaining) => return taken,
+            taken = take_own(jobs, order, remaining) => return taken,
+            () = order.ended(jobs) => return Ok(Vec::new()),
             // An error is impossible: `others` has the sender.
             _ = arrivals.changed() => {}
         }
     }
 }
 
-/// Takes jobs from the boards that have some now. Each request begins at another board.
-async fn take_in_turn(
+/// Takes jobs from the first board that has some now. Each request begins at another board.
+///
+/// Never from two boards: jobs that are claimed on one would be lost to the worker if the request
+/// ended, or failed, while it waits for the response of the next one.
+async fn take_from_first(
     jobs: &Jobs,
     others: &TenantBoards,
     order: &JobOrder<'_>,
 ) -> Result<Vec<OfferedJob>, Problem> {
-    let mut offered = Vec::new();
     let request = with_registration(jobs, order.request)?;
-    for source in others.sources(&request) {
-        let limit = order.limit.min(MAX_CLAIM) - offered.len();
-        if limit == 0 {
-            break;
-        }
+    let limit = order.limit.min(MAX_CLAIM);
+    let mut failure = None;
 
-        match source {
-            Source::Own => offered.extend(take_own(jobs, order, limit, Duration::ZERO).await?),
+    for source in others.sources(&request) {
+        let taken = match source {
+            Source::Own => take_own(jobs, order, Duration::ZERO).await,
             Source::Other(pod, requests) => {
                 // Few requests at a time for one pod: all waiting workers would otherwise request
                 // the same jobs of it.
@@ -143,20 +168,27 @@ async fn take_in_turn(
                 if taken.len() < limit {
                     others.emptied(&pod.name, &request);
                 }
-                offered.extend(taken.into_iter().map(OfferedJob::OfOtherPod));
+                Ok(taken.into_iter().map(OfferedJob::OfOtherPod).collect())
             }
+        };
+
+        match taken {
+            Ok(taken) if taken.is_empty() => {}
+            Ok(taken) => return Ok(taken),
+            // A reload can remove the own board; the other pods may still have theirs.
+            Err(problem) => failure = Some(problem),
         }
     }
 
-    Ok(offered)
+    failure.map_or(Ok(Vec::new()), Err)
 }
 
 async fn take_own(
     jobs: &Jobs,
     order: &JobOrder<'_>,
-    limit: usize,
     wait: Duration,
 ) -> Result<Vec<OfferedJob>, Problem> {
+    let limit = order.limit.min(MAX_CLAIM);
     // Looked up for each attempt, because a reload can replace the upstream while the worker waits.
     let (board, terms) = board_for(jobs, order.request)?;
     // The runner may have registered since the start of a stream, which can outlive the

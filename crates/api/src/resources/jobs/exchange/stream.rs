@@ -1,6 +1,7 @@
 //! Stream of exchanges over a WebSocket: the worker sends messages without waiting for the
 //! responses, and receives jobs as soon as they are available.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -15,14 +16,14 @@ use orlog_effect::worker::ClaimRequest;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{
-    AppliedReports, ExchangeBody, ExchangeResponse, MAX_CREDIT, claim_jobs, missing_effects,
-};
+use super::pending_claim::PendingClaim;
+use super::{AppliedReports, ExchangeBody, ExchangeResponse, MAX_CREDIT, missing_effects};
+use crate::resources::jobs::claimed_job::MAX_CLAIM;
+use crate::resources::jobs::pods::{JobOrder, OfferedJob, Take, take_jobs};
 use crate::resources::jobs::report::ReportSender;
 use crate::server::admission::{AccessWatch, Admission};
 use crate::server::connections::UpgradedConnection;
 use crate::server::errors::invalid_parameter;
-use crate::server::parts::jobs::Jobs;
 use crate::server::problem::Problem;
 use crate::server::{body, forward};
 
@@ -76,9 +77,10 @@ pub(crate) async fn open(
     sender.caller.key = None;
     let stream = WorkStream {
         sender,
-        headers,
+        headers: Arc::new(headers),
         request: None,
         credit: 0,
+        claim: PendingClaim::none(),
         unacknowledged: FuturesOrdered::new(),
     };
 
@@ -100,14 +102,20 @@ struct WorkStream {
     /// Sender of the messages, without a signature.
     sender: ReportSender,
     /// Headers of the handshake, with the credentials of the worker.
-    headers: HeaderMap,
+    headers: Arc<HeaderMap>,
     /// The last claim request of the worker.
     request: Option<ClaimRequest>,
     /// Number of jobs that the worker still accepts.
     credit: usize,
+    /// Claim of jobs, which continues while messages are exchanged: jobs that it has claimed must
+    /// not be lost with it.
+    claim: PendingClaim<ClaimedJobs>,
     /// Messages whose results are not stored yet.
     unacknowledged: FuturesOrdered<BoxFuture<'static, ExchangeResponse>>,
 }
+
+/// Result of a claim of a stream; none if its wait has ended.
+type ClaimedJobs = Result<Vec<OfferedJob>, Problem>;
 
 /// Next action of a stream.
 enum Action {
@@ -122,6 +130,8 @@ enum StreamEnd {
     Closed,
     /// The node closes it for this reason; the worker can connect again.
     Leave(&'static str),
+    /// The worker may not receive jobs any more.
+    Revoked,
     /// The worker sent an invalid message.
     Rejected(Problem),
 }
@@ -141,8 +151,16 @@ impl WorkStream {
     ) {
         match self.exchange(&mut socket, connection, access).await {
             StreamEnd::Closed => {}
-            StreamEnd::Leave(reason) => close(&mut socket, close_code::AWAY, reason).await,
+            StreamEnd::Leave(reason) => {
+                self.send_last_jobs(&mut socket).await;
+                close(&mut socket, close_code::AWAY, reason).await;
+            }
+            StreamEnd::Revoked => {
+                let reason = "the access to the context was revoked";
+                close(&mut socket, close_code::AWAY, reason).await;
+            }
             StreamEnd::Rejected(problem) => {
+                self.send_last_jobs(&mut socket).await;
                 let message = serde_json::to_string(&StreamProblem { problem: &problem });
                 let message = Message::text(message.expect("a problem serializes to JSON"));
                 // An error means that the connection is lost.
@@ -175,13 +193,12 @@ impl WorkStream {
                     max_silence / 2
                 };
 
+            self.claim_if_accepted();
             let action = tokio::select! {
                 () = connection.must_close() => return StreamEnd::Leave("the node is stopping"),
                 () = self.sender.jobs.request.drained() => return StreamEnd::Leave("the node is \
                                                                                drained"),
-                () = access.revoked() => {
-                    return StreamEnd::Leave("the access to the context was revoked");
-                }
+                () = access.revoked() => return StreamEnd::Revoked,
                 () = tokio::time::sleep_until(end) => return StreamEnd::Leave("maximum age of a \
                                                                                stream"),
                 () = tokio::time::sleep_until(silent_until) => {
@@ -205,16 +222,7 @@ impl WorkStream {
                 // In the order of the messages, also if a later one is stored first:
                 // acknowledgements name no message.
                 Some(response) = self.unacknowledged.next() => Ok(Action::Send(Box::new(response))),
-                // Created again in each round, so that new credit and new effects apply at once.
-                jobs = claim(&self.sender.jobs, self.request.as_ref(), self.credit, &self.headers),
-                    if self.credit > 0 =>
-                {
-                    jobs.map(|response| {
-                        // No underflow: a claim returns at most the credit that it was given.
-                        self.credit -= response.jobs.len();
-                        Action::Send(Box::new(response))
-                    })
-                }
+                jobs = self.claim.next() => self.take_credit(jobs),
             };
 
             if let Err(end) = act(socket, action).await {
@@ -223,6 +231,57 @@ impl WorkStream {
         }
 
         StreamEnd::Leave("the shard of the tenant moved to another pod")
+    }
+
+    /// Starts to claim jobs if the worker accepts some, unless a claim is pending.
+    fn claim_if_accepted(&mut self) {
+        if self.credit == 0 || self.claim.is_pending() {
+            return;
+        }
+        // A message with credit is rejected unless the worker has stated its effects.
+        let Some(request) = self.request.clone() else {
+            return;
+        };
+
+        let jobs = self.sender.jobs.clone();
+        let headers = Arc::clone(&self.headers);
+        let limit = self.credit.min(MAX_CLAIM);
+        self.claim.start(async move |interrupt| {
+            let order = JobOrder {
+                request: &request,
+                take: Take::Claim,
+                limit,
+                wait: CLAIM_WAIT,
+                headers: &headers,
+                interrupt: &interrupt,
+            };
+            take_jobs(&jobs, &order).await
+        });
+    }
+
+    /// Returns the action for the result of a claim, whose jobs use the credit of the worker.
+    fn take_credit(&mut self, claimed: ClaimedJobs) -> Result<Action, Problem> {
+        let jobs = claimed?;
+        if jobs.is_empty() {
+            return Ok(Action::Wait);
+        }
+
+        // No underflow: a claim returns at most the credit that it was given, and messages only add
+        // credit.
+        self.credit -= jobs.len();
+        Ok(Action::Send(Box::new(ExchangeResponse {
+            jobs,
+            ..ExchangeResponse::default()
+        })))
+    }
+
+    /// Sends the jobs of a claim that is pending at the end of the stream: the worker would learn
+    /// of them only after their claims have expired.
+    async fn send_last_jobs(&mut self, socket: &mut WebSocket) {
+        let claimed = self.claim.end().await.unwrap_or(Ok(Vec::new()));
+        let action = self.take_credit(claimed);
+        // An error of the claim is not the reason for the end, and a lost connection is its own.
+        drop(act(socket, action).await);
     }
 
     /// Applies a message of the worker.
@@ -252,6 +311,7 @@ impl WorkStream {
             .await?;
         message.check_limits()?;
 
+        let accepts_more = message.credit > 0 || message.effects.is_some();
         let request = message
             .claim_request(jobs, &self.sender.tenant)?
             // Taken although the message can still be rejected: a rejection ends the stream.
@@ -269,6 +329,11 @@ impl WorkStream {
 
         self.request = request;
         self.credit = credit;
+        if accepts_more {
+            // The next claim has the new credit and the new effects.
+            self.claim.interrupt();
+        }
+
         let applied = AppliedReports::apply(&self.sender, &self.headers, message).await;
         // A message without reports has no response: workers count one for each message with
         // reports.
@@ -281,25 +346,6 @@ impl WorkStream {
         }
 
         Ok(Action::Wait)
-    }
-}
-
-/// Waits for jobs of a worker.
-async fn claim(
-    jobs: &Jobs,
-    request: Option<&ClaimRequest>,
-    credit: usize,
-    headers: &HeaderMap,
-) -> Result<ExchangeResponse, Problem> {
-    let request = request.ok_or_else(missing_effects)?;
-    loop {
-        let jobs = claim_jobs(jobs, request, credit, CLAIM_WAIT, headers).await?;
-        if !jobs.is_empty() {
-            return Ok(ExchangeResponse {
-                jobs,
-                ..ExchangeResponse::default()
-            });
-        }
     }
 }
 
