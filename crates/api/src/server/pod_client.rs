@@ -2,21 +2,28 @@
 //! trusted: with TLS, only a verified pod receives a request; without TLS, only loopback addresses
 //! do, unless the configuration allows others.
 
+use std::time::Duration;
+
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method};
 use orlog_bus::membership::Pod;
 use subtle::ConstantTimeEq as _;
 
 use super::problem::{Code, Problem};
-use super::request_info::{FORWARDED_BY, is_granted};
+use super::request_info::{FORWARDED_BY, MAX_RESULT_WAIT, is_granted};
 use orlog_node::app::App;
 use orlog_node::config::{ClusterConfig, is_loopback_url};
 use orlog_node::tls::NodeTls;
-use orlog_node::tls::pods::{self, PodCertificate};
+use orlog_node::tls::pods::{self, CONNECT_TIMEOUT, PodCertificate};
 
 /// Header of a request between pods without TLS: the token of the receiver, its incarnation in the
 /// lease bucket. Only pods read the bucket.
 const POD_TOKEN: HeaderName = HeaderName::from_static("x-orlog-pod-token");
+
+/// Time for the transfer of a response, in addition to the limit of its handler.
+const TRANSFER_TIME: Duration = Duration::from_secs(5);
+/// Route whose duration depends on the number of messages on the bus.
+const UNLIMITED_ROUTE: &str = "/v1/replays";
 
 /// Client for requests to other pods.
 #[derive(Clone)]
@@ -54,7 +61,9 @@ impl From<reqwest::Error> for Error {
 
 impl PodClient {
     pub(crate) fn new() -> Self {
-        let plaintext = orlog_effect::http::client().build();
+        let plaintext = orlog_effect::http::client()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .build();
         Self {
             plaintext: plaintext.expect("a client with default options is valid"),
         }
@@ -93,6 +102,27 @@ impl PodClient {
         let request = self.plaintext.request(method, url);
         Ok(request.header(POD_TOKEN, pod.incarnation.to_string()))
     }
+}
+
+/// Returns the time after which a request to another pod fails, including its response. The pod
+/// itself responds earlier, unless it is paused or the connection is lost without a notice. `None`:
+/// the duration of the route has no limit.
+pub(crate) fn timeout(target: &str, request_timeout: Duration) -> Option<Duration> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    if path == UNLIMITED_ROUTE {
+        return None;
+    }
+
+    // The limit of the handler there (`request_context.rs`).
+    let limit = request_timeout * 2 + TRANSFER_TIME;
+    let waits = query
+        .split('&')
+        .any(|parameter| parameter.starts_with("wait="));
+    Some(if waits {
+        limit + MAX_RESULT_WAIT
+    } else {
+        limit
+    })
 }
 
 /// Checks that a pod sent a forwarded request. With TLS, a request of a client that is not the pod
@@ -249,6 +279,20 @@ mod tests {
             }
         };
         (response, accepted.await.unwrap())
+    }
+
+    #[test]
+    fn every_request_except_a_replay_ends_after_the_handler_of_the_other_pod() {
+        let request_timeout = Duration::from_secs(30);
+        let seconds =
+            |target: &str| timeout(target, request_timeout).map(|timeout| timeout.as_secs());
+        assert_eq!(seconds("/v1/sagas/order"), Some(65));
+        assert_eq!(seconds("/v1/work/waiting?wait_seconds=10"), Some(65));
+        assert_eq!(
+            seconds("/v1/sagas/order?correlation=o-1&wait=60s"),
+            Some(125)
+        );
+        assert_eq!(seconds("/v1/replays"), None);
     }
 
     #[tokio::test]

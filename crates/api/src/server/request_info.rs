@@ -2,6 +2,7 @@
 //! and bounded labels.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,6 +11,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 pub(crate) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
 /// Header of a forwarded request: the grant of the pod that verified the signature.
 pub(crate) const GRANT: HeaderName = HeaderName::from_static("x-orlog-grant");
+/// Maximum wait of a request for a result.
+pub(crate) const MAX_RESULT_WAIT: Duration = Duration::from_mins(1);
 /// Label of an unknown route.
 pub(crate) const NO_ROUTE: &str = "none";
 

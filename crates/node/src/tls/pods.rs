@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::client::WebPkiServerVerifier;
@@ -19,6 +20,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 /// Placeholder of the name of a pod in `cluster.tls.peer_name`.
 const POD: &str = "{pod}";
+/// Maximum time until a connection to another pod is open. A pod whose host is gone refuses none.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Maximum number of clients that are kept; names of former pods are among them.
 const MAX_CLIENTS: usize = 64;
 
@@ -138,6 +142,7 @@ impl PodTrust {
         let config = config.with_client_auth_cert(self.chain.clone(), self.key.clone_key())?;
         let client = orlog_effect::http::client()
             .https_only(true)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tls_backend_preconfigured(config)
             .build()?;
 

@@ -1,21 +1,34 @@
 //! Distribution of a deployment: the pod that receives it repeats it on the other pods.
 
 use axum::body::Bytes;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use orlog_model::TenantId;
+use futures::StreamExt as _;
+use orlog_model::{TenantId, format_duration};
 use serde_json::{Value, json};
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
 use crate::server::forward;
 use crate::server::parts::cluster::Cluster;
 use crate::server::parts::definitions::Definitions;
+use crate::server::pod_client;
+
+/// Maximum number of pods that receive a deployment at the same time.
+const MAX_CONCURRENT: usize = 8;
 
 /// Result of the distribution.
 #[derive(Default)]
 struct Distribution {
     warnings: Vec<String>,
     applied: Vec<AppliedPlan>,
+}
+
+/// Deployment that was sent to a pod; without a response in time, its outcome is unknown.
+struct SentDeployment {
+    pod: String,
+    response: Result<Result<(StatusCode, Bytes), pod_client::Error>, Elapsed>,
 }
 
 /// Plan of a pod that has compared the deployment with its own.
@@ -94,12 +107,26 @@ fn file(name: &str, bytes: &[u8]) -> Value {
 
 /// Sends a deployment to the other pods.
 async fn send(cluster: &Cluster, headers: &HeaderMap, path: &str, bundle: Bytes) -> Distribution {
+    // Less than the limit of the request itself, whose response must contain the warnings.
+    let limit = cluster.request_timeout();
+    let sent = cluster.other_pods().into_iter().map(async |pod| {
+        let sent = forward::forward_post(cluster, &pod, path, headers, bundle.clone());
+        SentDeployment {
+            response: timeout(limit, sent).await,
+            pod: pod.name,
+        }
+    });
+    let sent: Vec<_> = futures::stream::iter(sent)
+        .buffered(MAX_CONCURRENT)
+        .collect()
+        .await;
+
     let mut distribution = Distribution::default();
-    for pod in cluster.other_pods() {
-        match forward::forward_post(cluster, &pod, path, headers, bundle.clone()).await {
-            Ok((status, body)) if status.is_success() => {
+    for SentDeployment { pod, response } in sent {
+        match response {
+            Ok(Ok((status, body))) if status.is_success() => {
                 distribution.applied.push(AppliedPlan {
-                    pod: pod.name,
+                    pod,
                     // Without a readable plan, the numbers cannot be compared; the deployment
                     // itself was accepted.
                     plan: serde_json::from_slice(&body).unwrap_or_default(),
@@ -107,15 +134,17 @@ async fn send(cluster: &Cluster, headers: &HeaderMap, path: &str, bundle: Bytes)
             }
             // A warning, no error: the deployment is durable, and the other pod applies it with the
             // next shard that it acquires.
-            Ok((status, _)) => {
+            Ok(Ok((status, _))) => {
                 distribution.warnings.push(format!(
-                    "pod {} rejected the definitions ({status}); see its log",
-                    pod.name
+                    "pod {pod} rejected the definitions ({status}); see its log"
                 ));
             }
-            Err(error) => distribution.warnings.push(format!(
-                "pod {} did not respond: {error}; deploy again",
-                pod.name
+            Ok(Err(error)) => distribution
+                .warnings
+                .push(format!("pod {pod} did not respond: {error}; deploy again")),
+            Err(_) => distribution.warnings.push(format!(
+                "pod {pod} did not respond within {}; deploy again",
+                format_duration(limit)
             )),
         }
     }

@@ -30,10 +30,12 @@ use utoipa::openapi::schema::{
 use uuid::Uuid;
 
 use super::claimed_job::{ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request};
-use super::pods::{JobOrder, OfferedJob, Take, credentials, pod_of_claim, take_jobs};
+use super::pods::{
+    JobOrder, OfferedJob, RESPONSE_TIMEOUT, Take, credentials, in_time, pod_of_claim, take_jobs,
+};
 use super::report::{
-    HeartbeatBody, JobLogBody, JobResultBody, MAX_LOG_LINES, ReportBody, ReportSender, apply,
-    claim_lost, rejected, stored,
+    HeartbeatBody, JobLogBody, JobResultBody, MAX_LOG_LINES, RESULT_TIMEOUT, ReportBody,
+    ReportSender, apply, claim_lost, rejected, stored,
 };
 use crate::server::body::{JsonBody, ObjectOf, parse_value};
 use crate::server::errors::invalid_parameter;
@@ -472,10 +474,10 @@ async fn send_reports(jobs: &Jobs, headers: &HeaderMap, reports: ReportsOfPod) -
         "/v1/work/exchange",
         &headers,
         body.into(),
-    )
-    .await;
+    );
 
-    match response {
+    // The pod responds when the results are stored, or after its own limit.
+    match in_time(RESULT_TIMEOUT + RESPONSE_TIMEOUT, response).await {
         Ok((StatusCode::OK, body)) => serde_json::from_slice(&body).unwrap_or_default(),
         Ok((status, _)) => {
             tracing::debug!(pod = pod.name, %status, "reports of a worker not forwarded");

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::Response;
 use orlog_bus::membership::Pod;
 use orlog_effect::worker::ClaimRequest;
-use orlog_model::{JobClaim, TenantId};
+use orlog_model::{JobClaim, TenantId, format_duration};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::claimed_job::{
@@ -29,11 +30,14 @@ use crate::server::forward;
 use crate::server::other_boards::{Credentials, Source, TenantBoards};
 use crate::server::parts::cluster::{Cluster, WeakCluster};
 use crate::server::parts::jobs::Jobs;
-use crate::server::problem::Problem;
+use crate::server::pod_client;
+use crate::server::problem::{Code, Problem};
 use orlog_node::app::SlotOwner;
 
 /// Minimum interval of the requests with which a board is followed.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum time until another pod responds to a request about jobs: it handles it without a wait.
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before a pod is asked again that did not respond.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -241,9 +245,8 @@ async fn take_from(jobs: &Jobs, pod: &Pod, order: &JobOrder<'_>, limit: usize) -
         take.path(),
         &headers,
         body.to_string().into(),
-    )
-    .await;
-    match response {
+    );
+    match in_time(RESPONSE_TIMEOUT, response).await {
         Ok((StatusCode::OK, body)) => serde_json::from_slice::<TakenJobs>(&body)
             .map_or_else(|_| Vec::new(), |taken| taken.jobs),
         Ok((status, _)) => {
@@ -307,16 +310,9 @@ pub(super) async fn repeat_on_others(
 ) {
     let pods = other_pods(jobs, tenant, headers);
     let headers = credentials(headers);
-    let sent = pods.iter().map(|pod| {
-        forward::send_body(
-            &jobs.cluster,
-            pod,
-            method.clone(),
-            path,
-            headers.clone(),
-            body.clone(),
-        )
-    });
+    let sent = pods
+        .iter()
+        .map(|pod| send_to(jobs, pod, method.clone(), path, &headers, body.clone()));
 
     for result in futures::future::join_all(sent).await {
         if let Err(problem) = result {
@@ -325,6 +321,44 @@ pub(super) async fn repeat_on_others(
                 "runner not registered at another pod"
             );
         }
+    }
+}
+
+/// Sends a request of a worker to another pod, which responds without a wait.
+///
+/// # Errors
+/// If the pod does not respond in time.
+pub(super) async fn send_to(
+    jobs: &Jobs,
+    pod: &Pod,
+    method: Method,
+    path: &str,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let headers = headers.clone();
+    let response = forward::send_body(&jobs.cluster, pod, method, path, headers, body);
+    timeout(RESPONSE_TIMEOUT, response)
+        .await
+        .unwrap_or_else(|_| {
+            let limit = format_duration(RESPONSE_TIMEOUT);
+            let detail = format!("another pod did not respond within {limit}; try again");
+            Err(Problem::new(Code::Unavailable, detail))
+        })
+}
+
+/// Returns a response if it arrives in time. A paused pod must not delay the requests that wait for
+/// jobs of other pods.
+///
+/// # Errors
+/// The reason why there is none.
+pub(super) async fn in_time(
+    limit: Duration,
+    response: impl Future<Output = Result<(StatusCode, Bytes), pod_client::Error>>,
+) -> Result<(StatusCode, Bytes), String> {
+    match timeout(limit, response).await {
+        Ok(response) => response.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no response within {}", format_duration(limit))),
     }
 }
 
@@ -441,8 +475,9 @@ async fn waiting_jobs(
 ) -> Result<WaitingPage, String> {
     let after = revision.map_or_else(String::new, |revision| format!("after={revision}&"));
     let path = format!("/v1/work/waiting?{after}wait_seconds={FOLLOW_WAIT}");
-    let response = forward::forward_get(cluster, pod, &path, headers).await;
-    let (status, body) = response.map_err(|error| error.to_string())?;
+    let response = forward::forward_get(cluster, pod, &path, headers);
+    let limit = Duration::from_secs(FOLLOW_WAIT) + RESPONSE_TIMEOUT;
+    let (status, body) = in_time(limit, response).await?;
     if status != StatusCode::OK {
         return Err(format!("the pod responded with the status {status}"));
     }

@@ -36,7 +36,7 @@ use orlog_node::auth::{Caller, Right};
 pub(super) const MAX_LOG_LINES: usize = 1000;
 
 /// Maximum time in which the response waits until results are stored.
-const RESULT_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const RESULT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Body of a report: the claim, and the content.
 pub(super) trait ReportBody: Serialize {

@@ -23,7 +23,7 @@ use orlog_node::redact::Redaction;
 use orlog_node::url_path::path;
 
 /// Maximum wait of a request for a result.
-pub(crate) const MAX_WAIT: Duration = Duration::from_mins(1);
+pub(crate) use crate::server::request_info::MAX_RESULT_WAIT as MAX_WAIT;
 
 /// Options of a request for a result.
 #[derive(Debug, Deserialize, IntoParams)]

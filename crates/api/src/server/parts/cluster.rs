@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -85,7 +86,7 @@ impl Cluster {
         self.app.drained().await;
     }
 
-    /// Creates a request to another pod.
+    /// Creates a request to another pod, with a timeout.
     ///
     /// # Errors
     /// If the address of the pod does not permit it.
@@ -97,7 +98,17 @@ impl Cluster {
     ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
         let tls = self.app.services.keys.tls.as_deref();
         let cluster = &self.app.config.cluster;
-        self.pods.request(tls, cluster, pod, method, target)
+        let request = self.pods.request(tls, cluster, pod, method, target)?;
+        let timeout = pod_client::timeout(target, self.request_timeout());
+        Ok(match timeout {
+            Some(timeout) => request.timeout(timeout),
+            None => request,
+        })
+    }
+
+    /// Returns the time within which a request must be received, and within which it is handled.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.app.config.http.request_timeout
     }
 
     /// Returns the authentication that issues the grants for forwarded requests.
