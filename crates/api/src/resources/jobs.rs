@@ -11,6 +11,7 @@ pub(crate) mod waiting;
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use orlog_effect::worker::{ClaimLost, ClaimRejection, ReportAck, ResultAck};
@@ -23,7 +24,6 @@ use uuid::Uuid;
 use crate::server::body::JsonBody;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, Tenant};
-use crate::server::forward;
 use crate::server::parts::jobs::Jobs;
 use crate::server::problem::{Code, Problem};
 use crate::server::quotas::LongPollPermit;
@@ -32,7 +32,7 @@ use claimed_job::{
     job_claim_request,
 };
 use orlog_node::url_path;
-use pods::{JobOrder, OfferedJob, Take, credentials, other_pods, take_jobs};
+use pods::{JobOrder, OfferedJob, Take, credentials, other_pods, send_to, take_jobs};
 use report::{
     HeartbeatBody, JobLogBody, JobResultBody, ReportBody as _, ReportSender, apply_one, claim_lost,
     send_to_owner, stored,
@@ -178,20 +178,56 @@ pub(crate) async fn claim_job(
         }
     }
 
-    // Only the pod that has the job knows it.
+    let repeated = Bytes::from(repeated);
+    claim_elsewhere(&jobs, &tenant, &headers, job, repeated).await
+}
+
+/// Claims a job on the board of another pod: only the pod that has the job knows it.
+async fn claim_elsewhere(
+    jobs: &Jobs,
+    tenant: &TenantId,
+    headers: &HeaderMap,
+    job: Uuid,
+    body: Bytes,
+) -> Result<Response, Problem> {
     let path = job_path(job, "claim");
-    for pod in other_pods(&jobs, &tenant, &headers) {
-        let headers = credentials(&headers);
-        let body = repeated.clone().into();
-        let response =
-            forward::send_body(&jobs.cluster, &pod, Method::POST, &path, headers, body).await?;
-        // A conflict is the response of a pod without the job; any other one is the result.
-        if response.status() != StatusCode::CONFLICT {
-            return Ok(response);
+    let pods = other_pods(jobs, tenant, headers);
+    let headers = credentials(headers);
+    let mut failure = None;
+
+    for pod in pods {
+        let sent = send_to(jobs, &pod, Method::POST, &path, &headers, body.clone()).await;
+        match Claimed::of(sent) {
+            Claimed::Final(response) => return Ok(response),
+            Claimed::NotThere => {}
+            // A later pod may have the job. If none has it, this one may, so that the worker must
+            // not take the job for lost.
+            Claimed::Unknown(response) => failure = Some(response),
         }
     }
 
-    Err(claim_lost(ClaimLost))
+    failure.unwrap_or_else(|| Err(claim_lost(ClaimLost)))
+}
+
+/// Response of another pod to the claim of a job.
+enum Claimed {
+    /// The pod has the job, or rejects the request for all pods.
+    Final(Response),
+    /// The pod does not have the job.
+    NotThere,
+    /// The pod may have the job.
+    Unknown(Result<Response, Problem>),
+}
+
+impl Claimed {
+    fn of(sent: Result<Response, Problem>) -> Self {
+        match sent {
+            Ok(response) if response.status() == StatusCode::CONFLICT => Self::NotThere,
+            Ok(response) if response.status().is_server_error() => Self::Unknown(Ok(response)),
+            Ok(response) => Self::Final(response),
+            Err(problem) => Self::Unknown(Err(problem)),
+        }
+    }
 }
 
 fn job_path(job: Uuid, action: &str) -> String {
@@ -333,4 +369,33 @@ pub(crate) async fn complete(
 fn id(text: &str) -> Result<Uuid, Problem> {
     text.parse()
         .map_err(|_| invalid_parameter("job", format!("{text:?} is not a job id")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claim_of_a_job_continues_after_a_pod_without_the_job_and_after_one_that_fails() {
+        let of = |status: StatusCode| Claimed::of(Ok(status.into_response()));
+        assert!(matches!(of(StatusCode::CONFLICT), Claimed::NotThere));
+        assert!(matches!(
+            of(StatusCode::SERVICE_UNAVAILABLE),
+            Claimed::Unknown(Ok(_))
+        ));
+        let lost = Claimed::of(Err(Problem::moving()));
+        assert!(matches!(lost, Claimed::Unknown(Err(_))));
+    }
+
+    #[test]
+    fn claim_of_a_job_ends_with_the_job_and_with_a_rejection_of_the_worker() {
+        for status in [
+            StatusCode::OK,
+            StatusCode::FORBIDDEN,
+            StatusCode::TOO_MANY_REQUESTS,
+        ] {
+            let claimed = Claimed::of(Ok(status.into_response()));
+            assert!(matches!(claimed, Claimed::Final(_)), "{status}");
+        }
+    }
 }
