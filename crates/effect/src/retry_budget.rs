@@ -55,8 +55,19 @@ impl RetryBudget {
         }
     }
 
-    pub(crate) fn available(&self) -> u64 {
-        self.balance / WHOLE
+    /// Returns the number of retries that are available at `now`.
+    pub(crate) fn available(&self, now: SteadyTime) -> u64 {
+        self.balance_at(now) / WHOLE
+    }
+
+    /// Returns the balance with what the time since the last withdrawal has added.
+    fn balance_at(&self, now: SteadyTime) -> u64 {
+        let passed = u64::try_from(now.duration_since(self.at).as_millis()).unwrap_or(u64::MAX);
+        // A rate of one retry per second adds a thousandth of a retry per millisecond.
+        let added = passed.saturating_mul(u64::from(self.options.min_per_second));
+        self.balance
+            .saturating_add(added)
+            .min(capacity(self.options))
     }
 
     /// Records a first attempt; returns `true` if a whole retry becomes available and there was
@@ -76,12 +87,7 @@ impl RetryBudget {
     pub(crate) fn withdraw(&mut self, now: SteadyTime) -> Result<(), Option<SteadyTime>> {
         let flow = u64::from(self.options.min_per_second);
         if now > self.at {
-            let passed = u64::try_from(now.duration_since(self.at).as_millis()).unwrap_or(u64::MAX);
-            // A rate of one retry per second adds a thousandth of a retry per millisecond.
-            self.balance = self
-                .balance
-                .saturating_add(passed.saturating_mul(flow))
-                .min(capacity(self.options));
+            self.balance = self.balance_at(now);
             self.at = now;
         }
 
@@ -136,7 +142,25 @@ mod tests {
             (budget.deposit(), budget.deposit(), budget.deposit()),
             (false, true, false)
         );
-        assert_eq!((budget.withdraw(NOW), budget.available()), (Ok(()), 0));
+        assert_eq!((budget.withdraw(NOW), budget.available(NOW)), (Ok(()), 0));
+    }
+
+    #[test]
+    fn available_retries_grow_with_the_time_without_a_withdrawal() {
+        let mut budget = RetryBudget::new(RetryBudgetOptions {
+            percent: 0,
+            min_per_second: 2,
+            max_saved: 3,
+        });
+        while budget.withdraw(NOW).is_ok() {}
+        let available = [0, 499, 500, 1_000, 60_000]
+            .map(|millis| budget.available(NOW.saturating_add(Duration::from_millis(millis))));
+        assert_eq!(available, [0, 0, 1, 2, 3]);
+        assert_eq!(
+            budget.available(SteadyTime::from_millis(0)),
+            0,
+            "an earlier time"
+        );
     }
 
     proptest! {

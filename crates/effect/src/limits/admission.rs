@@ -135,7 +135,8 @@ impl Admission {
     }
 
     pub(crate) fn remaining_retries(&self) -> Option<u64> {
-        self.with_budget(|budget| budget.available())
+        let now = self.clock.steady();
+        self.with_budget(|budget| budget.available(now))
     }
 
     fn with_budget<T>(&self, act: impl FnOnce(&mut RetryBudget) -> T) -> Option<T> {
