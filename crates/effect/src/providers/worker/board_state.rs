@@ -440,7 +440,8 @@ impl BoardState {
     /// instead.
     pub(super) fn leave(&mut self, request: &ClaimRequest, waiter: u64) {
         self.held.leave(&request.tenant, &request.worker, waiter);
-        self.queues.leave(request, waiter);
+        let has_claims = !self.expiries.is_empty();
+        self.queues.leave(request, waiter, has_claims);
     }
 
     /// Returns the time at which the next claim expires.

@@ -687,6 +687,29 @@ mod tests {
         assert_eq!(others.remove(0).await.unwrap().claim_count, 2);
     }
 
+    #[tokio::test]
+    async fn request_that_waits_receives_an_expired_job_after_the_end_of_the_notified_request() {
+        let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
+        let wait = || {
+            let (board, clock) = (Arc::clone(&board), Arc::clone(&clock));
+            tokio::spawn(async move { claim(&board, &clock).await })
+        };
+        let [first, second, third] = [wait(), wait(), wait()];
+        tokio::task::yield_now().await;
+
+        // The first request claims the job. The second one is notified of the expiry, and ends.
+        let _job = posted(&board, 1);
+        let expiry = first.await.unwrap().expires_at;
+        let claim_ttl = Duration::from_mins(5);
+        assert_eq!(clock.due_within(claim_ttl).await, expiry);
+        second.abort();
+        assert!(second.await.unwrap_err().is_cancelled());
+
+        assert_eq!(clock.due_within(claim_ttl).await, expiry);
+        clock.advance_to(expiry);
+        assert_eq!(third.await.unwrap().claim_count, 2);
+    }
+
     /// Requirements: S3.
     #[tokio::test]
     async fn fetched_job_is_claimed_by_its_id_once() {

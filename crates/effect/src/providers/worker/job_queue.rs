@@ -112,17 +112,20 @@ impl JobQueues {
         }
     }
 
-    /// Ends the wait of a request, and notifies the next one of each queue that has jobs.
-    pub(super) fn leave(&mut self, request: &ClaimRequest, waiter: u64) {
+    /// Ends the wait of a request, and notifies the next one of each queue that has jobs. With
+    /// claims it notifies the next one of each queue: only the request that leaves may know the
+    /// first expiry of a claim, after which its job waits again.
+    pub(super) fn leave(&mut self, request: &ClaimRequest, waiter: u64, has_claims: bool) {
         for key in keys(request) {
             let Some(queue) = self.0.get_mut(&key) else {
                 continue;
             };
 
             queue.waiters.remove(&waiter);
-            if !queue.jobs.is_empty() {
+            if !queue.jobs.is_empty() || has_claims {
                 queue.notify();
-            } else if queue.is_unused() {
+            }
+            if queue.is_unused() {
                 self.0.remove(&key);
             }
         }
