@@ -84,24 +84,29 @@ pub fn is_instance_subject(subject: &str) -> bool {
 /// Returns the instance of a subject.
 ///
 /// # Errors
-/// If the subject has no instance.
+/// If the subject has no instance; every subject of another kind has none.
 pub fn instance_of(subject: &str) -> Result<InstanceKey, Error> {
-    // The kind is not compared: a subject of another kind names an instance here too. Exclude it
-    // with `is_instance_subject` first.
     let Subject {
         tenant,
-        kind: _,
+        kind,
         name,
         id,
     } = Subject::parse(subject)?;
-    let invalid = |reason: orlog_model::IdError| Error::InvalidSubject {
+    let invalid = |reason: String| Error::InvalidSubject {
         subject: subject.to_owned(),
         kind: "instance subject",
-        reason: reason.to_string(),
+        reason,
     };
 
-    let saga = SagaName::new(name).map_err(invalid)?;
-    let correlation = CorrelationId::new(id).map_err(invalid)?;
+    // The key of an aggregate or a fact has the same form. A shard that took it for an instance
+    // would decide by a key that no shard owns.
+    if kind != SubjectKind::Workflow {
+        let found = kind.token();
+        return Err(invalid(format!("its kind is {found:?}, not \"workflow\"")));
+    }
+
+    let saga = SagaName::new(name).map_err(|error| invalid(error.to_string()))?;
+    let correlation = CorrelationId::new(id).map_err(|error| invalid(error.to_string()))?;
 
     Ok(InstanceKey {
         tenant,
@@ -364,6 +369,22 @@ mod tests {
             ("workflow_event.order.o-1", false),
         ] {
             assert_eq!(is_instance_subject(subject), expected, "{subject}");
+        }
+    }
+
+    #[test]
+    fn subject_of_another_kind_has_no_instance() {
+        assert_eq!(
+            instance_of("tenant.acme.workflow.order.o-1").unwrap(),
+            key("acme", "order", "o-1")
+        );
+        for subject in [
+            "tenant.acme.aggregate.order.o-1",
+            "tenant.acme.workflow_event.order.o-1",
+            "effect_result.charge.c-1",
+        ] {
+            let error = instance_of(subject).unwrap_err().to_string();
+            assert!(error.contains("not \"workflow\""), "{subject}: {error}");
         }
     }
 }
