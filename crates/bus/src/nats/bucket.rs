@@ -264,14 +264,12 @@ impl<V: BucketView> BucketWatcher<V> {
         };
         let mut last = 0;
         while last < end {
-            let Some(stored) = self.raw.first_from(last + 1, filter).await? else {
+            // The consumer delivers the records after the end: those that are written meanwhile do
+            // not prolong the load.
+            let Some(stored) = self.raw.first_from(last + 1, end, filter).await? else {
                 break;
             };
             last = stored.sequence;
-            // The consumer delivers it: records that are written meanwhile do not prolong the load.
-            if last > end {
-                break;
-            }
             loaded.has_defect |= stored.defect.is_some();
             if let Some(key) = stored.message.subject.strip_prefix(&self.prefix) {
                 loaded.view.note(key, last, &stored.message.payload);

@@ -68,11 +68,12 @@ impl RawMessages {
         self.jetstream.client()
     }
 
-    /// Returns the first message at or after a sequence that matches a filter (no filter: any);
-    /// `None` if there is none.
+    /// Returns the first message from `sequence` to `end` that matches a filter (no filter: any);
+    /// `None` if there is none. `end` is a sequence that the stream had already reached.
     pub(super) async fn first_from(
         &self,
         sequence: u64,
+        end: u64,
         filters: &[String],
     ) -> Result<Option<StoredMessage>, Error> {
         let all = [">".to_owned()];
@@ -89,11 +90,7 @@ impl RawMessages {
                 seq: sequence,
                 next_by_subj: Some(filter),
             };
-            let found = self.get(&request).await?;
-            first = first
-                .into_iter()
-                .chain(found)
-                .min_by_key(|message| message.sequence);
+            first = earlier(first, self.get(&request).await?, end);
         }
         first.as_ref().map(stored_message).transpose()
     }
@@ -123,6 +120,19 @@ impl RawMessages {
             Response::Err { error } => Err(unavailable(error)),
         }
     }
+}
+
+/// Returns the earlier of two messages, without those after `end`.
+///
+/// The messages of two filters are requested at different times. A message after the end may follow
+/// one of the other filter that was stored after the request for that filter: a reader that
+/// continues after it would lose the other one.
+fn earlier(first: Option<RawMessage>, found: Option<RawMessage>, end: u64) -> Option<RawMessage> {
+    first
+        .into_iter()
+        .chain(found)
+        .filter(|message| message.sequence <= end)
+        .min_by_key(|message| message.sequence)
 }
 
 /// Converts a message as the client does. If the client cannot, the message has a defect, and the
@@ -219,6 +229,22 @@ mod tests {
         assert_eq!(message.id.as_deref(), Some("m"));
         assert_eq!(message.headers, [("ce-type".into(), "Placed".into())]);
         assert_eq!(&*message.payload, b"body");
+    }
+
+    #[test]
+    fn message_after_the_known_end_is_not_first() {
+        let at = |sequence| {
+            Some(RawMessage {
+                sequence,
+                ..raw("NATS/1.0\r\n\r\n")
+            })
+        };
+        let first = |first, found| earlier(first, found, 10).map(|message| message.sequence);
+        // Message 11 of the first filter may have been stored after its request found none.
+        assert_eq!(first(None, at(12)), None);
+        assert_eq!(first(at(9), at(12)), Some(9));
+        assert_eq!(first(at(9), at(8)), Some(8));
+        assert_eq!(first(None, at(10)), Some(10));
     }
 
     #[test]

@@ -349,7 +349,8 @@ impl ReaderTask {
             return Ok(None);
         }
         let from = self.last.sequence + 1;
-        config.raw.first_from(from, &config.filters).await
+        let end = info.state.last_sequence;
+        config.raw.first_from(from, end, &config.filters).await
     }
 
     async fn read(&mut self, consumer: &Consumer<pull::Config>, info: &Info) -> RoundEnd {
