@@ -215,7 +215,8 @@ impl StreamLog {
         }
     }
 
-    /// Reads further messages from disk; blocks. The cursor is kept for the next read.
+    /// Reads further messages from disk; blocks. The cursor is kept for the next read, except after
+    /// an error: it may have passed messages that are not returned.
     pub(super) fn read_from_disk(
         &self,
         cursor: &mut Option<Cursor>,

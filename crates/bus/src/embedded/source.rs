@@ -58,7 +58,9 @@ impl DiskReader {
         let read = running.await;
         self.running = None;
         let (batch, cursor) = read.map_err(|error| Error::Unavailable(error.to_string()))?;
-        self.cursor = cursor;
+        // A failed read drops the messages that its cursor has passed, so the next one starts at
+        // its own position.
+        self.cursor = cursor.filter(|_| batch.is_ok());
         batch
     }
 }

@@ -399,6 +399,48 @@ async fn large_publish_is_split_in_order() {
 }
 
 #[tokio::test]
+async fn scan_that_failed_in_the_middle_repeats_the_messages_before_the_failure() {
+    let dir = TempDir::new().unwrap();
+    let bus = open(dir.path(), &small());
+    for number in 0..30 {
+        publish(&bus, std::iter::once(number)).await;
+    }
+    let path = fs::read_dir(dir.path().join("log"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| position_in(path, b"m-20").is_some())
+        .unwrap();
+    let offset = position_in(&path, b"m-20").unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+
+    file.write_all_at(b"?", offset).unwrap();
+    let mut scan = bus
+        .scan(vec![">".to_owned()], ScanStart::Sequence(1))
+        .await
+        .unwrap();
+    scan.next().await.unwrap_err();
+    file.write_all_at(b"m", offset).unwrap();
+    let mut sequences = Vec::new();
+    loop {
+        let found = scan.next().await.unwrap();
+        if found.is_empty() {
+            break;
+        }
+        sequences.extend(found.iter().map(|delivery| delivery.sequence));
+    }
+    assert_eq!(sequences, (1..=30).collect::<Vec<_>>());
+}
+
+/// Returns the position of a text in a file.
+fn position_in(path: &Path, text: &[u8]) -> Option<u64> {
+    let bytes = fs::read(path).unwrap();
+    let position = bytes
+        .windows(text.len())
+        .position(|window| window == text)?;
+    Some(position as u64)
+}
+
+#[tokio::test]
 async fn acknowledged_messages_are_dropped_after_the_dedupe_window() {
     let (dir, clock) = (TempDir::new().unwrap(), Arc::new(ManualClock::default()));
     let bus = Embedded::open(dir.path(), &small(), Arc::clone(&clock) as _).unwrap();
