@@ -40,6 +40,8 @@ pub(super) struct StreamLog {
     end: watch::Sender<LogEnd>,
     bytes: AtomicU64,
     remembered_from: AtomicU64,
+    /// Record before which the last drop removed records; 0 before the first drop.
+    dropped_before: AtomicU64,
     /// Error of the last write.
     write_failure: Mutex<Option<String>>,
     /// Number of active retention holds.
@@ -82,6 +84,7 @@ impl StreamLog {
             end: watch::Sender::new(end),
             bytes: AtomicU64::new(0),
             remembered_from: AtomicU64::new(0),
+            dropped_before: AtomicU64::new(0),
             write_failure: Mutex::default(),
             holds: AtomicUsize::new(0),
         }
@@ -190,6 +193,16 @@ impl StreamLog {
     /// Returns the oldest message with a stored id, or the sequence after the end.
     pub(super) fn dedupe_horizon(&self) -> u64 {
         self.remembered_from.load(Ordering::Relaxed)
+    }
+
+    /// Returns the record before which records were dropped.
+    pub(super) fn dropped_before(&self) -> u64 {
+        self.dropped_before.load(Ordering::Relaxed)
+    }
+
+    /// Records a completed drop.
+    pub(super) fn set_dropped_before(&self, record: u64) {
+        self.dropped_before.store(record, Ordering::Relaxed);
     }
 
     /// Returns the last synced record.

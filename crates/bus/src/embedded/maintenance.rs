@@ -37,7 +37,6 @@ impl Maintenance {
             cursors,
             jobs,
             retention_bytes,
-            dropped: 0,
         };
         let thread = std::thread::Builder::new()
             .name("bus-keeper".to_owned())
@@ -58,11 +57,10 @@ struct MaintenanceLoop {
     cursors: Arc<Cursors>,
     jobs: Sender<WriterRequest>,
     retention_bytes: u64,
-    dropped: u64,
 }
 
 impl MaintenanceLoop {
-    fn run(mut self, stop: &Receiver<Infallible>) {
+    fn run(self, stop: &Receiver<Infallible>) {
         let notifications = self.cursors.moved();
         loop {
             select! {
@@ -81,7 +79,7 @@ impl MaintenanceLoop {
         self.cursors.save();
     }
 
-    fn round(&mut self) {
+    fn round(&self) {
         // Without any name, nothing is dropped: the first consumer receives all messages.
         let Some(lowest) = self.cursors.save() else {
             return;
@@ -100,10 +98,50 @@ impl MaintenanceLoop {
             return;
         };
 
-        if record > self.dropped {
-            self.dropped = record;
+        // The writer may skip a request or fail, so each round requests what was not dropped yet.
+        if record > self.log.dropped_before() {
             // A stopped writer drops no records.
             drop(self.jobs.send(WriterRequest::DropBefore(record)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orlog_journal::{Journal, Options};
+    use uuid::Uuid;
+
+    use super::super::log::LogEnd;
+    use super::*;
+
+    #[test]
+    fn drop_is_requested_until_it_was_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, _) = Journal::open(dir.path().join("log"), Options::new([7; 16])).unwrap();
+        let end = LogEnd {
+            sequence: 0,
+            record: 0,
+            closed: false,
+        };
+        let log = Arc::new(StreamLog::new(journal.reader(), 0, end));
+        log.update_sizes(1, 1);
+        let cursors = Arc::new(Cursors::open(dir.path().join("cursors"), Uuid::nil()).unwrap());
+        let _name = cursors.acquire("a", None).unwrap();
+        let (jobs, requests) = crossbeam_channel::unbounded();
+        let rounds = MaintenanceLoop {
+            log: Arc::clone(&log),
+            cursors,
+            jobs,
+            retention_bytes: 0,
+        };
+        let is_requested = || {
+            rounds.round();
+            matches!(requests.try_recv(), Ok(WriterRequest::DropBefore(1)))
+        };
+
+        assert!(is_requested());
+        assert!(is_requested(), "the writer has skipped the first request");
+        log.set_dropped_before(1);
+        assert!(!is_requested());
     }
 }

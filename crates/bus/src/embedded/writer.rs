@@ -327,8 +327,11 @@ impl Writer {
         if self.log.has_retention_hold() {
             return;
         }
-        // A failed drop is repeated later; a disk failure is reported at the next publish.
-        drop(self.journal.truncate_before(record));
+        // The maintenance thread requests a failed drop again; a disk failure is reported at the next
+        // publish.
+        if self.journal.truncate_before(record).is_ok() {
+            self.log.set_dropped_before(record);
+        }
         self.note();
     }
 
