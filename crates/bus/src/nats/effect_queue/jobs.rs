@@ -333,7 +333,7 @@ impl NatsJobAck {
         // After a lost report the queue delivers the job again. A job with a result is then only
         // acknowledged.
         if let Err(error) = self.0.ack_with(kind).await {
-            tracing::debug!(%error, "in-progress ack failed");
+            tracing::debug!(?kind, %error, "job acknowledgement failed");
         }
     }
 }
