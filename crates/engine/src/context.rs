@@ -71,7 +71,7 @@ pub(crate) fn cleanup_commit(key: &InstanceKey, input: &Input, now: Timestamp) -
 
 /// Name of the timer that expires buffered inputs.
 const EXPIRY_TIMER_NAME: &str = "early";
-/// Token of the timer. No state version has this value.
+/// Token of the timer. Those of the other timers are hashes of the inputs that arm them.
 const EXPIRY_TIMER_TOKEN: u64 = 0;
 
 /// Input that is buffered for a missing instance.

@@ -2,8 +2,8 @@
 //! failure.
 //!
 //! Guarantees:
-//! - Sequence numbers are consecutive and start at 1. A number that was durable is never assigned
-//!   to another record.
+//! - Sequence numbers are consecutive. A new journal starts with [`Options::first_sequence`]; the
+//!   default is 1. A number that was durable is never assigned to another record.
 //! - [`Journal::append`] passes a record to the operating system. [`Journal::sync`] (or
 //!   [`Syncer::sync`]) makes it durable.
 //! - Opening finds the end of the log. An incomplete write at the end is cut off and reported in

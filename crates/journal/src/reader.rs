@@ -187,7 +187,7 @@ impl Cursor {
     }
 }
 
-/// Advances `place` past the record at this position.
+/// Advances `position` past the record `sequence`, which starts there.
 fn step(
     log: &JournalInner,
     window: &mut ReadBuffer,

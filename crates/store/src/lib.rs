@@ -6,8 +6,8 @@
 //! - One [`Writer`] that cannot be cloned, any number of [`Reader`]s, from any thread.
 //! - A full disk rejects commits ([`Error::Full`]) and loses none. Commits succeed again after
 //!   space is freed.
-//! - A store of a newer release is rejected ([`Error::NewerFormat`]); a store of an older format
-//!   too.
+//! - A store of a newer release is rejected ([`Error::NewerFormat`]). A store of the earlier format
+//!   that this release supports is upgraded when it is opened; one of an older format is rejected.
 //! - A store that follows a [`CommitLog`] ([`open_replicated`]) has no state of its own: a commit
 //!   counts after it is in the log. Any machine can take over the shard from the log, and a
 //!   previous owner cannot commit ([`Error::Fenced`]).

@@ -31,7 +31,7 @@ pub(crate) enum Table {
     Instance = 0,
     /// (slot, tenant, saga, correlation, version) → history entry.
     History = 1,
-    /// (kind, tenant, name of the destination, sequence) → work item.
+    /// (priority and kind, tenant, name of the destination, sequence) → work item.
     Outbox = 2,
     /// (due, slot, tenant, saga, correlation, name, token) → nothing.
     Timer = 3,
