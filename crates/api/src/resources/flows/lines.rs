@@ -29,7 +29,7 @@ use crate::server::problem::Problem;
 pub(crate) struct LinesQuery {
     /// Job whose lines are returned. Default: all.
     job: Option<String>,
-    /// Number after which lines are returned. Default: 0, or the header `Last-Event-ID`.
+    /// Number after which lines are returned. Default: 0. The header `Last-Event-ID` precedes it.
     after: Option<u64>,
     /// Approximate maximum number of lines. Default: 100.
     limit: Option<usize>,
@@ -60,14 +60,10 @@ pub(crate) async fn lines(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let wait = wait(query.wait.as_deref())?.unwrap_or_default();
-    // A browser that reconnects an event source sends the number of the last line that it received.
-    let last_event = headers
-        .get("last-event-id")
-        .and_then(|id| id.to_str().ok()?.parse().ok());
     let mut request = LineRequest {
         key: key(tenant, &path.id)?,
         job: query.job,
-        after: query.after.or(last_event).unwrap_or_default(),
+        after: first_after(query.after, &headers),
         limits: page_limits(query.limit, &instances.request),
     };
     if accepts_events(&headers) {
@@ -86,4 +82,34 @@ pub(crate) async fn lines(
     };
     let page = next(&instances, &mut request, Instant::now() + wait).await?;
     Ok(Json(page).into_response())
+}
+
+/// Returns the number after which the lines of a request begin.
+fn first_after(stated: Option<u64>, headers: &HeaderMap) -> u64 {
+    // A browser that reconnects an event source sends the number of the last line that it received.
+    // First the header: the browser repeats the parameters of its first request, so that `after`
+    // would repeat the lines that it has received since.
+    let last_event = headers
+        .get("last-event-id")
+        .and_then(|id| id.to_str().ok()?.parse().ok());
+    last_event.or(stated).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn reconnected_event_source_continues_after_the_last_line_that_it_received() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(first_after(None, &headers), 0);
+        assert_eq!(first_after(Some(3), &headers), 3);
+        headers.insert("last-event-id", HeaderValue::from_static("7"));
+        assert_eq!(first_after(Some(3), &headers), 7);
+        assert_eq!(first_after(None, &headers), 7);
+        headers.insert("last-event-id", HeaderValue::from_static("none"));
+        assert_eq!(first_after(Some(3), &headers), 3);
+    }
 }
