@@ -395,17 +395,18 @@ async fn confirm(
     name: &NodeName,
     added: &[Key],
 ) -> Result<(), Problem> {
-    for key in added {
-        let remove = async || {
-            write(access, peers, name, |peer: &mut Peer, now| {
-                Ok(peer.remove_key(&key.id, now))
-            })
-            .await
-            .map(drop)
-        };
-        confirm_owner(access, key, Code::PeerConflict, remove).await?;
-    }
-    Ok(())
+    let remove = async |contested: &[&str]| {
+        write(access, peers, name, |peer: &mut Peer, now| {
+            let mut is_changed = false;
+            for key in contested {
+                is_changed |= peer.remove_key(key, now);
+            }
+            Ok(is_changed)
+        })
+        .await
+        .map(drop)
+    };
+    confirm_owner(access, added, Code::PeerConflict, remove).await
 }
 
 /// Changes an existing peer; returns it when the change is durable.

@@ -148,9 +148,7 @@ pub(crate) async fn create(
     };
 
     // After the write: only then the registry shows both of two requests that add one key.
-    for key in &keys {
-        confirm(&access, &id, key).await?;
-    }
+    confirm(&access, &id, &keys).await?;
     view(&id, &stored, now)
 }
 
@@ -402,21 +400,25 @@ async fn add(
     apply: impl FnMut(&mut Actor, Timestamp) -> Result<bool, KeyError>,
 ) -> Result<Json<ActorView>, Problem> {
     let added = change(access, id, apply).await?;
-    confirm(access, id, key).await?;
+    confirm(access, id, std::slice::from_ref(key)).await?;
     Ok(added)
 }
 
-async fn confirm(access: &Access, id: &ActorId, key: &Key) -> Result<(), Problem> {
+async fn confirm(access: &Access, id: &ActorId, keys: &[Key]) -> Result<(), Problem> {
     // `withdraw_key` also frees the invitation that enrolled the key, so that the token is not
     // lost.
-    let remove = async || {
+    let remove = async |contested: &[&str]| {
         write(access, id, None, |actor: &mut Actor, now| {
-            Ok(actor.withdraw_key(&key.id, now))
+            let mut is_changed = false;
+            for key in contested {
+                is_changed |= actor.withdraw_key(key, now);
+            }
+            Ok(is_changed)
         })
         .await
         .map(drop)
     };
-    confirm_owner(access, key, Code::ActorExists, remove).await
+    confirm_owner(access, keys, Code::ActorExists, remove).await
 }
 
 /// Changes an existing actor; returns it when the change is durable.

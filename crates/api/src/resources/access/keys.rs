@@ -101,10 +101,9 @@ impl KeyBody {
             ));
         }
 
-        Ok(Key {
-            valid_until,
-            ..Key::new(public_key, valid_from)
-        })
+        let mut key = Key::new(public_key, valid_from);
+        key.valid_until = valid_until;
+        Ok(key)
     }
 }
 
@@ -196,46 +195,50 @@ pub(crate) fn check_is_free(
     // A key of the same owner passes: the key ring rejects a duplicate with an error of its own.
     let is_taken = found.as_ref().is_some_and(|found| found != owner);
     if is_own {
-        Err(taken(key, code, "this node"))
+        Err(taken(&[&key.id], code, "this node"))
     } else if is_taken || access.registry().directory().is_contested(&key.id) {
-        Err(taken(key, code, "another actor or peer"))
+        Err(taken(&[&key.id], code, "another actor or peer"))
     } else {
         Ok(())
     }
 }
 
-/// Checks, after a key was added, that no other request has given it to another owner at the same
-/// time; otherwise `remove` removes it again. The later one of these requests always sees both
-/// owners.
+/// Checks, after keys were added, that no other request has given one of them to another owner at
+/// the same time; otherwise `remove` removes all such keys again. The later one of these requests
+/// always sees both owners.
 pub(crate) async fn confirm_owner(
     access: &Access,
-    key: &Key,
+    keys: &[Key],
     code: Code,
-    remove: impl AsyncFnOnce() -> Result<(), Problem>,
+    remove: impl AsyncFnOnce(&[&str]) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
     // This node may not have read the write of the other request yet.
     access.registry().refresh().await?;
-    if !access.registry().directory().is_contested(&key.id) {
+    let directory = access.registry().directory();
+    let ids = keys.iter().map(|key| key.id.as_str());
+    let contested: Vec<_> = ids.filter(|id| directory.is_contested(id)).collect();
+    if contested.is_empty() {
         return Ok(());
     }
 
-    // If both requests find the conflict, both remove the key, and one of them can add it again.
-    remove().await?;
+    // If both requests find the conflict, both remove the keys, and one of them can add them again.
+    // All at once: a key that stays with two owners is valid for none.
+    remove(&contested).await?;
     Err(taken(
-        key,
+        &contested,
         code,
-        "another actor or peer, to which it was added at the same time",
+        "another actor or peer, added at the same time",
     ))
 }
 
-fn taken(key: &Key, code: Code, owner: &str) -> Problem {
-    Problem::new(
-        code,
-        format!(
-            "the key {} belongs to {owner}; create a new key pair",
-            key.id
-        ),
-    )
+/// Creates the problem of keys that have another owner.
+fn taken(ids: &[&str], code: Code, owner: &str) -> Problem {
+    let keys = ids.join(", ");
+    let detail = match ids {
+        [_] => format!("the key {keys} belongs to {owner}; create a new key pair"),
+        _ => format!("the keys {keys} belong to {owner}; create new key pairs"),
+    };
+    Problem::new(code, detail)
 }
 
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
