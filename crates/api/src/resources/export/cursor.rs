@@ -34,6 +34,9 @@ pub(crate) struct ExportCursor {
     /// Position of the snapshot; `None` when it is complete.
     #[serde(rename = "s")]
     pub(crate) scan: Option<ScanPosition>,
+    /// Index of the shard whose changes are read first. Absent in cursors of earlier releases.
+    #[serde(rename = "f", default)]
+    pub(crate) first: usize,
 }
 
 /// Position of the snapshot.
@@ -68,6 +71,7 @@ impl ExportCursor {
             offsets: feed_offsets,
             last_read_at: read_offsets,
             scan,
+            first: 0,
         }
     }
 

@@ -122,6 +122,32 @@ pub(crate) fn read(
     })
 }
 
+/// Share of a shard in the rest of a response, so that a busy shard does not delay the changes of
+/// the others.
+#[derive(Debug, PartialEq, Eq)]
+struct Share {
+    /// Number of items of the response at which the share ends.
+    items_end: usize,
+    /// Size of the response in bytes at which it ends.
+    bytes_end: usize,
+}
+
+impl Share {
+    /// Returns the share of the next shard, if `shards` have none yet.
+    fn of(limit: usize, items: usize, bytes: usize, shards: usize) -> Self {
+        let items_left = limit.saturating_sub(items);
+        let bytes_left = BYTES.saturating_sub(bytes);
+        Self {
+            items_end: items + items_left.div_ceil(shards),
+            bytes_end: bytes + bytes_left.div_ceil(shards),
+        }
+    }
+
+    fn is_used(&self, items: usize, bytes: usize) -> bool {
+        items >= self.items_end || bytes >= self.bytes_end
+    }
+}
+
 /// Reader that fills a part.
 struct ExportReader<'a> {
     scope: &'a ReadScope,
@@ -142,6 +168,14 @@ impl ExportReader<'_> {
             kinds,
             limit,
             bytes: BYTES.saturating_sub(self.lines.len()),
+        }
+    }
+
+    /// Returns the query for changes of one shard.
+    fn change_query(&self, share: &Share) -> FeedQuery {
+        FeedQuery {
+            bytes: share.bytes_end.saturating_sub(self.lines.len()),
+            ..self.query(share.items_end.saturating_sub(self.count))
         }
     }
 
@@ -187,26 +221,30 @@ impl ExportReader<'_> {
     /// are more.
     fn follow(&mut self) -> Result<bool, Problem> {
         let shards = self.shards;
-        // An equal share for each shard, so that a busy one does not delay the changes of the
-        // others.
-        let share = self.order.limit.div_ceil(shards.len());
+        // A cursor is input of a client.
+        let first = self.cursor.first % shards.len();
         let mut more = false;
-        for (index, (number, reader)) in shards.iter().enumerate() {
-            let mut emitted = 0;
+        for turn in 0..shards.len() {
+            let index = (first + turn) % shards.len();
+            let (number, reader) = &shards[index];
+            let share = Share::of(
+                self.order.limit,
+                self.count,
+                self.lines.len(),
+                shards.len() - turn,
+            );
             loop {
                 // Before the read, so that `more` can be true although nothing follows; the next
                 // response is then empty.
-                if emitted >= share || self.is_full() {
+                if share.is_used(self.count, self.lines.len()) || self.is_full() {
                     more = true;
                     break;
                 }
 
-                let page =
-                    reader.feed(&self.query(share - emitted), self.cursor.offsets[index].1)?;
+                let page = reader.feed(&self.change_query(&share), self.cursor.offsets[index].1)?;
                 // Also without items: changes of other tenants are not read again.
                 self.cursor.offsets[index].1 = page.next;
                 self.cursor.last_read_at[index] = page.as_of;
-                emitted += page.items.len();
                 self.emit(*number, &page.items);
 
                 if !page.more {
@@ -215,6 +253,11 @@ impl ExportReader<'_> {
             }
         }
 
+        // A single change can use the rest of a response, and slow reads its time, so that another
+        // shard is first in the next one.
+        if more {
+            self.cursor.first = (first + 1) % shards.len();
+        }
         Ok(more)
     }
 
@@ -227,5 +270,31 @@ impl ExportReader<'_> {
             self.lines
                 .push_str(&line::entity_line(self.scope, shard, touched));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_shard_leaves_the_others_their_shares_of_items_and_of_bytes() {
+        let first = Share::of(90, 0, 0, 3);
+        assert_eq!((first.items_end, first.bytes_end), (30, BYTES.div_ceil(3)));
+        assert!(first.is_used(30, 0) && first.is_used(1, BYTES / 2));
+        assert!(!first.is_used(29, BYTES / 3));
+
+        // What one shard does not use is left for the others.
+        let second = Share::of(90, 2, 100, 2);
+        assert_eq!(second.items_end, 2 + 44);
+        assert_eq!(second.bytes_end, 100 + (BYTES - 100).div_ceil(2));
+        let last = Share::of(90, 46, BYTES / 2, 1);
+        assert_eq!((last.items_end, last.bytes_end), (90, BYTES));
+    }
+
+    #[test]
+    fn full_response_leaves_no_share() {
+        let rest = Share::of(10, 10, BYTES + 1, 2);
+        assert!(rest.is_used(10, BYTES + 1));
     }
 }
