@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse as _, Response};
@@ -40,8 +40,8 @@ const QUEUE_GROUP: &str = "orlog";
 /// Maximum number of requests in progress. Above it, a request is rejected at once, because the
 /// sender would wait for its timeout.
 const MAX_IN_PROGRESS: usize = 128;
-/// Maximum size of a response in bytes.
-const MAX_RESPONSE: usize = 1 << 20;
+/// Maximum size of a response in bytes: the default limit of a NATS message, less its headers.
+const MAX_RESPONSE: usize = (1 << 20) - (4 << 10);
 /// Grace period of requests in progress when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -117,14 +117,8 @@ impl Server {
             Some(_) => self.respond(&request.message).await,
             None => busy().into_response(),
         };
-        let status = response.status().as_u16();
-        let payload = match to_bytes(response.into_body(), MAX_RESPONSE).await {
-            Ok(payload) => payload,
-            // A truncated body would be signed as the complete response.
-            Err(error) => {
-                tracing::warn!(status, %error, "response to a peer is incomplete");
-                return;
-            }
+        let Some(SizedResponse { status, payload }) = SizedResponse::of(response).await else {
+            return;
         };
 
         let mut headers = vec![(STATUS_HEADER.into(), status.to_string().into())];
@@ -160,6 +154,39 @@ impl Server {
             Err(problem) => problem.into_response(),
         }
     }
+}
+
+/// Response that fits into a message.
+struct SizedResponse {
+    status: u16,
+    payload: Bytes,
+}
+
+impl SizedResponse {
+    /// Reads a response. One that does not fit is replaced by a problem: the sender would wait for
+    /// its timeout and repeat the request without an end.
+    async fn of(response: Response) -> Option<Self> {
+        let status = response.status().as_u16();
+        let error = match to_bytes(response.into_body(), MAX_RESPONSE).await {
+            Ok(payload) => return Some(Self { status, payload }),
+            // A truncated body would be signed as the complete response.
+            Err(error) => error,
+        };
+
+        tracing::warn!(status, %error, "response to a peer is incomplete");
+        let problem = unsendable(status).into_response();
+        let status = problem.status().as_u16();
+        let payload = to_bytes(problem.into_body(), MAX_RESPONSE).await.ok()?;
+        Some(Self { status, payload })
+    }
+}
+
+fn unsendable(status: u16) -> Problem {
+    let detail = format!(
+        "the response with the status {status} cannot be sent over NATS: it is incomplete or has \
+         more than {MAX_RESPONSE} bytes; the log of this node has the reason"
+    );
+    Problem::new(Code::Internal, detail)
 }
 
 fn busy() -> Problem {
@@ -216,4 +243,25 @@ fn http_request(node: &NodeName, message: &Message) -> Result<Request, Problem> 
     // not have.
     request.extensions_mut().insert(OverNats);
     Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn response_that_exceeds_a_message_is_sent_as_a_problem() {
+        let sized = async |bytes: usize| {
+            let response = Response::new(Body::from(vec![b'x'; bytes]));
+            SizedResponse::of(response).await.unwrap()
+        };
+        let largest = sized(MAX_RESPONSE).await;
+        assert_eq!((largest.status, largest.payload.len()), (200, MAX_RESPONSE));
+
+        let SizedResponse { status, payload } = sized(MAX_RESPONSE + 1).await;
+        assert_eq!(status, 500);
+        let problem: serde_json::Value = serde_json::from_slice(&payload).unwrap();
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("cannot be sent over NATS"), "{detail}");
+    }
 }
