@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::resources::sagas::built_in::{ListedView, UNREADABLE};
 use crate::server::page::BuiltPage;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
@@ -38,7 +39,7 @@ pub(crate) struct BatchView {
     /// Id.
     id: String,
     /// `running`, `paused`, `awaiting_approval` (the canary is done), `stopping` (a page is in
-    /// flight), `stopped`, `completed` or `failed`.
+    /// flight), `stopped`, `completed`, `failed` or `unreadable`.
     status: &'static str,
     /// Instances.
     selection: SelectionView,
@@ -72,7 +73,7 @@ pub(crate) struct BatchView {
     skips: Vec<InstanceReasonView>,
     /// First instances that failed, at most 20.
     failures: Vec<InstanceReasonView>,
-    /// Reason of the status `failed`.
+    /// Reason of the status `failed` or `unreadable`.
     error: Option<String>,
     /// Time of the creation.
     #[schema(format = "date-time")]
@@ -85,7 +86,7 @@ pub(crate) struct BatchView {
 }
 
 /// Selection of instances of one saga. All conditions apply.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct SelectionView {
     /// Saga.
     saga: String,
@@ -110,9 +111,10 @@ pub(crate) struct SelectionView {
 }
 
 /// Instruction of a batch.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ActionView {
-    /// `cancel`, `pause`, `resume`, `retry`, `skip`, `force_complete`, `signal` or `migrate`.
+    /// `cancel`, `pause`, `resume`, `retry`, `skip`, `force_complete`, `signal` or `migrate`; empty
+    /// if the batch is `unreadable`.
     #[serde(rename = "type")]
     kind: &'static str,
     /// Event type of a signal.
@@ -193,6 +195,35 @@ impl BatchView {
             action: ActionView::of(state.spec.action, redact),
             user: state.spec.user,
             reason: state.spec.reason,
+        }
+    }
+}
+
+impl ListedView for BatchView {
+    fn unreadable(key: &InstanceKey, instance: &Instance, error: String) -> Self {
+        Self {
+            id: key.correlation.to_string(),
+            status: UNREADABLE,
+            selection: SelectionView::default(),
+            action: ActionView::default(),
+            rate: 0,
+            canary: None,
+            user: None,
+            reason: None,
+            matched: 0,
+            counted: false,
+            done: 0,
+            skipped: 0,
+            failed: 0,
+            filter_errors: 0,
+            first_filter_error: None,
+            canary_instances: Vec::new(),
+            skips: Vec::new(),
+            failures: Vec::new(),
+            error: Some(error),
+            created_at: instance.created_at.to_string(),
+            updated_at: instance.updated_at.to_string(),
+            instance: path(&["v1", "sagas", key.saga.as_str(), key.correlation.as_str()]),
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::resources::sagas::built_in::{ListedView, UNREADABLE};
 use crate::resources::sagas::flow::{JobWork, show_claims, step_of};
 use crate::resources::sagas::state::displayed_state;
 use crate::server::page::BuiltPage;
@@ -43,7 +44,7 @@ pub(crate) struct FlowSummary {
     name: Option<String>,
     /// Labels.
     labels: BTreeMap<String, String>,
-    /// `dispatched`, `started`, `error` or `finished`.
+    /// `dispatched`, `started`, `error`, `finished` or `unreadable`.
     status: String,
     /// Whether a user cancelled it; its status is `error`.
     cancelled: bool,
@@ -65,6 +66,9 @@ pub(crate) struct FlowSummary {
     updated_at: String,
     /// Path of the instance of the flow, with its history.
     instance: String,
+    /// Reason of the status `unreadable`: the jobs are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// Flow.
@@ -197,6 +201,17 @@ impl FlowSummary {
             created_at: instance.created_at.to_string(),
             updated_at: instance.updated_at.to_string(),
             instance: path(&["v1", "sagas", key.saga.as_str(), key.correlation.as_str()]),
+            error: None,
+        }
+    }
+}
+
+impl ListedView for FlowSummary {
+    fn unreadable(key: &InstanceKey, instance: &Instance, error: String) -> Self {
+        Self {
+            status: UNREADABLE.to_owned(),
+            error: Some(error),
+            ..Self::of(key, instance, &Value::Null)
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::page_limits;
 use crate::server::page::{BuiltPage, EncodedJson, PageBuilder};
-use crate::server::problem::Problem;
+use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 
 /// Page of a list, ordered by name or id.
@@ -30,8 +30,17 @@ pub(crate) struct ListQuery {
     cursor: Option<String>,
 }
 
+/// Status of an instance whose state cannot be read.
+pub(crate) const UNREADABLE: &str = "unreadable";
+
+/// View of an instance in a list.
+pub(crate) trait ListedView: Serialize + 'static {
+    /// Returns the entry of an instance whose state cannot be read: its status is [`UNREADABLE`].
+    fn unreadable(key: &InstanceKey, instance: &Instance, error: String) -> Self;
+}
+
 /// Returns a page of views, encoded as `response` arranges it. An instance without a view is
-/// omitted.
+/// omitted; one whose state cannot be read has an entry with the error.
 pub(crate) async fn list<V, P, F>(
     api: &RequestContext,
     tenant: TenantId,
@@ -41,7 +50,7 @@ pub(crate) async fn list<V, P, F>(
     response: fn(BuiltPage<V>) -> P,
 ) -> Result<EncodedJson, Problem>
 where
-    V: Serialize + 'static,
+    V: ListedView,
     P: Serialize + 'static,
     F: Fn(&ReadScope, &InstanceKey, &Instance) -> Result<Option<V>, Problem> + Send + 'static,
 {
@@ -61,7 +70,10 @@ where
         let found = find(scope, query, shard)?;
         let mut page = PageBuilder::new(limits);
         for located in &found.items {
-            let view = view(scope, &located.found.key, &located.found.instance)?;
+            let key = &located.found.key;
+            let instance = &located.found.instance;
+            let view = view(scope, key, instance)
+                .or_else(|problem| or_unreadable(key, instance, problem))?;
             if let Some(view) = view
                 && !page.push(view, located.cursor())
             {
@@ -72,6 +84,23 @@ where
         Ok(response(page.finish(found.next)))
     })
     .await
+}
+
+/// Returns the entry of an instance whose state cannot be read, so that it does not hide the
+/// others.
+///
+/// # Errors
+/// If the instance is not the cause of the problem.
+fn or_unreadable<V: ListedView>(
+    key: &InstanceKey,
+    instance: &Instance,
+    problem: Problem,
+) -> Result<Option<V>, Problem> {
+    if problem.code() != Code::StoreError.as_str() {
+        return Err(problem);
+    }
+    let error = problem.detail().to_owned();
+    Ok(Some(V::unreadable(key, instance, error)))
 }
 
 /// Returns the view of one instance; `missing` creates the problem if there is none.
@@ -139,4 +168,65 @@ pub(crate) fn identified(
         HeaderValue::from_str(&id).expect("a header or a UUID is a valid header"),
     );
     Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use orlog_model::{CorrelationId, DefinitionRef, EventId, Status, Timestamp};
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize)]
+    struct Entry(String);
+
+    impl ListedView for Entry {
+        fn unreadable(key: &InstanceKey, _: &Instance, error: String) -> Self {
+            Self(format!("{}: {error}", key.correlation))
+        }
+    }
+
+    fn instance(saga: &SagaName) -> Instance {
+        Instance {
+            definition: DefinitionRef {
+                saga: saga.clone(),
+                version: 1,
+                hash: [1; 16],
+            },
+            version: 1,
+            status: Status::Running,
+            paused: false,
+            state: Vec::new(),
+            waits: Vec::new(),
+            timers: Vec::new(),
+            pending_work: Vec::new(),
+            reference: None,
+            last_input: EventId::new("e-1").unwrap(),
+            last_error: None,
+            node: "node".into(),
+            trace: None,
+            created_at: Timestamp::default(),
+            updated_at: Timestamp::default(),
+            tasks: Vec::new(),
+            parent: None,
+            run_id: Uuid::nil(),
+            users: None,
+            result: None,
+        }
+    }
+
+    #[test]
+    fn unreadable_instance_has_an_entry_and_another_problem_fails_the_list() {
+        let key = InstanceKey {
+            tenant: TenantId::default(),
+            saga: SagaName::new("orlog-schedule").unwrap(),
+            correlation: CorrelationId::new("nightly").unwrap(),
+        };
+        let instance = instance(&key.saga);
+        let unreadable = Problem::new(Code::StoreError, "unknown format");
+        let entry = or_unreadable(&key, &instance, unreadable).unwrap();
+        assert_eq!(entry, Some(Entry("nightly: unknown format".to_owned())));
+
+        let moving = or_unreadable::<Entry>(&key, &instance, Problem::moving());
+        assert_eq!(moving.unwrap_err().code(), "OR0020");
+    }
 }

@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::resources::sagas::built_in::{ListedView, UNREADABLE};
 use crate::server::page::BuiltPage;
 use crate::server::problem::{Code, Problem};
 use orlog_node::redact::{HiddenValues, Redaction};
 use orlog_node::url_path::path;
 
 /// Specification of a schedule. Exactly one of `cron`, `every` and `at` is required.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScheduleBody {
     /// Saga that the schedule starts.
@@ -142,7 +143,7 @@ impl SchedulePage {
 pub(crate) struct ScheduleView {
     /// Name.
     name: String,
-    /// `active`, `paused`, or `ended` if no due time and no run remains.
+    /// `active`, `paused`, `ended` if no due time and no run remains, or `unreadable`.
     status: &'static str,
     /// Specification.
     spec: ScheduleBody,
@@ -171,6 +172,9 @@ pub(crate) struct ScheduleView {
     updated_at: String,
     /// Path of the instance of the schedule, with its history.
     instance: String,
+    /// Reason of the status `unreadable`: only name, time and path are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// Due time that waits.
@@ -266,7 +270,31 @@ impl ScheduleView {
             spec: state.spec.into(),
             file: state.file,
             name,
+            error: None,
         }))
+    }
+}
+
+impl ListedView for ScheduleView {
+    fn unreadable(key: &InstanceKey, instance: &Instance, error: String) -> Self {
+        Self {
+            name: key.correlation.to_string(),
+            status: UNREADABLE,
+            spec: ScheduleBody::default(),
+            file: None,
+            next: Vec::new(),
+            running: Vec::new(),
+            queued: None,
+            recent: Vec::new(),
+            started: 0,
+            completed: 0,
+            failed: 0,
+            skipped: 0,
+            missed: 0,
+            updated_at: instance.updated_at.to_string(),
+            instance: instance_path(&key.saga, &key.correlation),
+            error: Some(error),
+        }
     }
 }
 

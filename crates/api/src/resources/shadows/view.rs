@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::resources::sagas::built_in::{ListedView, UNREADABLE};
 use crate::server::page::BuiltPage;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
@@ -39,7 +40,7 @@ pub(crate) struct ShadowView {
     /// Saga.
     saga: String,
     /// `running`, `ending` (compares the remaining instances), `completed`, `stopped`, `promoted`,
-    /// `superseded` (another definition was deployed) or `failed`.
+    /// `superseded` (another definition was deployed), `failed` or `unreadable`.
     status: &'static str,
     /// Whether the inputs of new instances are recorded in all shards.
     recording: bool,
@@ -78,7 +79,7 @@ pub(crate) struct ShadowView {
     differences: Vec<DifferenceView>,
     /// Number of differences of further kinds.
     other_differences: u64,
-    /// Reason of the status `failed`.
+    /// Reason of the status `failed` or `unreadable`.
     error: Option<String>,
     /// Time of the last change.
     #[schema(format = "date-time")]
@@ -88,7 +89,7 @@ pub(crate) struct ShadowView {
 }
 
 /// Definition.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ShadowDefinitionView {
     /// Version, assigned by the author.
     version: u32,
@@ -180,6 +181,36 @@ impl ShadowView {
             instance: path(&["v1", "sagas", key.saga.as_str(), key.correlation.as_str()]),
             saga,
         }))
+    }
+}
+
+impl ListedView for ShadowView {
+    fn unreadable(key: &InstanceKey, instance: &Instance, error: String) -> Self {
+        Self {
+            saga: key.correlation.to_string(),
+            status: UNREADABLE,
+            recording: false,
+            live: ShadowDefinitionView::default(),
+            candidate: ShadowDefinitionView::default(),
+            file: String::new(),
+            sample: String::new(),
+            // The other times are part of the state.
+            from: instance.created_at.to_string(),
+            until: instance.updated_at.to_string(),
+            max_instances: 0,
+            user: None,
+            reason: None,
+            compared: 0,
+            equal: 0,
+            different: 0,
+            unfinished: 0,
+            skipped: BTreeMap::new(),
+            differences: Vec::new(),
+            other_differences: 0,
+            error: Some(error),
+            updated_at: instance.updated_at.to_string(),
+            instance: path(&["v1", "sagas", key.saga.as_str(), key.correlation.as_str()]),
+        }
     }
 }
 
