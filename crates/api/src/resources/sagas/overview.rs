@@ -35,7 +35,7 @@ pub(crate) struct Overview {
     totals: Option<Totals>,
     /// Null if the caller has no access to all tenants.
     depths: Option<Depths>,
-    /// Destinations with pending work, oldest first.
+    /// Destinations with pending work, oldest first; at most 100.
     destinations: Vec<DestinationView>,
     /// Latest counts of instances, tasks and dead letters of the tenant; null until the first count
     /// is complete.
@@ -196,11 +196,8 @@ pub(crate) async fn overview(
 fn destinations(scope: &ReadScope, tenant: &TenantId) -> Result<Vec<DestinationView>, Problem> {
     let mut destinations = Vec::new();
     for reader in scope.readers() {
-        for destination in reader
-            .tenant_destinations(tenant)?
-            .into_iter()
-            .take(MAX_DESTINATIONS)
-        {
+        // All of them, because their order is not that of their ages.
+        for destination in reader.tenant_destinations(tenant)? {
             // The rows of a destination are in the order of their creation, so that the first one
             // is the oldest.
             let oldest = reader.outbox(&destination, 0, 1)?.pop();
@@ -211,6 +208,7 @@ fn destinations(scope: &ReadScope, tenant: &TenantId) -> Result<Vec<DestinationV
     destinations.sort();
     Ok(destinations
         .into_iter()
+        .take(MAX_DESTINATIONS)
         .map(|(oldest, destination)| DestinationView::of(&destination, oldest.to_string()))
         .collect())
 }
