@@ -6,7 +6,7 @@ use orlog_model::{CorrelationId, SagaName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::resources::definitions::deploy::user_name;
+use crate::resources::definitions::deploy::{MAX_NAME_BYTES, user_name};
 use crate::server::body::JsonBody;
 use crate::server::extract::Tenant;
 use crate::server::parts::definitions::Definitions;
@@ -166,16 +166,26 @@ pub(crate) async fn replay(
         mode: mode(request.work, request.redeliver)?,
         dry_run: request.dry_run,
         user: user_name(caller.check_user(request.user)?)?,
-        // The reason has the limits of a user name, because each entry of the history repeats it.
-        reason: request
-            .reason
-            .map(|reason| user_name(Some(reason)))
-            .transpose()?,
+        reason: reason(request.reason)?,
     };
 
     Ok(Json(ReplayResponse::of(
         definitions.replays().replay(order).await?,
     )))
+}
+
+/// Returns the reason for the history; `None` if it is empty.
+fn reason(stated: Option<String>) -> Result<Option<String>, Problem> {
+    let stated = stated.filter(|reason| !reason.is_empty());
+    // The history of each instance repeats it, so that it has the limit of a user name.
+    if let Some(reason) = &stated
+        && (reason.len() > MAX_NAME_BYTES || reason.chars().any(char::is_control))
+    {
+        let detail =
+            format!("reason: at most {MAX_NAME_BYTES} bytes and no control characters; shorten it");
+        return Err(Problem::new(Code::InvalidBody, detail));
+    }
+    Ok(stated)
 }
 
 fn mode(work: Option<ReplayWorkMode>, redeliver: bool) -> Result<ReplayMode, Problem> {
@@ -201,6 +211,23 @@ impl From<ReplayError> for Problem {
             ReplayError::Store(error) => error.into(),
             ReplayError::Control(error) => error.into(),
             ReplayError::ShuttingDown => Self::new(Code::Unavailable, error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_reason_is_none_and_a_long_one_is_named_in_the_error() {
+        assert_eq!(reason(None).unwrap(), None);
+        assert_eq!(reason(Some(String::new())).unwrap(), None);
+        let longest = "x".repeat(MAX_NAME_BYTES);
+        assert_eq!(reason(Some(longest.clone())).unwrap(), Some(longest));
+        for invalid in ["x".repeat(MAX_NAME_BYTES + 1), "two\nlines".to_owned()] {
+            let problem = reason(Some(invalid)).unwrap_err();
+            assert!(problem.detail().starts_with("reason: "), "{problem:?}");
         }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) const MAX_DEPLOY_BYTES: u64 = 64 << 20;
 /// Maximum number of files of a deployment.
 const MAX_FILES: usize = 1000;
 /// Maximum length of a file name or user name, in bytes.
-const MAX_NAME_BYTES: usize = 255;
+pub(crate) const MAX_NAME_BYTES: usize = 255;
 /// User name of a deployment if the request names none.
 const UNNAMED_USER: &str = "unnamed";
 
