@@ -84,8 +84,10 @@ pub(crate) async fn waiting(
         let sum: u64 = arrivals.iter().map(|arrivals| *arrivals.borrow()).sum();
         let revision = i64::try_from(sum).unwrap_or(i64::MAX);
         let is_new = known != Some(revision);
+        // Read once: without the kinds, a response at the end of the wait would report none.
+        let is_over = Instant::now() >= until;
         // Collected only if the response can need it, because it visits the queues of all boards.
-        let waiting = if is_new || Instant::now() >= until {
+        let waiting = if is_new || is_over {
             let now = jobs.request.steady();
             let kinds = boards
                 .iter()
@@ -94,7 +96,7 @@ pub(crate) async fn waiting(
         } else {
             Vec::new()
         };
-        if is_new && !waiting.is_empty() || Instant::now() >= until {
+        if is_new && !waiting.is_empty() || is_over {
             return Ok(Json(WaitingPage {
                 revision,
                 jobs: waiting,
