@@ -269,6 +269,33 @@ async fn redrive_continues_only_when_the_canary_succeeds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bulk_redrive_continues_at_its_cursor() {
+    let node = Node::start().await;
+    for id in ["o-0", "o-1", "o-2"] {
+        dead_letter_for(&node, id, &json!("Ada")).await;
+    }
+    fix_definition(&node).await;
+
+    let path = "/v1/dead-letters/redrive";
+    let first = node.post(path, &json!({ "limit": 1 })).await.ok();
+    let cursor = &first["next_cursor"];
+    assert_eq!(
+        (&first["applied"], cursor.is_string()),
+        (&json!(1), true),
+        "{first}"
+    );
+    let rest = node.post(path, &json!({ "cursor": cursor })).await.ok();
+    assert_eq!(
+        (&rest["applied"], &rest["has_more"], &rest["next_cursor"]),
+        (&json!(2), &json!(false), &Value::Null),
+        "{rest}"
+    );
+    assert_eq!(dead_letters(&node).await, Vec::<String>::new());
+    let invalid = node.post(path, &json!({ "cursor": "x" })).await;
+    invalid.problem("OR0002");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failure_after_a_successful_canary_does_not_stop_the_redrive() {
     let node = Node::start().await;
     // Dead letter ids follow the event time, which is equal here; so all but one match, and not the first

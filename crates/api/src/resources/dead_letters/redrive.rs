@@ -8,6 +8,7 @@ use orlog_model::{
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use super::collect_page;
 use crate::server::body::JsonBody;
@@ -19,8 +20,8 @@ use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
 
-/// Dead letters per read.
-const BATCH: usize = 500;
+/// Dead letters per read. Each of them can have the size of a whole event.
+const BATCH: usize = 64;
 /// Size of the selected dead letters in bytes at which the selection ends.
 const MAX_BYTES: usize = 32 << 20;
 /// Maximum number of failures in a response.
@@ -41,6 +42,10 @@ pub(crate) struct RedriveBody {
     /// Canary size: redrive this many first, and the rest only if all of them succeed. Dead letters
     /// of ended instances do not count.
     canary: Option<usize>,
+    /// The `next_cursor` of the previous response: dead letters before it are not selected.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, format = "uuid")]
+    cursor: Option<Uuid>,
 }
 
 /// Selected dead letter.
@@ -50,12 +55,28 @@ struct Selected {
     has_ended: bool,
 }
 
-/// Dead letters to redrive, oldest first.
-#[derive(Default)]
+/// Ids of dead letters to redrive, oldest first.
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Selection {
-    dead_letters: Vec<Selected>,
-    /// Whether more dead letters match.
+    ids: Vec<Uuid>,
+    /// Size of the selected dead letters in bytes.
+    bytes: usize,
+    /// Last scanned dead letter, if the selection ended before the last one.
+    next: Option<Uuid>,
+}
+
+/// Page of the dead letters of a tenant, without their originals.
+struct ScannedPage {
+    items: Vec<ScannedDeadLetter>,
+    /// Whether there are more.
     has_more: bool,
+}
+
+/// Dead letter in a scan.
+struct ScannedDeadLetter {
+    id: Uuid,
+    /// Size in bytes; `None`: it does not match.
+    matching_bytes: Option<usize>,
 }
 
 /// Result of a redrive.
@@ -63,8 +84,12 @@ struct Selection {
 pub(crate) struct RedriveResponse {
     /// Number of selected dead letters.
     matched: usize,
-    /// More dead letters match.
+    /// More dead letters match, or were not scanned yet.
     has_more: bool,
+    /// Cursor of the next request; null if no more dead letters match. Without it, a request scans
+    /// from the oldest dead letter again.
+    #[schema(format = "uuid")]
+    next_cursor: Option<String>,
     /// Number of dead letters that their instances applied.
     applied: usize,
     /// Number of messages published to the bus. Their result is unknown, because they name no
@@ -133,7 +158,8 @@ impl RedriveResponse {
 /// follows only if none of them was dead-lettered again or rejected. Dead letters of ended
 /// instances are redriven too, but do not count as canary: their result does not depend on a
 /// repaired definition. The response has counts. Failed inputs are dead letters again, and dead
-/// letters that were not redriven stay stored.
+/// letters that were not redriven stay stored. A request scans at most `http.scan_limit` dead
+/// letters; `next_cursor` continues the scan.
 #[utoipa::path(
     post,
     path = "/v1/dead-letters/redrive",
@@ -152,17 +178,23 @@ pub(crate) async fn redrive_many(
     let canary = selection.canary;
     let canary = at_least_one("canary", canary)?;
 
+    // Before the lock: deployments and replays must not wait for a scan.
+    let of_tenant = tenant.clone();
+    let Selection { ids, next, .. } = api
+        .read(move |scope| choose(scope, &of_tenant, &selection, limit))
+        .await?;
+
     // The canary and the others meet the same definitions.
     let _alone = definitions.lock().await;
-    let selected = api
-        .read(move |scope| choose(scope, &tenant, &selection, limit))
-        .await?;
+    // Under the lock: another request may have redriven or discarded some of them meanwhile.
+    let selected = api.read(move |scope| load(scope, &tenant, &ids)).await?;
     let mut redriven = RedriveResponse {
-        matched: selected.dead_letters.len(),
-        has_more: selected.has_more,
+        matched: selected.len(),
+        has_more: next.is_some(),
+        next_cursor: next.map(|id| id.to_string()),
         ..RedriveResponse::default()
     };
-    send(&instances, selected.dead_letters, canary, &mut redriven).await;
+    send(&instances, selected, canary, &mut redriven).await;
     // Each attempted dead letter is in one of the counts; the difference is what a stop has left.
     redriven.skipped = redriven.matched - redriven.sent();
 
@@ -179,48 +211,106 @@ fn at_least_one(name: &str, count: Option<usize>) -> Result<Option<usize>, Probl
     }
 }
 
-/// Returns the matching dead letters of a tenant, oldest first; one that is in several shards
-/// occurs once. They are in memory together, so that their size is limited too.
+/// Returns the ids of the matching dead letters of a tenant, oldest first; one that is in several
+/// shards occurs once. At most `http.scan_limit` dead letters are scanned.
 fn choose(
     scope: &ReadScope,
     tenant: &TenantId,
     selection: &RedriveBody,
     limit: usize,
 ) -> Result<Selection, Problem> {
-    let is_meant = |dead_letter: &DeadLetter| {
-        let saga = dead_letter.instance.as_ref().map(|key| &key.saga);
-        selection
-            .reason
-            .is_none_or(|reason| reason == dead_letter.reason)
-            && selection
-                .saga
-                .as_ref()
-                .is_none_or(|selected| saga == Some(selected))
+    let limits = SelectionLimits {
+        matches: limit,
+        scanned: scope.http().scan_limit,
     };
+    select(selection.cursor, limits, |after, count| {
+        let page = collect_page(scope, tenant, after, count)?;
+        let items = page.items.iter().map(|dead_letter| ScannedDeadLetter {
+            id: dead_letter.id,
+            matching_bytes: selection
+                .admits(dead_letter)
+                .then(|| encoded_bytes(dead_letter)),
+        });
+        Ok(ScannedPage {
+            items: items.collect(),
+            has_more: page.next.is_some(),
+        })
+    })
+}
 
+/// Maximum numbers of dead letters of a selection.
+#[derive(Clone, Copy)]
+struct SelectionLimits {
+    matches: usize,
+    scanned: usize,
+}
+
+/// Selects from pages, which `read` returns after a dead letter, up to a number of dead letters.
+fn select(
+    mut after: Option<Uuid>,
+    limits: SelectionLimits,
+    mut read: impl FnMut(Option<Uuid>, usize) -> Result<ScannedPage, Problem>,
+) -> Result<Selection, Problem> {
     let mut chosen = Selection::default();
-    let mut bytes = 0;
-    let mut after = None;
+    let mut scanned = 0;
     loop {
-        let page = collect_page(scope, tenant, after, BATCH)?;
-        for dead_letter in page.items.into_iter().filter(is_meant) {
-            // Checked at the next match, not at the limit: only then it is certain that more match.
-            if chosen.dead_letters.len() == limit || bytes >= MAX_BYTES {
-                chosen.has_more = true;
-                return Ok(chosen);
+        let page = read(after, BATCH.min(limits.scanned - scanned))?;
+        scanned += page.items.len();
+        for ScannedDeadLetter { id, matching_bytes } in page.items {
+            if let Some(bytes) = matching_bytes {
+                // Checked at the next match, not at the limit: only then it is certain that more
+                // match. They are in memory together, so that their size is limited, too.
+                if chosen.ids.len() == limits.matches || chosen.bytes >= MAX_BYTES {
+                    chosen.next = after;
+                    return Ok(chosen);
+                }
+                chosen.bytes += bytes;
+                chosen.ids.push(id);
             }
+            after = Some(id);
+        }
 
-            bytes += encoded_bytes(&dead_letter);
-            chosen.dead_letters.push(Selected {
+        if !page.has_more {
+            return Ok(chosen);
+        }
+        if scanned >= limits.scanned {
+            chosen.next = after;
+            return Ok(chosen);
+        }
+    }
+}
+
+/// Returns the selected dead letters that are still stored.
+fn load(scope: &ReadScope, tenant: &TenantId, ids: &[Uuid]) -> Result<Vec<Selected>, Problem> {
+    let readers: Vec<_> = scope.readers().collect();
+    let mut selected = Vec::with_capacity(ids.len());
+    for id in ids {
+        for reader in &readers {
+            let Some(dead_letter) = reader.dead_letter(tenant, *id)? else {
+                continue;
+            };
+            selected.push(Selected {
                 has_ended: has_ended(scope, dead_letter.instance.as_ref())?,
                 dead_letter,
             });
+            // A copy in another shard is the same dead letter.
+            break;
         }
+    }
 
-        after = page.next;
-        if after.is_none() {
-            return Ok(chosen);
-        }
+    Ok(selected)
+}
+
+impl RedriveBody {
+    /// Returns whether a dead letter matches the filters.
+    fn admits(&self, dead_letter: &DeadLetter) -> bool {
+        let saga = dead_letter.instance.as_ref().map(|key| &key.saga);
+        self.reason
+            .is_none_or(|reason| reason == dead_letter.reason)
+            && self
+                .saga
+                .as_ref()
+                .is_none_or(|selected| saga == Some(selected))
     }
 }
 
@@ -274,5 +364,54 @@ async fn send(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a page of the dead letters 1 to 10, of which the even ones match.
+    fn page(after: Option<Uuid>, count: usize) -> ScannedPage {
+        let first = after.map_or(1, |id| id.as_u128() + 1);
+        let last = (first + count as u128 - 1).min(10);
+        let items = (first..=last).map(|number| ScannedDeadLetter {
+            id: Uuid::from_u128(number),
+            matching_bytes: (number % 2 == 0).then_some(100),
+        });
+        ScannedPage {
+            items: items.collect(),
+            has_more: last < 10,
+        }
+    }
+
+    fn selected(after: Option<u128>, matches: usize, scanned: usize) -> (Vec<u128>, Option<u128>) {
+        let limits = SelectionLimits { matches, scanned };
+        let mut read = 0;
+        let chosen = select(after.map(Uuid::from_u128), limits, |after, count| {
+            let page = page(after, count);
+            read += page.items.len();
+            Ok(page)
+        })
+        .unwrap();
+        assert!(read <= scanned, "{read} dead letters were read");
+        let ids = chosen.ids.iter().map(Uuid::as_u128).collect();
+        (ids, chosen.next.map(|id| id.as_u128()))
+    }
+
+    #[test]
+    fn selection_ends_at_the_scan_limit_and_continues_there() {
+        assert_eq!(selected(None, 100, 5), (vec![2, 4], Some(5)));
+        assert_eq!(selected(Some(5), 100, 5), (vec![6, 8, 10], None));
+        // Nothing matches within the limit, and the scan still advances.
+        assert_eq!(selected(None, 100, 1), (vec![], Some(1)));
+    }
+
+    #[test]
+    fn selection_has_more_only_if_another_one_matches() {
+        assert_eq!(selected(None, 2, 100), (vec![2, 4], Some(5)));
+        assert_eq!(selected(Some(5), 2, 100), (vec![6, 8], Some(9)));
+        assert_eq!(selected(Some(9), 2, 100), (vec![10], None));
+        assert_eq!(selected(None, 5, 100), (vec![2, 4, 6, 8, 10], None));
     }
 }
