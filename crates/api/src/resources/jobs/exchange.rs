@@ -35,7 +35,7 @@ use super::pods::{
 };
 use super::report::{
     HeartbeatBody, JobLogBody, JobResultBody, MAX_LOG_LINES, RESULT_TIMEOUT, ReportBody,
-    ReportSender, apply, claim_lost, rejected, stored,
+    ReportFailure, ReportSender, apply, claim_lost, rejected, stored,
 };
 use crate::server::body::{JsonBody, ObjectOf, parse_value};
 use crate::server::errors::invalid_parameter;
@@ -141,7 +141,7 @@ enum ReportStatus {
     /// The report is malformed, or contains a fact that the worker may not emit. It has no effect.
     Invalid,
     /// The result is not stored yet, or the shard stopped before it stored the result; or the pod
-    /// that has the job did not respond. Send the report again.
+    /// that has the job did not respond, or cannot read its stores. Send the report again.
     NotStored,
 }
 
@@ -269,7 +269,7 @@ enum ReportState {
     Rejected(ReportStatus, Problem),
     /// It waits for the job boards of this pod.
     Waits,
-    Applied(Result<ReportAck, ReportRejection>),
+    Applied(Result<ReportAck, ReportFailure>),
     /// It is sent to the pod with this name.
     OfOtherPod(String),
 }
@@ -317,7 +317,8 @@ impl AppliedReports {
         let mut acks = apply(&sender.jobs, &sender.tenant, own).await.into_iter();
         let all = logs.iter_mut().chain(&mut heartbeats).chain(&mut results);
         for report in all.filter(|report| matches!(report.state, ReportState::Waits)) {
-            report.state = ReportState::Applied(acks.next().unwrap_or(Err(ClaimLost.into())));
+            let ack = acks.next().unwrap_or_else(|| Err(ClaimLost.into()));
+            report.state = ReportState::Applied(ack);
         }
 
         Self {
@@ -510,12 +511,16 @@ impl AppliedReport {
                 }
             }
             // `apply` has replaced `Waits` in every report, so that this arm is for lost claims.
-            ReportState::Waits | ReportState::Applied(Err(ReportRejection::Lost(_))) => {
+            ReportState::Waits
+            | ReportState::Applied(Err(ReportFailure::Rejected(ReportRejection::Lost(_)))) => {
                 let problem = claim_lost(ClaimLost);
                 (ReportStatus::ClaimLost, None, Some(problem))
             }
-            ReportState::Applied(Err(rejection @ ReportRejection::UndeclaredFact(_))) => {
-                (ReportStatus::Invalid, None, Some(rejected(&rejection)))
+            ReportState::Applied(Err(ReportFailure::Rejected(
+                rejection @ ReportRejection::UndeclaredFact(_),
+            ))) => (ReportStatus::Invalid, None, Some(rejected(&rejection))),
+            ReportState::Applied(Err(ReportFailure::Unknown(problem))) => {
+                (ReportStatus::NotStored, None, Some(problem))
             }
             ReportState::Applied(Ok(ReportAck::Extended(until))) => {
                 (ReportStatus::Accepted, Some(until.to_string()), None)

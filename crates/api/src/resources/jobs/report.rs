@@ -50,6 +50,16 @@ pub(super) trait ReportBody: Serialize {
     fn about(self, job: Uuid, sender: &ReportSender) -> Result<JobReport, Problem>;
 }
 
+/// Reason why a report has no acknowledgement.
+#[derive(Debug)]
+pub(super) enum ReportFailure {
+    /// A board rejects it, or no board has the claim.
+    Rejected(ReportRejection),
+    /// No board has the claim, and the stores cannot be read: the result may be stored. The worker
+    /// sends it again.
+    Unknown(Problem),
+}
+
 /// Worker that sends reports.
 pub(crate) struct ReportSender {
     pub(super) jobs: Jobs,
@@ -73,6 +83,12 @@ impl FromRequestParts<ApiState> for ReportSender {
             tenant,
             caller,
         })
+    }
+}
+
+impl From<ClaimLost> for ReportFailure {
+    fn from(lost: ClaimLost) -> Self {
+        Self::Rejected(lost.into())
     }
 }
 
@@ -285,7 +301,7 @@ pub(super) async fn apply(
     jobs: &Jobs,
     tenant: &TenantId,
     reports: Vec<JobReport>,
-) -> Vec<Result<ReportAck, ReportRejection>> {
+) -> Vec<Result<ReportAck, ReportFailure>> {
     // Noted before the boards consume the reports: those that no board has are looked up in the
     // stores.
     let results: Vec<_> = reports
@@ -295,7 +311,7 @@ pub(super) async fn apply(
             is_result.then_some((report.job, report.claim))
         })
         .collect();
-    let mut acks = apply_to_boards(jobs, tenant, reports);
+    let acks = apply_to_boards(jobs, tenant, reports);
 
     let lost = acks.iter().zip(results).enumerate();
     // Results only: a heartbeat or a line after the end of its job has no stored trace, and is
@@ -307,21 +323,54 @@ pub(super) async fn apply(
         })
         .collect();
 
-    for index in stored_before(jobs, tenant, lost).await {
-        let stored = ReportAck::Completed(ResultAck::Duplicate, ReceiptWatch::of_stored());
-        acks[index] = Ok(stored);
-    }
+    let looked_up: Vec<_> = lost.iter().map(|(index, _)| *index).collect();
+    let stored = stored_before(jobs, tenant, lost).await;
+    let mut acks: Vec<_> = acks
+        .into_iter()
+        .map(|ack| ack.map_err(ReportFailure::Rejected))
+        .collect();
+    acknowledge_stored(&mut acks, &looked_up, stored);
     acks
 }
 
+/// Replaces the rejections of results that no board has by what the stores contain.
+fn acknowledge_stored(
+    acks: &mut [Result<ReportAck, ReportFailure>],
+    looked_up: &[usize],
+    stored: Result<Vec<usize>, Problem>,
+) {
+    match stored {
+        Ok(stored) => {
+            for index in stored {
+                let receipt = ReceiptWatch::of_stored();
+                acks[index] = Ok(ReportAck::Completed(ResultAck::Duplicate, receipt));
+            }
+        }
+        // A lost claim would let the worker discard a result that the next attempt acknowledges.
+        Err(problem) => {
+            for index in looked_up {
+                let detail = format!(
+                    "the stores cannot be read, and the result may be stored; send it again: {}",
+                    problem.detail()
+                );
+                let problem = Problem::new(Code::Unavailable, detail);
+                acks[*index] = Err(ReportFailure::Unknown(problem));
+            }
+        }
+    }
+}
+
 /// Returns the indices of the results that the stores of this pod contain.
+///
+/// # Errors
+/// If the stores cannot be read now.
 async fn stored_before(
     jobs: &Jobs,
     tenant: &TenantId,
     results: Vec<(usize, (Uuid, Uuid))>,
-) -> Vec<usize> {
+) -> Result<Vec<usize>, Problem> {
     if results.is_empty() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
 
     let tenant = tenant.clone();
@@ -341,8 +390,7 @@ async fn stored_before(
         Ok(stored)
     });
 
-    // Without an answer of the store, the claim is lost: the worker cannot do anything else.
-    read.await.unwrap_or_default()
+    read.await
 }
 
 fn apply_to_boards(
@@ -369,15 +417,19 @@ fn apply_to_boards(
 /// Gives one report to the job boards.
 ///
 /// # Errors
-/// If the claim is lost, or the board rejects the content.
+/// If the claim is lost, the board rejects the content, or it is unknown whether the result is
+/// stored.
 pub(super) async fn apply_one(
     jobs: &Jobs,
     tenant: &TenantId,
     report: JobReport,
 ) -> Result<ReportAck, Problem> {
     let mut acks = apply(jobs, tenant, vec![report]).await;
-    let ack = acks.pop().unwrap_or(Err(ClaimLost.into()));
-    ack.map_err(|rejection| rejected(&rejection))
+    let ack = acks.pop().unwrap_or_else(|| Err(ClaimLost.into()));
+    ack.map_err(|failure| match failure {
+        ReportFailure::Rejected(rejection) => rejected(&rejection),
+        ReportFailure::Unknown(problem) => problem,
+    })
 }
 
 /// Sends a report to the pod that has the job, and returns the response; `None` if that is this
@@ -441,4 +493,44 @@ pub(super) async fn stored(jobs: &Jobs, receipts: &[&ReceiptWatch]) -> Vec<Resul
     }
 
     results
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost() -> Result<ReportAck, ReportFailure> {
+        Err(ClaimLost.into())
+    }
+
+    #[test]
+    fn stored_result_of_a_lost_claim_is_a_duplicate() {
+        let mut acks = vec![Ok(ReportAck::Logged), lost(), lost()];
+        acknowledge_stored(&mut acks, &[1, 2], Ok(vec![2]));
+        assert!(matches!(
+            acks[..],
+            [
+                Ok(ReportAck::Logged),
+                Err(ReportFailure::Rejected(ReportRejection::Lost(_))),
+                Ok(ReportAck::Completed(ResultAck::Duplicate, _)),
+            ]
+        ));
+    }
+
+    #[test]
+    fn result_is_not_lost_while_the_stores_cannot_be_read() {
+        let mut acks = vec![lost(), Ok(ReportAck::Logged), lost()];
+        let full = Problem::new(Code::Unavailable, "too many requests read the stores");
+        acknowledge_stored(&mut acks, &[2], Err(full));
+        let [
+            Err(ReportFailure::Rejected(ReportRejection::Lost(_))),
+            Ok(ReportAck::Logged),
+            Err(ReportFailure::Unknown(problem)),
+        ] = &acks[..]
+        else {
+            panic!("{acks:?}");
+        };
+        assert_eq!(problem.code(), "OR0020");
+        assert!(problem.detail().contains("send it again"), "{problem:?}");
+    }
 }
