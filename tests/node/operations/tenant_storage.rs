@@ -95,6 +95,29 @@ async fn tenant_above_its_quota_of_dead_letters_is_rejected_and_others_are_serve
 
     assert!(stored_dead_letters(&node, "acme").await >= QUOTA);
 
+    // An exchange adds no lines, and its results are not rejected: they end work.
+    let id = "00000000-0000-4000-8000-000000000001";
+    let exchange = json!({
+        "logs": [{ "job": id, "claim": id, "log": ["a line"] }],
+        "results": [{ "job": id, "claim": id, "result": "succeeded" }],
+    });
+    let acks = node
+        .ask(
+            Method::POST,
+            "acme",
+            "/v1/work/exchange",
+            exchange.to_string(),
+        )
+        .await
+        .ok();
+    let line = &acks["logs"][0];
+    assert_eq!(
+        (&line["status"], &line["problem"]["code"]),
+        (&json!("invalid"), &json!("OR0065")),
+        "{acks}"
+    );
+    assert_eq!(acks["results"][0]["status"], "claim_lost", "{acks}");
+
     publish(&node, "other", &event(1, &start)).await.ok();
     let signal = node.ask(Method::GET, "acme", "/v1/sagas", "").await;
     assert!(signal.status.is_success(), "reads are served: {signal:?}");

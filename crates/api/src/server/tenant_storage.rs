@@ -18,8 +18,9 @@ use super::problem::{Code, Problem};
 use orlog_node::app::App;
 use orlog_node::config::TenantStorageConfig;
 
-/// Routes that add data of the tenant in the header of the request. The handler of a webhook, whose
-/// tenant is configured, checks the quota itself.
+/// Routes that add data of the tenant in the header of the request. Two handlers check the quota
+/// themselves: that of a webhook, whose tenant is configured, and that of an exchange, which adds
+/// only the log lines of its message.
 const GROWING_ROUTES: [(Method, &str); 9] = [
     (Method::POST, "/v1/events"),
     (Method::POST, "/v1/sagas/{saga}"),

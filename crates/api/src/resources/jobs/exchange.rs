@@ -42,6 +42,7 @@ use crate::server::errors::invalid_parameter;
 use crate::server::forward;
 use crate::server::parts::jobs::Jobs;
 use crate::server::problem::{Code, Problem};
+use crate::server::tenant_storage;
 
 /// Maximum credit of a worker.
 const MAX_CREDIT: usize = 1000;
@@ -138,7 +139,8 @@ enum ReportStatus {
     Duplicate,
     /// The claim is unknown or expired, or another worker has the job. The report has no effect.
     ClaimLost,
-    /// The report is malformed, or contains a fact that the worker may not emit. It has no effect.
+    /// The report is malformed, contains a fact that the worker may not emit, or adds log lines of
+    /// a tenant above its storage quota. It has no effect.
     Invalid,
     /// The result is not stored yet, or the shard stopped before it stored the result; or the pod
     /// that has the job did not respond, or cannot read its stores. Send the report again.
@@ -265,7 +267,7 @@ struct AppliedReport {
 }
 
 enum ReportState {
-    /// It is malformed, or has no pod at this moment.
+    /// It is malformed, exceeds a quota, or has no pod at this moment.
     Rejected(ReportStatus, Problem),
     /// It waits for the job boards of this pod.
     Waits,
@@ -423,6 +425,10 @@ impl ReportSorter<'_> {
         let pod = pod_of_claim(jobs, tenant, self.headers, body.claim())
             .map_err(|problem| ReportState::Rejected(ReportStatus::NotStored, problem))?;
         let Some(pod) = pod else {
+            // For each item: a tenant above its quota still reports results, which end work.
+            if T::ADDS_DATA {
+                tenant_storage::check(&jobs.request, tenant).map_err(invalid)?;
+            }
             let report = body.about(job, self.sender).map_err(invalid)?;
             self.own.push(report);
             return Ok(ReportState::Waits);

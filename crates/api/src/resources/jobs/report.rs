@@ -40,6 +40,9 @@ pub(super) const RESULT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Body of a report: the claim, and the content.
 pub(super) trait ReportBody: Serialize {
+    /// Whether the report adds data of its tenant, which has a quota.
+    const ADDS_DATA: bool = false;
+
     /// Returns the claim.
     fn claim(&self) -> Uuid;
 
@@ -213,6 +216,8 @@ impl ReportBody for HeartbeatBody {
 }
 
 impl ReportBody for JobLogBody {
+    const ADDS_DATA: bool = true;
+
     fn claim(&self) -> Uuid {
         self.claim
     }
