@@ -286,7 +286,8 @@ async fn send(
         .uri
         .path_and_query()
         .map_or("/", |target| target.as_str());
-    let limit = api.http().max_batch_size;
+    // That of every route whose requests are forwarded here: batches of events go to the bus.
+    let limit = api.http().max_body_size;
     // The whole body before the request: a grant for the other pod covers its digest.
     let body = body::read(api, &parts.headers, body, limit).await?;
 
