@@ -319,12 +319,13 @@ impl App {
         telemetry.register_metrics(&mut metrics_registry);
         let collected = Counter::default();
         metrics_registry.register("definitions_collected_total", collected.clone());
+        let background = Arc::<BackgroundTasks>::default();
+        background.register_metrics(&mut metrics_registry);
         tracing::debug!("metrics registered");
 
         let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
         let tenants = admitted_tenants(&transport, &config);
         let locks = Arc::<DefinitionLocks>::default();
-        let background = Arc::<BackgroundTasks>::default();
         let scans = Arc::<ScanRequests>::default();
 
         // Before the deployments, which start a collection when they retire definitions.

@@ -36,7 +36,7 @@ impl KeyFiles {
     /// Replaces changed certificates and signing keys periodically until the node stops.
     pub(crate) fn reload_in(self: &Arc<Self>, background: &BackgroundTasks) {
         if self.tls.is_some() || !self.config.nats.signing.keys.is_empty() {
-            background.repeat(self, INTERVAL, |keys| async move {
+            background.repeat("certificates", self, INTERVAL, |keys| async move {
                 keys.reload().await;
                 INTERVAL
             });

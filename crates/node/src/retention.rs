@@ -82,7 +82,8 @@ impl Retention {
         }
 
         let interval = self.config.retention.interval;
-        background.repeat(self, STARTUP_DELAY.min(interval), |retention| async move {
+        let first = STARTUP_DELAY.min(interval);
+        background.repeat("retention", self, first, |retention| async move {
             let started = Instant::now();
 
             match retention.purge().await {
@@ -105,7 +106,7 @@ impl Retention {
                 .saturating_sub(started.elapsed())
         });
 
-        background.repeat(self, TRIM_INTERVAL, |retention| async move {
+        background.repeat("feed trim", self, TRIM_INTERVAL, |retention| async move {
             if let Err(error) = retention.trim_feeds().await {
                 tracing::debug!(%error, "feed trim failed; retrying later");
             }

@@ -286,7 +286,7 @@ impl PositionRecorder {
 
     /// Stores the positions periodically until the node stops.
     pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
-        background.repeat(self, Self::INTERVAL, |recorder| async move {
+        background.repeat("positions", self, Self::INTERVAL, |recorder| async move {
             recorder.store().await;
             Self::INTERVAL
         });

@@ -32,7 +32,7 @@ impl AuditPublisher {
             return;
         }
 
-        background.repeat(self, INTERVAL, |publisher| async move {
+        background.repeat("audit publisher", self, INTERVAL, |publisher| async move {
             let published = publisher.publish().await;
             publisher.note(published)
         });

@@ -156,10 +156,17 @@ impl TenantRedrive {
         if !self.config.role.runs_sagas() {
             return;
         }
-        self.request_all(Duration::ZERO);
-        background.repeat(self, Duration::ZERO, |redrive| async move {
-            match redrive.serve().await {}
-        });
+
+        background.repeat(
+            "tenant redrive",
+            self,
+            Duration::ZERO,
+            |redrive| async move {
+                // All shards, also after a panic, which ended the scans in progress.
+                redrive.request_all(Duration::ZERO);
+                match redrive.serve().await {}
+            },
+        );
     }
 
     /// Serves the requests, for several shards at the same time: a shard whose scan fails must not

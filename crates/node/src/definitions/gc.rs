@@ -18,6 +18,8 @@ use super::change::{DefinitionLocks, DeployError, pins};
 use crate::background::BackgroundTasks;
 use crate::definitions::{DefinitionSet, UsageContext};
 
+/// Name of the background task.
+const TASK: &str = "definition garbage collection";
 /// Delay between the start of a node and the first garbage collection.
 const STARTUP_DELAY: Duration = Duration::from_mins(1);
 /// Poll interval while waiting until all shards use the active definitions.
@@ -84,7 +86,7 @@ impl Collector {
     fn collect_later(self: &Arc<Self>, after: Duration) {
         // A weak reference: a collection that is planned must not keep a stopped node alive.
         let collector = Arc::downgrade(self);
-        self.background.spawn(after, async move {
+        self.background.spawn(TASK, after, async move {
             let Some(collector) = collector.upgrade() else {
                 return;
             };

@@ -84,7 +84,7 @@ impl Trends {
     /// Samples the counters periodically until the node stops.
     pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
         let interval = self.window / SAMPLES;
-        background.repeat(self, interval, move |trends| async move {
+        background.repeat("trends", self, interval, move |trends| async move {
             trends.add_sample();
             interval
         });

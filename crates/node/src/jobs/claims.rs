@@ -33,7 +33,7 @@ pub(crate) struct ClaimWriter {
 impl ClaimWriter {
     /// Stores claims until the node stops.
     pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
-        background.repeat(self, INTERVAL, |writer| async move {
+        background.repeat("job claims", self, INTERVAL, |writer| async move {
             // In a task of its own: the end of this one would drop changes that are not stored yet.
             let saving = Arc::clone(&writer);
             if tokio::spawn(async move { saving.save().await })

@@ -174,7 +174,7 @@ pub struct LineWriter {
 impl LineWriter {
     /// Stores lines as they arrive, until the node stops.
     pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
-        background.repeat(self, Duration::ZERO, |writer| async move {
+        background.repeat("job lines", self, Duration::ZERO, |writer| async move {
             writer.unsaved.changed.notified().await;
 
             // A job writes many lines at once; one append stores them together.
@@ -183,11 +183,10 @@ impl LineWriter {
             // In a task of its own: the end of this one would drop an append in progress, which
             // would then be repeated.
             let saving = Arc::clone(&writer);
-            if tokio::spawn(async move { saving.save().await })
-                .await
-                .unwrap_or_default()
-            {
-                return Duration::ZERO;
+            match tokio::spawn(async move { saving.save().await }).await {
+                Ok(true) => return Duration::ZERO,
+                Ok(false) => {}
+                Err(_) => tracing::error!("the pass that stores the lines of jobs panicked"),
             }
 
             // The lines still wait, although no new ones may arrive.

@@ -40,7 +40,7 @@ pub struct DeployedSchedules {
 impl DeployedSchedules {
     /// Compares the schedules periodically.
     pub(crate) fn run_in(self: &Arc<Self>, background: &BackgroundTasks) {
-        background.repeat(self, Duration::ZERO, |schedules| async move {
+        background.repeat("schedules", self, Duration::ZERO, |schedules| async move {
             schedules.apply().await;
             INTERVAL
         });
