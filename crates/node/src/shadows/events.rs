@@ -2,6 +2,7 @@
 //! them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use orlog_actors::EventSource;
 use orlog_bus::{Delivery, Error, ScanStart, codec, subject, workflow};
@@ -43,6 +44,17 @@ pub async fn additional_events(
     candidate: &dyn Program,
     instances: &BTreeMap<InstanceKey, (Timestamp, Timestamp)>,
 ) -> Result<AdditionalEvents, Error> {
+    read(sources, tenant, types, candidate, instances, MAX_MESSAGES).await
+}
+
+async fn read(
+    sources: &[EventSource],
+    tenant: &TenantId,
+    types: &BTreeSet<EventType>,
+    candidate: &dyn Program,
+    instances: &BTreeMap<InstanceKey, (Timestamp, Timestamp)>,
+    max_messages: usize,
+) -> Result<AdditionalEvents, Error> {
     let mut found = AdditionalEvents::default();
     // Earlier events belong to none of the instances.
     let Some(from) = instances.values().map(|(start, _)| *start).min() else {
@@ -59,11 +71,15 @@ pub async fn additional_events(
 
         loop {
             let deliveries = scan.next().await?;
-            let Some(last) = deliveries.last() else { break };
+            let Some(first) = deliveries.first() else {
+                break;
+            };
             read += deliveries.len();
 
-            if read > MAX_MESSAGES {
-                let until = last.published_at;
+            if read > max_messages {
+                // None of these deliveries is processed, so the first one is the first unknown one.
+                // Messages of the same millisecond may be among them.
+                let until = first.published_at.saturating_sub(Duration::from_millis(1));
                 found.known_until = Some(found.known_until.map_or(until, |other| other.min(until)));
                 break;
             }
@@ -121,4 +137,72 @@ pub fn event(
     source.check(delivery, &mut event).ok()?;
 
     Some((at, event))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use orlog_bus::embedded::{Embedded, Options};
+    use orlog_bus::{Bus, Message};
+    use orlog_model::Clock as _;
+    use orlog_testkit::SimClock;
+    use orlog_testkit::sagas::{order, order_key, order_placed};
+    use serde_json::json;
+
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_millis(1_000_000);
+
+    #[tokio::test]
+    async fn events_are_known_until_the_first_message_of_a_batch_that_is_not_processed() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = SimClock::new(START);
+        let options = Options::default();
+        let bus = Embedded::open(
+            dir.path().join("bus"),
+            &options,
+            Arc::<SimClock>::clone(&clock),
+        );
+        let bus: Arc<dyn Bus> = Arc::new(bus.unwrap());
+        let sources = [EventSource::embedded(Arc::clone(&bus))];
+        let tenant = TenantId::new("acme").unwrap();
+        let candidate = order(Duration::from_hours(1));
+        let types = BTreeSet::from([EventType::new("OrderPlaced").unwrap()]);
+
+        let mut instances = BTreeMap::new();
+        for number in 0..4 {
+            clock.advance(Duration::from_secs(1));
+            let key = order_key(&tenant, number);
+            let event = order_placed(&key, &json!({}), clock.now());
+            let message: Message = codec::encode(&event, codec::aggregate_subject(&event));
+            bus.publish(vec![Arc::new(message)]).await.unwrap();
+            instances.insert(key, (START, START.saturating_add(Duration::from_mins(1))));
+        }
+
+        let read = async |max_messages| {
+            let candidate = candidate.as_ref();
+            let found = read(
+                &sources,
+                &tenant,
+                &types,
+                candidate,
+                &instances,
+                max_messages,
+            );
+            found.await.unwrap()
+        };
+        let all = read(4).await;
+        assert_eq!((all.known_until, all.by_instance.len()), (None, 4));
+
+        let first = START.saturating_add(Duration::from_secs(1));
+        let limited = read(3).await;
+        let processed: Vec<_> = limited.by_instance.values().flatten().collect();
+        let until = limited.known_until.unwrap();
+        assert!(
+            processed.is_empty() && until < first || processed.iter().all(|(at, _)| *at <= until),
+            "{until} {processed:?}"
+        );
+        assert!(until < first.saturating_add(Duration::from_secs(processed.len() as u64)));
+    }
 }
