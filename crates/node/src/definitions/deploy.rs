@@ -5,6 +5,7 @@
 //! next start.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use orlog_actors::{ProgramRegistry, Runtime, WorkerPool};
 use orlog_effect::{Catalog, EffectsConfig};
@@ -12,6 +13,7 @@ use orlog_model::{Change, Clock, Deployment, TenantId, Timestamp};
 use orlog_program::Diagnostic;
 use orlog_store::Reader;
 use parking_lot::RwLock;
+use tokio::sync::MutexGuard;
 
 use super::change::{self, ContextLimits, DefinitionLocks, DeployError};
 use super::gc::Collector;
@@ -26,6 +28,10 @@ use crate::definitions::{
     UsageContext, ValidatedDefinitions,
 };
 use crate::upstreams::UpstreamSources;
+
+/// Time to apply the schedules of a deployment, during which other changes of definitions wait. A
+/// store without free space, or without its log, does not respond.
+const SCHEDULES_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Request to deploy definitions of one owner.
 #[derive(Clone, Debug, Default)]
@@ -494,31 +500,25 @@ impl Deployments {
         } = prepared;
 
         plan.dry_run = false;
-        // A repetition keeps the number of the pod that received the deployment.
-        if let Some(next) = deployment.as_mut().filter(|_| !repeats) {
-            // The record has the number after the last one that this pod has seen.
-            let seen = next.number.saturating_sub(1);
-            next.number = self.numbers.next(context.as_ref(), seen).await?;
-            plan.number = next.number;
-        }
-
         // A shard that this pod takes over meanwhile adopts the definitions before or after all of
         // this.
-        let _adopting = self.locks.activating.lock().await;
-        let current = self.definitions.of(context.as_ref()).deployment;
-        if let Some(outdated) = deployment
-            .as_mut()
-            .filter(|next| !next.is_newer_than(current.as_deref()))
-        {
-            // Such a shard has brought a newer deployment.
-            if repeats {
-                return Ok(plan);
+        let activating = match deployment.as_mut() {
+            None => self.locks.activating.lock().await,
+            // A repetition keeps the number of the pod that received the deployment.
+            Some(next) if repeats => {
+                let activating = self.locks.activating.lock().await;
+                let current = self.definitions.of(context.as_ref()).deployment;
+                if !next.is_newer_than(current.as_deref()) {
+                    return Ok(plan);
+                }
+                activating
             }
-            outdated.number = current
-                .map_or(0, |current| current.number)
-                .saturating_add(1);
-            plan.number = outdated.number;
-        }
+            Some(next) => {
+                let activating = self.lock_with_number(next).await?;
+                plan.number = next.number;
+                activating
+            }
+        };
 
         // Sources first: a record must not name a definition that a store cannot load.
         for source in self.missing_sources(&definitions)? {
@@ -570,8 +570,11 @@ impl Deployments {
             }
         }
 
+        // The schedules wait for commits, and a takeover must not wait for those.
+        drop(activating);
+
         // Last: a schedule starts instances of the definitions that are active now.
-        self.schedules.apply().await;
+        plan.warnings.extend(self.apply_schedules().await);
         let number = plan.number;
         let warnings = plan.warnings.len();
         tracing::info!(
@@ -584,6 +587,41 @@ impl Deployments {
 
         self.collector.collect_soon();
         Ok(plan)
+    }
+
+    /// Draws a number for a deployment and waits for the lock of activations.
+    async fn lock_with_number(
+        &self,
+        next: &mut Deployment,
+    ) -> Result<MutexGuard<'_, u64>, DeployError> {
+        // The record has the number after the last one that this pod has seen.
+        let mut seen = next.number.saturating_sub(1);
+        loop {
+            let context = next.context.as_ref();
+            next.number = self.numbers.next(context, seen).await?;
+
+            let activating = self.locks.activating.lock().await;
+            let current = self.definitions.of(context).deployment;
+            if next.is_newer_than(current.as_deref()) {
+                return Ok(activating);
+            }
+
+            // A shard that was taken over meanwhile has brought a newer deployment. The number after
+            // it comes from the counter, too: another pod could choose the same one otherwise.
+            seen = current.map_or(0, |current| current.number);
+        }
+    }
+
+    /// Applies the schedules of the deployment. Returns a warning if a shard does not commit them in
+    /// time: the deployment is complete without them.
+    async fn apply_schedules(&self) -> Option<String> {
+        let applied = tokio::time::timeout(SCHEDULES_TIMEOUT, self.schedules.apply()).await;
+        applied.is_err().then(|| {
+            format!(
+                "schedules not applied within {SCHEDULES_TIMEOUT:?}, because a shard does not \
+                 commit; the node applies them as soon as it does"
+            )
+        })
     }
 
     /// Stores the record. The record of the first shard decides, even if another shard is
