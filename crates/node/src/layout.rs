@@ -5,7 +5,7 @@
 //! never ahead of the disk. A store or log that is missing, replaced or shortened contradicts its
 //! position.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -39,7 +39,8 @@ pub(crate) const REGISTRY: &str = "registry";
 #[serde(deny_unknown_fields)]
 struct DataLayout {
     shards: u16,
-    spread: Vec<TenantId>,
+    /// Key-sharded tenants; their order has no meaning.
+    spread: BTreeSet<TenantId>,
     /// By directory.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     durable: BTreeMap<String, StoredPosition>,
@@ -85,7 +86,7 @@ impl From<&StoredPosition> for DurablePosition {
 
 impl DataLayout {
     fn configured(config: &Config) -> Self {
-        let spread = config.tenants.key_sharded.clone();
+        let spread = config.tenants.key_sharded.iter().cloned().collect();
         Self {
             shards: config.shards,
             spread,
@@ -340,7 +341,7 @@ pub(crate) fn stored_config(data: &Path) -> anyhow::Result<Config> {
     })?;
 
     let tenants = TenantsConfig {
-        key_sharded: spread,
+        key_sharded: spread.into_iter().collect(),
         ..TenantsConfig::default()
     };
     Ok(Config {
@@ -460,6 +461,27 @@ mod tests {
         let expected = "was created with tenants.key_sharded = [], configured is [\"big\"]; \
             restore the setting, or use another directory";
         assert!(error.to_string().contains(expected), "{error}");
+    }
+
+    #[test]
+    fn order_of_key_sharded_tenants_has_no_meaning() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            data_dir: dir.path().join("data"),
+            ..Config::default()
+        };
+        let tenant = |name: &str| TenantId::new(name).unwrap();
+        config.tenants.key_sharded = vec![tenant("b"), tenant("a")];
+        DurablePositions::claim(&config, false).unwrap();
+
+        // As earlier releases wrote it.
+        let path = file(&config.data_dir);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("\"a\", \"b\"", "\"b\", \"a\"")).unwrap();
+        assert_ne!(std::fs::read_to_string(&path).unwrap(), text);
+
+        config.tenants.key_sharded = vec![tenant("a"), tenant("b"), tenant("a")];
+        DurablePositions::claim(&config, false).unwrap();
     }
 
     #[test]

@@ -398,17 +398,18 @@ impl Config {
             .filter(|(key, _)| {
                 key != "cluster.pod_count" || self.cluster.mode == ClusterMode::Static
             })
-            .map(|(key, value)| (key, text(&value)))
+            .map(|(key, value)| (key, comparable_text(&value)))
             .collect()
     }
 }
 
-/// Returns a value as text. The order of a list has no meaning.
-fn text(value: &Value) -> String {
+/// Returns a value as text. The order of a list has no meaning, nor has a repeated element.
+pub(super) fn comparable_text(value: &Value) -> String {
     match value {
         Value::Array(items) => {
             let mut items: Vec<String> = items.iter().map(ToString::to_string).collect();
             items.sort();
+            items.dedup();
             format!("[{}]", items.join(", "))
         }
         value => value.to_string(),

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use orlog_program::Diagnostic;
 use parking_lot::Mutex;
-use toml::Table;
+use toml::{Table, Value};
 
 use super::diagnostics::leaves;
-use super::{ChangeMethod, Config, Error, LimitsConfig, rule_of};
+use super::key_rules::comparable_text;
+use super::{Agreement, ChangeMethod, Config, Error, LimitsConfig, rule_of};
 
 /// Reads all layers of the configuration again.
 pub(crate) type ReadConfig = Arc<dyn Fn() -> Result<Config, Vec<Error>> + Send + Sync>;
@@ -121,6 +122,13 @@ fn diagnostic(error: &Error) -> Diagnostic {
     }
 }
 
+/// Returns whether two values of a key are equal. Values that all pods share are compared as in the
+/// record of the cluster, which ignores the order of a list.
+fn is_equal(key: &str, one: &Value, other: &Value) -> bool {
+    let is_shared = rule_of(key).is_some_and(|rule| rule.agreement == Agreement::Equal);
+    one == other || is_shared && comparable_text(one) == comparable_text(other)
+}
+
 /// Returns the keys whose values differ.
 fn changed_keys(before: &Config, after: &Config) -> Vec<String> {
     let values = |config: &Config| {
@@ -130,11 +138,10 @@ fn changed_keys(before: &Config, after: &Config) -> Vec<String> {
     };
     let before = values(before);
     let after = values(after);
-    let differs = |of: &[(Vec<String>, toml::Value)],
-                   (path, value): &(Vec<String>, toml::Value)| {
+    let differs = |of: &[(Vec<String>, Value)], (path, value): &(Vec<String>, Value)| {
         of.iter()
             .find(|(other, _)| other == path)
-            .is_none_or(|(_, other)| other != value)
+            .is_none_or(|(_, other)| !is_equal(&path.join("."), other, value))
     };
 
     let mut changed: Vec<_> = after.iter().filter(|leaf| differs(&before, leaf)).collect();
@@ -208,6 +215,16 @@ mod tests {
                 format!("tenants.key_sharded {reason}")
             ]
         );
+    }
+
+    #[test]
+    fn reordered_list_of_an_immutable_key_is_no_change() {
+        let source = read(
+            "[tenants]\nkey_sharded = [\"a\", \"b\"]",
+            "[tenants]\nkey_sharded = [\"b\", \"a\"]",
+        );
+        let next = source.read();
+        assert_eq!(next.map(|next| next.warnings), Ok(Vec::new()));
     }
 
     #[test]
