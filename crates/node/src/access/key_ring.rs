@@ -32,6 +32,16 @@ pub struct Key {
     pub valid_until: Option<Timestamp>,
     /// Time at which the key was revoked.
     pub revoked_at: Option<Timestamp>,
+    /// Why the validity ends, if another key replaces this one; `None`: it is not replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replacement: Option<Replacement>,
+}
+
+/// Replacement of a key, which can be reversed while the key is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Replacement {
+    /// End of the validity without the replacement; `None`: without an end.
+    valid_until: Option<Timestamp>,
 }
 
 /// Keys of one owner, also revoked and expired ones, of which it keeps the last 200.
@@ -124,6 +134,7 @@ impl Key {
             valid_from,
             valid_until: None,
             revoked_at: None,
+            replacement: None,
         }
     }
 
@@ -209,8 +220,26 @@ impl KeyRing {
         end: Timestamp,
     ) -> Result<(), KeyError> {
         let key = self.get_mut(owner, id)?;
-        key.valid_until = Some(key.valid_until.map_or(end, |known| known.min(end)));
+        let valid_until = key.valid_until;
+        key.replacement.get_or_insert(Replacement { valid_until });
+        key.valid_until = Some(valid_until.map_or(end, |known| known.min(end)));
         Ok(())
+    }
+
+    /// Reverses [`Self::retire`] for a key that is still valid: its owner uses it again. Returns
+    /// `false` if the key is not replaced or has ended. An end that was chosen for the key itself
+    /// stays.
+    pub fn restore(&mut self, id: &str, at: Timestamp) -> bool {
+        let mut keys = self.0.iter_mut();
+        let Some(key) = keys.find(|key| key.id == id && key.is_valid(at)) else {
+            return false;
+        };
+        let Some(replacement) = key.replacement.take() else {
+            return false;
+        };
+
+        key.valid_until = replacement.valid_until;
+        true
     }
 
     /// Revokes a key at once. Returns `false` if it is revoked already.
@@ -308,6 +337,28 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert_eq!(missing, "the actor robo has no key \"none\"");
+    }
+
+    #[test]
+    fn restored_key_has_the_end_that_it_had_before_its_replacement() {
+        let mut ring = KeyRing::default();
+        let key = Key {
+            valid_until: Some(at(90)),
+            ..Key::new(PublicKey::from([1; 32]), at(10))
+        };
+        let id = key.id.clone();
+        ring.add(key, at(10)).unwrap();
+        assert!(!ring.restore(&id, at(10)), "it is not replaced");
+
+        ring.retire("actor robo", &id, at(30)).unwrap();
+        ring.retire("actor robo", &id, at(20)).unwrap();
+        assert!(!ring.restore(&id, at(20)), "it has ended");
+        assert!(ring.restore(&id, at(19)));
+        assert_eq!(ring[0].valid_until, Some(at(90)));
+
+        ring.retire("actor robo", &id, at(30)).unwrap();
+        ring.revoke("actor robo", &id, at(20)).unwrap();
+        assert!(!ring.restore(&id, at(25)), "it is revoked");
     }
 
     #[test]

@@ -72,7 +72,8 @@ impl Peer {
     }
 
     /// Replaces the valid keys by those that the peer states. A missing key ends after
-    /// `KEY_OVERLAP`, because the peer may still sign with it. Returns `false` if nothing changes.
+    /// `KEY_OVERLAP`, because the peer may still sign with it. If the peer states it again before
+    /// that, it does not end: the peer has reversed a rotation. Returns `false` if nothing changes.
     ///
     /// # Errors
     /// [`KeyError::Exists`] if a stated key is revoked or has ended, [`KeyError::TooMany`].
@@ -91,6 +92,8 @@ impl Peer {
             if !valid.any(|known| known.id == key.id) {
                 added.push(format!("key {}", key.id));
                 self.keys.add(key, at)?;
+            } else if self.keys.restore(&key.id, at) {
+                added.push(format!("key {} without its replacement", key.id));
             }
         }
 
@@ -149,6 +152,16 @@ mod tests {
         );
         let valid = |peer: &Peer, at| peer.keys.iter().filter(|key| key.is_valid(at)).count();
         assert_eq!((valid(&peer, later), valid(&peer, end)), (2, 1));
+
+        let mut reversed = peer.clone();
+        assert_eq!(reversed.replace_keys(&[first], later, None), Ok(true));
+        assert_eq!(reversed.replace_keys(&[first], later, None), Ok(false));
+        let is_valid = |key: PublicKey| {
+            let mut keys = reversed.keys.iter();
+            keys.any(|known| known.public_key == key && known.is_valid(end))
+        };
+        assert!(is_valid(first) && !is_valid(second), "{reversed:?}");
+
         let name = NodeName::new("b.example").unwrap();
         let id = second.key_id().to_string();
         assert_eq!(peer.revoke_key(&name, &id, later, None), Ok(true));

@@ -332,14 +332,7 @@ mod tests {
             let key = SigningKey::from_pem(&SigningKey::generate_pem().unwrap()).unwrap();
             let (robo, public_key) = (ActorId::new("robo").unwrap(), key.public_key());
             let (mut actor, mut context) = (Actor::new(seconds(1)), Context::new(seconds(1)));
-            let id = public_key.key_id().to_string();
-            let added = Key {
-                id,
-                public_key,
-                valid_from: seconds(1),
-                valid_until: None,
-                revoked_at: None,
-            };
+            let added = Key::new(public_key, seconds(1));
             actor.add_key(added, seconds(1), None).unwrap();
             let admins = BTreeSet::from(["actor:robo".parse().unwrap()]);
             context.replace([admins, BTreeSet::new(), BTreeSet::new()], seconds(1), None);
