@@ -42,7 +42,28 @@ impl DeniedTokens {
 
 pub(super) struct DeniedFile {
     path: PathBuf,
-    read: Mutex<(Option<FileVersion>, Arc<DeniedTokens>)>,
+    last: Mutex<LastRead>,
+}
+
+struct LastRead {
+    /// Version of the file whose content was read.
+    version: FileVersion,
+    denied: Arc<DeniedTokens>,
+    /// Error of the last attempt to read the file, which is logged once.
+    failure: Option<String>,
+}
+
+impl LastRead {
+    fn report(&mut self, error: &anyhow::Error) {
+        let error = format!("{error:#}");
+        if self.failure.as_ref() != Some(&error) {
+            tracing::error!(
+                error,
+                "denied tokens not reloaded; the last valid list applies"
+            );
+            self.failure = Some(error);
+        }
+    }
 }
 
 impl DeniedFile {
@@ -53,36 +74,52 @@ impl DeniedFile {
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         // Before the content: a change in between causes another read, not a missed denial.
         let version = version(path)?;
-        let denied = Arc::new(read(path)?);
+        let denied = Arc::new(parse(path, &read(path)?)?);
+        let last = LastRead {
+            version,
+            denied,
+            failure: None,
+        };
         Ok(Self {
             path: path.to_owned(),
-            read: Mutex::new((Some(version), denied)),
+            last: Mutex::new(last),
         })
     }
 
     /// Returns the current list.
     pub(super) fn current(&self) -> Arc<DeniedTokens> {
-        let mut last = self.read.lock();
+        let mut last = self.last.lock();
 
-        // Each request compares the version of the file, so that a denial applies at once.
-        let found = version(&self.path).ok();
-        if found != last.0 {
-            // Also if the file is invalid: it is reported once for each version.
-            last.0 = found;
-            match read(&self.path) {
-                Ok(denied) => {
-                    tracing::info!(file = %self.path.display(), "denied tokens reloaded");
-                    last.1 = Arc::new(denied);
-                }
-                Err(error) => {
-                    let error = format_args!("{error:#}");
-                    tracing::error!(%error, "denied tokens not reloaded; the last valid list \
-                        applies");
+        match self.changed(last.version) {
+            Ok(None) => {}
+            Ok(Some((version, text))) => {
+                // Also if the content is invalid: another read would not change it.
+                last.version = version;
+                match parse(&self.path, &text) {
+                    Ok(denied) => {
+                        tracing::info!(file = %self.path.display(), "denied tokens reloaded");
+                        last.denied = Arc::new(denied);
+                        last.failure = None;
+                    }
+                    Err(error) => last.report(&error),
                 }
             }
+            // The next request reads the file again: a denial must not be missed because the file
+            // could not be read for a moment.
+            Err(error) => last.report(&error),
         }
 
-        Arc::clone(&last.1)
+        Arc::clone(&last.denied)
+    }
+
+    /// Returns the version and the content of the file if it has another version than the known
+    /// one. Each request compares them, so that a denial applies at once.
+    fn changed(&self, known: FileVersion) -> anyhow::Result<Option<(FileVersion, String)>> {
+        let found = version(&self.path)?;
+        if found == known {
+            return Ok(None);
+        }
+        Ok(Some((found, read(&self.path)?)))
     }
 }
 
@@ -97,8 +134,55 @@ fn version(path: &Path) -> anyhow::Result<FileVersion> {
     Ok(FileVersion::of(&data))
 }
 
-fn read(path: &Path) -> anyhow::Result<DeniedTokens> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("{} is no list of denied tokens", path.display()))
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn parse(path: &Path, text: &str) -> anyhow::Result<DeniedTokens> {
+    toml::from_str(text).with_context(|| format!("{} is no list of denied tokens", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: TokenIds<'_> = TokenIds {
+        jti: Some("b"),
+        kid: None,
+        sub: "ada",
+    };
+
+    #[test]
+    fn file_that_cannot_be_read_for_a_moment_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("denied.toml");
+        std::fs::write(&path, "jti = [\"a\"]").unwrap();
+        let file = DeniedFile::open(&path).unwrap();
+
+        // Its version can be read, but not its content: a read of a directory fails.
+        std::fs::rename(&path, dir.path().join("before")).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(!file.current().contains(&TOKEN));
+        let missed = version(&path).unwrap();
+        assert_ne!(file.last.lock().version, missed);
+        assert!(file.last.lock().failure.is_some());
+
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::write(&path, "jti = [\"a\", \"b\"]").unwrap();
+        assert!(file.current().contains(&TOKEN));
+        assert_eq!(file.last.lock().failure, None);
+    }
+
+    #[test]
+    fn invalid_file_keeps_the_last_valid_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("denied.toml");
+        std::fs::write(&path, "jti = [\"b\"]").unwrap();
+        let file = DeniedFile::open(&path).unwrap();
+
+        std::fs::write(&path, "jti = [\"other\"").unwrap();
+        assert!(file.current().contains(&TOKEN));
+        assert_eq!(file.last.lock().version, version(&path).unwrap());
+        assert!(file.last.lock().failure.is_some());
+    }
 }
