@@ -494,7 +494,8 @@ impl App {
                     numbers: Arc::clone(&numbers),
                     scans,
                 });
-                let cluster = Cluster::join(&shard_host, connection, node_keys).await?;
+                let cluster =
+                    Cluster::join(&shard_host, connection, access.changes(), node_keys).await?;
                 tracing::debug!("cluster joined");
                 Some(cluster)
             }

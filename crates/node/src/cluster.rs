@@ -11,15 +11,16 @@ mod shard_move;
 mod simulation;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use orlog_bus::membership::{ClusterView, Membership, Pod};
 use orlog_bus::nats::{Connection, LeaseOptions, Leases};
+use orlog_bus::registry::RegistryView;
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use uuid::Uuid;
 
 use super::transport::with_startup_retry;
@@ -94,14 +95,17 @@ pub struct Cluster {
     orders: watch::Sender<ControllerCommand>,
     status: watch::Receiver<ControllerStatus>,
     keeper: Mutex<Option<JoinHandle<()>>>,
+    /// Comparison with the record of the cluster.
+    record_watch: AbortHandle,
 }
 
 impl Cluster {
-    /// Joins the cluster. From then on shards are acquired and released.
-    /// `node_keys` are the ids of the keys of the node.
+    /// Joins the cluster. From then on shards are acquired and released. `registry` has the record
+    /// of the cluster; `node_keys` are the ids of the keys of the node.
     pub(crate) async fn join(
         host: &Arc<dyn ShardHost>,
         connection: &Connection,
+        registry: watch::Receiver<Arc<RegistryView>>,
         node_keys: Vec<String>,
     ) -> anyhow::Result<Self> {
         let config = host.config();
@@ -118,6 +122,8 @@ impl Cluster {
         let (status_sender, status) = watch::channel(ControllerStatus::default());
 
         let me = me(config, node_keys);
+
+        let record_watch = tokio::spawn(stop_if_replaced(Arc::downgrade(host), registry));
 
         // For its peers the pods are one node, so a pod with other keys is an error of the
         // operator.
@@ -141,6 +147,7 @@ impl Cluster {
             orders,
             status,
             keeper: shard_controller,
+            record_watch: record_watch.abort_handle(),
         })
     }
 
@@ -204,6 +211,8 @@ impl Cluster {
 
     /// Stops the remaining shards and announces the departure of this pod.
     pub(crate) async fn leave(&self) {
+        // After the departure another pod may replace the values of the record.
+        self.record_watch.abort();
         self.orders.send_replace(ControllerCommand::Leave);
         if let Some(shard_controller) = self.keeper.lock().await.take() {
             // An error is a panic of the task, which was already logged.
@@ -237,6 +246,26 @@ impl Cluster {
             lease_failure: status.lease_failure,
             failing_shards: status.start_failures,
         }
+    }
+}
+
+/// Stops the process as soon as the record of the cluster has other values than this pod: two pods
+/// with different values must not run at the same time.
+async fn stop_if_replaced(
+    // Weak: the comparison must not keep a stopped node alive.
+    host: Weak<dyn ShardHost>,
+    registry: watch::Receiver<Arc<RegistryView>>,
+) {
+    let Some(config) = host.upgrade().map(|host| host.config().clone()) else {
+        return;
+    };
+
+    let replaced = record::replaced(&config, registry).await;
+    if let (Some(error), Some(host)) = (replaced, host.upgrade()) {
+        tracing::error!(
+            "configuration of the cluster replaced by another pod; stopping: {error:#}"
+        );
+        host.abort("another pod has replaced the configuration of the cluster");
     }
 }
 

@@ -334,3 +334,27 @@ async fn equal_key_changes_after_a_stop_of_all_pods() {
     })
     .await;
 }
+
+/// Requirements: R14.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pod_whose_value_was_replaced_while_it_had_no_lease_stops() {
+    let nats = NatsServer::start();
+    within("a replaced value", async {
+        let mut pods = Pods::new(&[nats.url()], 1).await;
+        pods.start_all(&["a", "b"]).await;
+        pods.pause("a");
+        pods.wait_for_owners(&["b"]).await;
+        pods.stop("b").await;
+        pods.variables
+            .extend(change("auth.signatures.window").unwrap());
+        pods.start("b").await;
+        pods.resume("a");
+        let log = pods.until_ended("a").await;
+        assert!(
+            log.contains("auth.signatures.window is ") && log.contains("which pod b wrote"),
+            "{log}"
+        );
+        pods.wait_for_owners(&["b"]).await;
+    })
+    .await;
+}

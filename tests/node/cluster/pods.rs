@@ -202,6 +202,17 @@ impl Pods {
         self.kill(name);
     }
 
+    /// Waits until the process of a pod has ended by itself, and returns its log.
+    pub(crate) async fn until_ended(&mut self, name: &str) -> String {
+        let label = format!("{name} ends");
+        until(&label, async || {
+            self.running[name].has_ended().then_some(())
+        })
+        .await;
+        self.kill(name);
+        self.log_contains(name)
+    }
+
     /// Starts pods and waits until every reachable pod owns a shard.
     pub(crate) async fn start_all(&mut self, names: &[&str]) {
         for name in names {

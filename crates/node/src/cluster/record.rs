@@ -6,11 +6,13 @@
 //! them with the new value.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use orlog_bus::nats::{Connection, Leases};
-use orlog_bus::registry::Registry;
+use orlog_bus::registry::{Registry, RegistryView};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use crate::config::{ChangeMethod, Config, rule_of};
 
@@ -37,7 +39,7 @@ struct Difference {
 }
 
 impl ClusterRecord {
-    /// Returns the first difference; an immutable value comes first, because nothing resolves it.
+    /// Returns a difference; an immutable value if there is one, because nothing resolves it.
     fn difference(&self, own: &BTreeMap<String, String>) -> Option<Difference> {
         let differences = own.iter().filter_map(|(key, value)| {
             // A key that the record does not have is no difference: `with` adds it.
@@ -154,6 +156,35 @@ pub(crate) async fn claim(
     }
 }
 
+/// Waits until the record has another value than this pod, and returns the reason why the pod cannot
+/// continue; `None` after the end of the registry.
+///
+/// A pod replaces a value if it sees no other live pod. It does not see this one between
+/// [`claim`] and its first announcement, nor after the end of its lease.
+pub(super) async fn replaced(
+    config: &Config,
+    mut view: watch::Receiver<Arc<RegistryView>>,
+) -> Option<anyhow::Error> {
+    let own = config.equal_values();
+    loop {
+        let current = Arc::clone(&view.borrow_and_update());
+        let record = current.records.get(KEY);
+        // `claim` of the next start reports a record that cannot be read.
+        let stored =
+            record.and_then(|record| serde_json::from_str::<ClusterRecord>(&record.value).ok());
+        if let Some(stored) = stored
+            && let Some(difference) = stored.difference(&own)
+        {
+            let writer = std::slice::from_ref(&stored.written_by);
+            return Some(stored.rejection(&difference, writer));
+        }
+
+        if view.changed().await.is_err() {
+            return None;
+        }
+    }
+}
+
 /// Returns the names of the other live pods of the recorded cluster.
 async fn other_pods(
     config: &Config,
@@ -173,6 +204,9 @@ async fn other_pods(
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+    use orlog_bus::embedded::JournalRegistry;
+
     use super::*;
 
     fn values(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -213,6 +247,32 @@ mod tests {
         assert!(!found.is_immutable);
         let text = stored.rejection(&found, &["b".to_owned()]).to_string();
         assert!(text.contains("stop all pods (alive: b)"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn running_pod_notices_that_another_pod_replaced_its_value() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = JournalRegistry::open(&dir.path().join("registry"), None).unwrap();
+        let config = Config::default();
+        let own = ClusterRecord {
+            values: config.equal_values(),
+            written_by: "a".to_owned(),
+        };
+        let mut changed = own.clone();
+        let mode = "cluster.mode".to_owned();
+        changed.values.insert(mode, "\"static\"".to_owned());
+        changed.written_by = "b".to_owned();
+
+        let mut replaced = Box::pin(super::replaced(&config, registry.view()));
+        let mut seen = 0;
+        for (record, is_replaced) in [(own, false), (changed, true)] {
+            let text = serde_json::to_string(&record).unwrap();
+            seen = registry.put(KEY, Some(text), seen).await.unwrap().unwrap();
+            let found = (&mut replaced).now_or_never().flatten();
+            let found = found.map(|error| error.to_string());
+            assert_eq!(found.is_some(), is_replaced, "{found:?}");
+            assert!(found.is_none_or(|text| text.contains("which pod b wrote")));
+        }
     }
 
     #[test]
