@@ -174,7 +174,12 @@ impl ShardController {
                 }
                 // A new command can change the drain state, which other pods read in the next
                 // heartbeat.
-                _ = self.orders.changed() => beat.reset_immediately(),
+                changed = self.orders.changed() => match changed {
+                    Ok(()) => beat.reset_immediately(),
+                    // The owner of the controller was dropped: no other command can arrive, and
+                    // this branch would be ready for ever.
+                    Err(_) => return self.leave().await,
+                },
                 _ = beat.tick(), if self.heartbeats.is_empty() => self.announce(),
                 Some(result) = self.moves.join_next() => {
                     self.handle_move(result.expect("a move does not panic"));
@@ -851,7 +856,7 @@ mod tests {
         ended_heartbeats: Arc<AtomicUsize>,
         status: watch::Receiver<ControllerStatus>,
         controller: tokio::task::JoinHandle<()>,
-        _orders: watch::Sender<ControllerCommand>,
+        orders: watch::Sender<ControllerCommand>,
     }
 
     impl Fixture {
@@ -874,7 +879,7 @@ mod tests {
                 ended_heartbeats,
                 status,
                 controller: tokio::spawn(controller.run()),
-                _orders: orders,
+                orders,
             }
         }
 
@@ -906,6 +911,18 @@ mod tests {
             "the shards stopped only after heartbeat {ended} ended"
         );
         fixture.controller.abort();
+    }
+
+    #[tokio::test]
+    async fn controller_without_an_owner_stops_its_shards_and_ends() {
+        let fixture = Fixture::start(usize::MAX, false, None);
+        fixture.until_running(usize::from(SHARDS)).await;
+        drop(fixture.orders);
+        tokio::time::timeout(WAIT, fixture.controller)
+            .await
+            .expect("the controller ends")
+            .expect("the controller does not panic");
+        assert_eq!(*fixture.host.running.borrow(), 0);
     }
 
     /// Requirements: R16.
