@@ -14,6 +14,7 @@ mod slot_owner;
 mod status;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use orlog_actors::{
     AttemptMetrics, MetricSink as _, ProgramRegistry, Runtime, RuntimeDependencies, Tracer,
@@ -337,6 +338,7 @@ impl App {
             locks: Arc::clone(&locks),
             background: Arc::clone(&background),
             collected,
+            is_retry_planned: AtomicBool::new(false),
         });
         tracing::debug!("garbage collection of definitions built");
 

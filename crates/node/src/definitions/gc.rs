@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use orlog_actors::{ProgramRegistry, Runtime};
@@ -24,15 +25,18 @@ const TASK: &str = "definition garbage collection";
 const STARTUP_DELAY: Duration = Duration::from_mins(1);
 /// Poll interval while waiting until all shards use the active definitions.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Timeout of that wait; after it, the next collection retries.
+/// Timeout of that wait.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Delay before a collection that was not completed is repeated.
+const RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// Result of a garbage collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CollectResult {
     /// Dropped definitions.
     pub dropped: Vec<DefinitionRef>,
-    /// Number of retired definitions that stay because instances are pinned to them.
+    /// Number of retired definitions that stay: instances are pinned to them, or the collection was
+    /// not completed and is repeated.
     pub retained: usize,
 }
 
@@ -55,6 +59,8 @@ pub struct Collector {
     pub(crate) locks: Arc<DefinitionLocks>,
     pub(crate) background: Arc<BackgroundTasks>,
     pub(crate) collected: Counter,
+    /// Whether a repetition is planned: one is enough for all collections that were not completed.
+    pub(crate) is_retry_planned: AtomicBool,
 }
 
 impl Collector {
@@ -90,10 +96,35 @@ impl Collector {
             let Some(collector) = collector.upgrade() else {
                 return;
             };
-            if let Err(error) = collector.collect_whole(None).await {
-                tracing::warn!(%error, "definition garbage collection failed; retrying later");
-            }
+            collector.collect_in_background().await;
         });
+    }
+
+    /// Plans another collection, unless one is planned.
+    fn retry_later(self: &Arc<Self>) {
+        if self.is_retry_planned.swap(true, Ordering::AcqRel) {
+            return;
+        }
+
+        let collector = Arc::downgrade(self);
+        self.background.spawn(TASK, RETRY_DELAY, async move {
+            let Some(collector) = collector.upgrade() else {
+                return;
+            };
+            // Before the collection, which may plan the next one.
+            collector.is_retry_planned.store(false, Ordering::Release);
+            collector.collect_in_background().await;
+        });
+    }
+
+    async fn collect_in_background(self: &Arc<Self>) {
+        if let Err(error) = self.collect_whole(None).await {
+            tracing::warn!(
+                %error,
+                "definition garbage collection failed; retrying in {RETRY_DELAY:?}"
+            );
+            self.retry_later();
+        }
     }
 
     async fn collect_whole(
@@ -106,8 +137,17 @@ impl Collector {
         // A takeover after this moment may activate a definition that is retired now.
         let takeovers_before = *self.locks.activating.lock().await;
         let retired = self.retired_in(context)?;
-        if retired.is_empty() || !self.wait_until_quiescent().await {
+        if retired.is_empty() {
             return Ok(CollectResult::default());
+        }
+        if !self.wait_until_quiescent().await {
+            tracing::info!(
+                retained = retired.len(),
+                "a shard does not use the active definitions yet; unused definitions are removed \
+                 later"
+            );
+            self.retry_later();
+            return Ok(CollectResult::all_retained(&retired));
         }
 
         let pins = self.count_pins().await?;
@@ -117,7 +157,7 @@ impl Collector {
         let takeovers = self.locks.activating.lock().await;
         if *takeovers != takeovers_before {
             // The instances of the new shard are not counted.
-            self.collect_later(STARTUP_DELAY);
+            self.retry_later();
             return Ok(CollectResult::all_retained(&retired));
         }
         if !pins.complete {
