@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use orlog_actors::Runtime;
 use orlog_model::Clock;
 use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use uuid::Uuid;
 
 use crate::access::AccessRegistry;
@@ -17,6 +18,8 @@ use crate::transport::Transport;
 
 /// Name prefix of the directories that are removed at the start.
 const PREFIX: &str = "orlog-backup-";
+/// Characters that the name of a node's directory contains encoded.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-');
 /// Free space reserved for the node beside a copy, because its journals grow during the copy.
 const HEADROOM_BYTES: u64 = 64 << 20;
 
@@ -80,16 +83,19 @@ impl Backups {
             .try_lock_owned()
             .map_err(|_| BackupError::AlreadyExists)?;
         let old = self.handle.lock().clone();
-        match old {
-            Some(_) if !replace => return Err(BackupError::AlreadyExists),
-            Some(old) => drop(self.delete(old.id)),
-            None => {}
+        if old.is_some() && !replace {
+            return Err(BackupError::AlreadyExists);
         }
 
         let backups = Arc::clone(self);
         let copying = tokio::task::spawn_blocking(move || {
             // Held for the duration of the copy, even if the caller has disconnected.
             let _turn = turn;
+
+            // First, so that both copies do not need the space at the same time.
+            if let Some(old) = old {
+                backups.delete(old.id);
+            }
             backups.copy()
         });
         let handle = copying.await.map_err(|_| BackupError::ShuttingDown)??;
@@ -199,7 +205,7 @@ impl Backups {
         self.handle.lock().clone().filter(|handle| handle.id == id)
     }
 
-    /// Removes a backup. Returns `false` if it does not exist.
+    /// Removes a backup. Returns `false` if it does not exist. Blocks.
     pub fn delete(&self, id: Uuid) -> bool {
         // The id protects a newer backup from a client that deletes its own old one late.
         let Some(handle) = self.handle.lock().take_if(|handle| handle.id == id) else {
@@ -237,15 +243,44 @@ pub(crate) fn claim_dir(config: &Config) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Returns the name of the node's directory within a directory that other nodes may share.
+/// Returns the name of the node's directory within a directory that other nodes may share. Names of
+/// different nodes differ: a node removes the backups in its directory.
 fn own_name(node: &str) -> String {
-    node.chars()
-        .map(|character| {
-            if character.is_ascii_alphanumeric() {
-                character
-            } else {
-                '-'
-            }
-        })
-        .collect()
+    utf8_percent_encode(node, ENCODED).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_different_directories_in_a_shared_one() {
+        let names = ["a-b", "a.b", "a_b", "a%2Eb", "a/b", ".."].map(own_name);
+        assert_eq!(
+            names,
+            ["a-b", "a%2Eb", "a%5Fb", "a%252Eb", "a%2Fb", "%2E%2E"]
+        );
+    }
+
+    #[test]
+    fn start_of_a_node_keeps_the_backups_of_another_node() {
+        let shared = tempfile::tempdir().unwrap();
+        let claim = |node: &str| {
+            let mut config = Config {
+                node_name: node.to_owned(),
+                ..Config::default()
+            };
+            config.backup.dir = Some(shared.path().to_owned());
+            claim_dir(&config).unwrap()
+        };
+
+        let backup = claim("pod.1").join(format!("{PREFIX}copy"));
+        std::fs::create_dir_all(&backup).unwrap();
+        claim("pod-1");
+        claim("pod_1");
+        assert!(backup.exists());
+
+        claim("pod.1");
+        assert!(!backup.exists());
+    }
 }
