@@ -47,6 +47,13 @@ impl LineHash {
     pub(super) fn to_hex(self) -> String {
         hex::encode(self.0)
     }
+
+    /// Parses the text of [`Self::to_hex`].
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut hash = [0; 32];
+        hex::decode_to_slice(text, &mut hash).ok()?;
+        Some(Self(hash))
+    }
 }
 
 impl Default for ChainHead {

@@ -104,7 +104,12 @@ impl FileSet {
     pub(super) fn bytes(self, dir: &Path) -> io::Result<u64> {
         self.numbers(dir)?
             .into_iter()
-            .map(|number| Ok(fs::metadata(self.path(dir, number))?.len()))
+            .map(|number| match fs::metadata(self.path(dir, number)) {
+                Ok(file) => Ok(file.len()),
+                // An operator may archive files at any time.
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+                Err(error) => Err(error),
+            })
             .sum()
     }
 }
@@ -278,7 +283,10 @@ impl AuditFiles {
 
         for number in older {
             let path = self.set.path(&self.dir, *number);
-            let file = fs::metadata(&path)?;
+            let file = match fs::metadata(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                file => file?,
+            };
             let is_excess =
                 matches!(self.limits.total, TotalLimit::DeleteOldest(limit) if total > limit);
             if !is_excess && file.modified()? >= oldest {
@@ -286,7 +294,7 @@ impl AuditFiles {
             }
 
             fs::remove_file(&path)?;
-            total -= file.len();
+            total = total.saturating_sub(file.len());
         }
 
         Ok(())

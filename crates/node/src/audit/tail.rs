@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-use super::chain::LineHash;
+use super::chain::{LineHash, Link};
 use super::files::FileSet;
 
 /// Name of the file with the position.
@@ -17,6 +17,9 @@ const MAX_LINES: usize = 256;
 pub struct TailPosition {
     file: u64,
     offset: u64,
+    /// Hash of the line before the position; `None` at the start, and if an earlier release stored
+    /// the position.
+    last: Option<LineHash>,
 }
 
 /// Lines after a position.
@@ -49,14 +52,10 @@ pub(super) fn read_after(dir: &Path, set: FileSet, start: TailPosition) -> io::R
         .filter(|number| *number >= start.file)
         .collect();
 
-    // The file of the position was deleted, and with it any lines that followed there.
-    batch.is_after_gap = start.file > 0 && numbers.first() != Some(&start.file);
     for number in &numbers {
         if *number != batch.end.file {
-            batch.end = TailPosition {
-                file: *number,
-                offset: 0,
-            };
+            batch.end.file = *number;
+            batch.end.offset = 0;
         }
 
         let is_last = numbers.last() == Some(number);
@@ -67,7 +66,23 @@ pub(super) fn read_after(dir: &Path, set: FileSet, start: TailPosition) -> io::R
         }
     }
 
+    // The file of the position was deleted, and with it any lines that followed there. The first
+    // line of a later file has the hash of the last one of them.
+    let is_deleted = start.file > 0 && numbers.first() != Some(&start.file);
+    batch.is_after_gap |= is_deleted
+        && batch
+            .lines
+            .first()
+            .is_some_and(|line| !start.is_before(line));
     Ok(batch)
+}
+
+impl TailPosition {
+    /// Returns whether a line is the next one of the chain.
+    fn is_before(&self, line: &[u8]) -> bool {
+        let previous = Link::of(line).and_then(|link| LineHash::parse(&link.previous));
+        self.last.is_some() && self.last == previous
+    }
 }
 
 impl TailBatch {
@@ -93,6 +108,7 @@ impl TailBatch {
             }
 
             self.end.offset += bytes as u64;
+            self.end.last = Some(LineHash::of(&line));
             self.lines.push(line);
         }
 
@@ -109,13 +125,7 @@ pub(super) fn load_position(dir: &Path) -> io::Result<TailPosition> {
         text => text?,
     };
 
-    let parsed = text.trim().split_once(' ').and_then(|(file, offset)| {
-        Some(TailPosition {
-            file: file.parse().ok()?,
-            offset: offset.parse().ok()?,
-        })
-    });
-    parsed.ok_or_else(|| {
+    parse_position(&text).ok_or_else(|| {
         io::Error::new(
             ErrorKind::InvalidData,
             format!("{POSITION} is invalid; delete it"),
@@ -123,11 +133,32 @@ pub(super) fn load_position(dir: &Path) -> io::Result<TailPosition> {
     })
 }
 
+fn parse_position(text: &str) -> Option<TailPosition> {
+    let mut fields = text.split_whitespace();
+    let position = TailPosition {
+        file: fields.next()?.parse().ok()?,
+        offset: fields.next()?.parse().ok()?,
+        last: match fields.next() {
+            Some(hash) => Some(LineHash::parse(hash)?),
+            None => None,
+        },
+    };
+    fields.next().is_none().then_some(position)
+}
+
 /// Stores the position. If a crash loses it, lines are published again, with the same ids.
 pub(super) fn store_position(dir: &Path, position: TailPosition) -> io::Result<()> {
     let next = dir.join(format!("{POSITION}.new"));
     let mut file = File::create(&next)?;
-    file.write_all(format!("{} {}\n", position.file, position.offset).as_bytes())?;
+    let TailPosition {
+        file: number,
+        offset,
+        last,
+    } = position;
+    let last = last
+        .map(|hash| format!(" {}", hash.to_hex()))
+        .unwrap_or_default();
+    file.write_all(format!("{number} {offset}{last}\n").as_bytes())?;
     file.sync_all()?;
     fs::rename(next, dir.join(POSITION))
 }

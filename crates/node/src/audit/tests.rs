@@ -478,3 +478,46 @@ fn tail_returns_each_complete_line_once_across_files() {
     fs::remove_file(FileSet::Calls.path(dir.path(), 1)).unwrap();
     assert!(audit.unpublished().unwrap().is_after_gap);
 }
+
+#[test]
+fn deleted_file_leaves_a_gap_only_if_it_had_unpublished_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let audit = AuditTrail::open(&options(dir.path(), 1000)).unwrap();
+    let mut ends = vec![TailPosition::default()];
+    for number in 0.. {
+        audit.record(&record(number));
+        newest(&audit);
+        if FileSet::Calls.numbers(dir.path()).unwrap() == [1, 2] {
+            break;
+        }
+        ends.push(audit.unpublished().unwrap().end);
+        audit.set_published(*ends.last().unwrap()).unwrap();
+    }
+
+    // The first file was published completely, and the second one has a line.
+    let second = FileSet::Calls.path(dir.path(), 2);
+    let line = fs::read(&second).unwrap();
+    fs::remove_file(FileSet::Calls.path(dir.path(), 1)).unwrap();
+    let batch = audit.unpublished().unwrap();
+    assert_eq!((batch.lines.len(), batch.is_after_gap), (1, false));
+
+    // Only a later line shows whether lines are missing.
+    fs::write(&second, "").unwrap();
+    assert!(!audit.unpublished().unwrap().is_after_gap);
+    fs::write(&second, line).unwrap();
+
+    // The last line of the first file was not published.
+    audit.set_published(ends[ends.len() - 2]).unwrap();
+    assert!(audit.unpublished().unwrap().is_after_gap);
+}
+
+#[test]
+fn file_that_disappears_while_the_sizes_are_read_has_no_size() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(FileSet::Calls.path(dir.path(), 1), "12345").unwrap();
+
+    // The directory has the name, but there is no file any more.
+    let missing = dir.path().join("missing");
+    std::os::unix::fs::symlink(missing, FileSet::Calls.path(dir.path(), 2)).unwrap();
+    assert_eq!(FileSet::Calls.bytes(dir.path()).unwrap(), 5);
+}
