@@ -80,7 +80,7 @@ impl NodeParts<'_> {
 
         findings.extend(incidents(&self.trend, self.definitions, work_waits));
         findings.extend(self.quarantined());
-        findings.extend(self.room());
+        findings.push(self.room());
         findings
     }
 
@@ -292,9 +292,13 @@ impl NodeParts<'_> {
 
         // One line that states what was checked; silence could mean that the shard was skipped.
         if findings.is_empty() {
-            let depth = reader.outbox_depth().unwrap_or_default();
-            let found = format!("{} commits, {depth} work items", stats.position);
-            findings.push(CheckResult::ok(&check, found));
+            findings.push(match reader.outbox_depth() {
+                Ok(depth) => {
+                    let found = format!("{} commits, {depth} work items", stats.position);
+                    CheckResult::ok(&check, found)
+                }
+                Err(error) => unknown(&check, "number of work items", &error),
+            });
         }
 
         findings
@@ -322,9 +326,11 @@ impl NodeParts<'_> {
     /// Reports the lag of a store behind the stream of this process.
     fn lag(&self, check: &str, reader: &Reader, last_sequence: Option<u64>) -> Option<CheckResult> {
         let last = last_sequence.filter(|_| self.config.bus.kind == BusKind::Embedded)?;
-        let read = reader
-            .checkpoints()
-            .ok()?
+        let checkpoints = match reader.checkpoints() {
+            Ok(checkpoints) => checkpoints,
+            Err(error) => return Some(unknown(check, "number of unprocessed events", &error)),
+        };
+        let read = checkpoints
             .into_iter()
             .map(|(_, position)| position.sequence)
             .max()?;
@@ -336,15 +342,19 @@ impl NodeParts<'_> {
         (behind > LAG).then(|| CheckResult::warn(check, found, remedy))
     }
 
-    fn room(&self) -> Option<CheckResult> {
-        let free = free_bytes(&self.config.data_dir).ok()?;
-        let found = format!(
-            "{} MiB are free at {}",
-            free >> 20,
-            self.config.data_dir.display()
-        );
+    fn room(&self) -> CheckResult {
+        let dir = &self.config.data_dir;
+        let free = match free_bytes(dir) {
+            Ok(free) => free,
+            Err(error) => {
+                let found = format!("the free space at {} is unknown: {error}", dir.display());
+                let remedy = "check the disk and the permissions of the directory";
+                return CheckResult::warn("disk", found, remedy);
+            }
+        };
+        let found = format!("{} MiB are free at {}", free >> 20, dir.display());
 
-        Some(if free < LOW_SPACE_BYTES {
+        if free < LOW_SPACE_BYTES {
             CheckResult::warn(
                 "disk",
                 found,
@@ -352,14 +362,25 @@ impl NodeParts<'_> {
             )
         } else {
             CheckResult::ok("disk", found)
-        })
+        }
     }
+}
+
+/// Reports a number that a store cannot tell, because it cannot be read.
+fn unknown(check: &str, number: &str, error: &orlog_store::Error) -> CheckResult {
+    let found = format!("the {number} is unknown: {error}");
+    let remedy = "check the disk; if the store is damaged, restore a backup or rebuild its tables \
+        (docs/backup.md)";
+    CheckResult::error(check, found, remedy)
 }
 
 /// Reports the instances of all tenants that are stuck or wait for a result that became a dead
 /// letter, with one example each.
 fn attention(check: &str, reader: &Reader) -> Vec<CheckResult> {
-    let found = reader.attention(COUNTED).unwrap_or_default();
+    let found = match reader.attention(COUNTED) {
+        Ok(found) => found,
+        Err(error) => return vec![unknown(check, "number of stuck instances", &error)],
+    };
     // The read stops at this number.
     let more = if found.len() == COUNTED {
         "at least "

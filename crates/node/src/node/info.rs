@@ -113,8 +113,11 @@ pub struct ShardInfo {
     pub last_slot: u16,
     /// Number of commits since creation.
     pub position: u64,
-    /// Number of work items in the outbox.
-    pub outbox: u64,
+    /// Number of work items in the outbox; `None`: it is unknown.
+    pub outbox: Option<u64>,
+    /// Why numbers of the store are unknown; absent if all are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// Disk usage in bytes, journal and tables.
     pub disk_bytes: u64,
     /// Subscriptions to the streams.
@@ -315,13 +318,15 @@ fn shards(config: &Config, runtime: &Runtime) -> Vec<ShardInfo> {
         let stats = reader.stats();
         // A range excludes its end, but the information contains the last slot.
         let slots = &ranges[usize::from(index)];
+        let outbox = reader.outbox_depth();
 
         ShardInfo {
             shard: index,
             first_slot: slots.start,
             last_slot: slots.end - 1,
             position: stats.position,
-            outbox: reader.outbox_depth().unwrap_or_default(),
+            failure: outbox.as_ref().err().map(ToString::to_string),
+            outbox: outbox.ok(),
             disk_bytes: stats.journal_bytes + stats.tables_bytes,
             consumers: subscriptions
                 .iter()
