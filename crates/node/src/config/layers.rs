@@ -51,16 +51,7 @@ impl Setting {
     /// of the configuration: it belongs to another program, to the command line, or to a Kubernetes
     /// service named `orlog`.
     fn variable(name: &str, text: &str) -> Option<Self> {
-        let key = name.strip_prefix(PREFIX)?;
-        // Kubernetes sets such variables for a service named `orlog`.
-        let is_service = key == "PORT"
-            || ["PORT_", "SERVICE_"]
-                .iter()
-                .any(|start| key.starts_with(start));
-        if CLIENT_VARIABLES.contains(&name) || is_service {
-            return None;
-        }
-
+        let key = configured_key(name)?;
         let path: Vec<String> = key.split("__").map(str::to_ascii_lowercase).collect();
         let value = typed(default_of(&path), text);
 
@@ -97,11 +88,26 @@ impl Setting {
     }
 }
 
+/// Returns the part of the name of a variable that names a key; `None` if the variable is not part
+/// of the configuration.
+fn configured_key(name: &str) -> Option<&str> {
+    let key = name.strip_prefix(PREFIX)?;
+    // Kubernetes sets such variables for a service named `orlog`.
+    let is_service = key == "PORT"
+        || ["PORT_", "SERVICE_"]
+            .iter()
+            .any(|start| key.starts_with(start));
+    let is_other = CLIENT_VARIABLES.contains(&name) || is_service;
+    (!is_other).then_some(key)
+}
+
 /// Layers above the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
     file: Option<(PathBuf, String)>,
     settings: Vec<Setting>,
+    /// Names of the environment variables that are not UTF-8.
+    unreadable_variables: Vec<String>,
 }
 
 impl Layers {
@@ -131,14 +137,22 @@ impl Layers {
         mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Self {
-        let variables = variables.into_iter().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        self.settings
-            .extend(variables.filter_map(|(name, value)| Setting::variable(&name, &value)));
+        for (name, value) in variables {
+            if let (Some(name), Some(value)) = (name.to_str(), value.to_str()) {
+                self.settings.extend(Setting::variable(name, value));
+                continue;
+            }
+
+            // A node must not start with a default instead of the value that was meant.
+            let name = name.to_string_lossy();
+            if configured_key(&name).is_some() {
+                self.unreadable_variables.push(name.into_owned());
+            }
+        }
 
         // The environment has no order; the first error must not depend on it.
         self.settings.sort_by(|a, b| a.origin.cmp(&b.origin));
+        self.unreadable_variables.sort();
 
         self
     }
@@ -156,7 +170,16 @@ impl Layers {
     /// If a layer contains an unknown key or an invalid value; the text names the location.
     pub fn load(&self) -> Result<Config, Error> {
         let config = self.merged()?;
-        config.validate().into_iter().next().map_or(Ok(config), Err)
+        let mut errors = self.variable_errors().chain(config.validate());
+        errors.next().map_or(Ok(config), Err)
+    }
+
+    /// Returns an error for each environment variable that is not UTF-8.
+    fn variable_errors(&self) -> impl Iterator<Item = Error> {
+        self.unreadable_variables.iter().map(|name| Error::Invalid {
+            location: format!("environment variable {name}"),
+            message: "the variable is not UTF-8; set it to a UTF-8 text, or remove it".to_owned(),
+        })
     }
 
     fn merged(&self) -> Result<Config, Error> {
@@ -214,6 +237,7 @@ impl Layers {
         // Each layer is read alone: a later layer would otherwise hide an invalid value of an
         // earlier one.
         found.extend(self.settings.iter().filter_map(Setting::error));
+        found.extend(self.variable_errors());
         if found.is_empty() {
             return self
                 .merged()
@@ -309,6 +333,8 @@ pub(super) fn merge(below: &mut Table, above: Table) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
 
     #[test]
@@ -328,6 +354,31 @@ mod tests {
             value("ORLOG_UPSTREAMS__PAY__BASE_URL", "http://h"),
             Value::from("http://h")
         );
+    }
+
+    #[test]
+    fn variable_that_is_not_utf8_is_rejected_with_its_name() {
+        let invalid = || OsString::from_vec(vec![b'a', 0xff]);
+        let load = |name: &str| {
+            let layers = Layers::none().environment([(name.into(), invalid())]);
+            let errors: Vec<String> = layers.errors().iter().map(ToString::to_string).collect();
+            (
+                layers.load().map(drop).map_err(|error| error.to_string()),
+                errors,
+            )
+        };
+
+        let (loaded, errors) = load("ORLOG_NODE_NAME");
+        let error = loaded.unwrap_err();
+        assert!(
+            error.contains("environment variable ORLOG_NODE_NAME"),
+            "{error}"
+        );
+        assert!(error.contains("not UTF-8"), "{error}");
+        assert_eq!(errors, [error]);
+        for other in ["PATH", "ORLOG_URL", "ORLOG_SERVICE_HOST"] {
+            assert_eq!(load(other), (Ok(()), Vec::new()), "{other}");
+        }
     }
 
     #[test]
