@@ -51,7 +51,7 @@ fn is_equal(path: &Path, bytes: &[u8]) -> bool {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("."));
+    let dir = dir_of(path);
     fs::create_dir_all(dir)?;
 
     let temporary = path.with_extension("new");
@@ -74,6 +74,14 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
     // The rename itself is durable only with its directory.
     File::open(dir)?.sync_all()
+}
+
+/// Returns the directory of a file; the current one if the path has none.
+fn dir_of(path: &Path) -> &Path {
+    path.parent()
+        // The parent of a bare name is an empty path, which cannot be opened.
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 /// Reads a text file that other users cannot access; `others` are the bits of its mode that they
@@ -100,6 +108,13 @@ pub fn read(path: &Path, others: u32) -> Result<String, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bare_file_name_is_in_the_current_directory() {
+        for (path, dir) in [("key", "."), ("a/key", "a"), ("/key", "/")] {
+            assert_eq!(dir_of(Path::new(path)), Path::new(dir), "{path}");
+        }
+    }
 
     #[test]
     fn replaced_file_is_private_also_after_an_interrupted_attempt() {
