@@ -225,12 +225,31 @@ impl Retention {
         for (shard, reader) in shards {
             // Each change deletes a bounded number of rows, so that other commits wait only
             // briefly.
-            while reader.is_trim_due(before, max_commits)? {
+            while self.is_trim_due(&reader, before, max_commits).await? {
                 self.runtime.trim_feed(shard, before, max_commits).await?;
             }
         }
 
         Ok(())
+    }
+
+    /// Returns whether a feed has entries to delete; `false` if the node drains.
+    async fn is_trim_due(
+        &self,
+        reader: &Reader,
+        before: Timestamp,
+        max_commits: u64,
+    ) -> Result<bool, DeployError> {
+        // A node that drains must not receive new commits; the next start continues the trim.
+        if !self.runtime.health().accepting {
+            return Ok(false);
+        }
+
+        // The read can wait for the disk, which would block a thread of the runtime.
+        let reader = reader.clone();
+        let read = move || reader.is_trim_due(before, max_commits);
+        let is_due = tokio::task::spawn_blocking(read).await;
+        Ok(is_due.map_err(|_| DeployError::ShuttingDown)??)
     }
 }
 
