@@ -184,10 +184,25 @@ impl Replays {
             .buffered(MAX_CONCURRENT)
             .collect()
             .await;
-        let instances = replaced.into_iter().collect::<Result<Vec<_>, _>>()?;
 
-        self.catch_up(order, &end_sequences, &instances).await?;
-        Ok(instances)
+        let mut instances = Vec::new();
+        let mut failure = None;
+        for replaced in replaced {
+            match replaced {
+                Ok(instance) => instances.push(instance),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+
+        // Also after a failure of another shard: the replaced instances lack the events that were
+        // published since, and no later replay would know that.
+        let caught_up = self.catch_up(order, &end_sequences, &instances).await;
+        match failure {
+            Some(error) => Err(error),
+            None => caught_up.map(|()| instances),
+        }
     }
 
     async fn inputs(
@@ -447,13 +462,19 @@ impl Replays {
         }
 
         let since = self.inputs(order, end_sequences).await?;
+        let mut failure = None;
         for (key, inputs) in since.inputs.iter().filter(|(key, _)| others.contains(key)) {
             for (_, input) in inputs {
-                self.bring(key, input).await?;
+                if let Err(error) = self.bring(key, input).await {
+                    failure.get_or_insert(error);
+                    // Its later inputs must not overtake this one. Instances of other shards still
+                    // receive theirs.
+                    break;
+                }
             }
         }
 
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     async fn bring(&self, key: &InstanceKey, input: &Input) -> Result<(), ReplayError> {
