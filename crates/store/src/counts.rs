@@ -86,17 +86,22 @@ impl CountChanges {
     ) -> Result<(), Error> {
         // Instances that change there and back within one group leave the count as it was.
         for (key, change) in self.0.iter().filter(|(_, change)| *change != 0) {
-            let old = tables.get(Table::Count, key, |value| {
-                decode::<u64>(Table::Count, value)
-            })?;
+            let old = tables
+                .get(Table::Count, key, |value| {
+                    decode::<u64>(Table::Count, value)
+                })
+                .and_then(Option::transpose);
+            let Some(old) = readable(old)? else {
+                // A damaged count must not reject the commits of its instances: the next opening
+                // counts them again.
+                record.delete(Table::Count, key)?;
+                record.delete(Table::Meta, COUNTED)?;
+                continue;
+            };
 
             // Counts can be inexact after an unreadable instance was deleted or replaced. They must
             // not wrap.
-            match old
-                .transpose()?
-                .unwrap_or_default()
-                .saturating_add_signed(*change)
-            {
+            match old.unwrap_or_default().saturating_add_signed(*change) {
                 0 => record.delete(Table::Count, key)?,
                 count => put(record, key, count)?,
             }

@@ -151,6 +151,23 @@ fn damaged_rows_are_skipped_counted_and_completed() {
 }
 
 #[test]
+fn damaged_count_rejects_no_commit_and_is_counted_again() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    damage(dir.path(), Table::Count);
+    let tenant = TenantId::new("acme").unwrap();
+
+    let (mut writer, _) = open(dir.path(), options()).unwrap();
+    let started = transition(&key("acme", "o-11"), 1);
+    writer.commit(&[apply(started)], at(5)).unwrap();
+    writer.close().unwrap();
+
+    let (_writer, reader) = open(dir.path(), options()).unwrap();
+    let counts = reader.count(&tenant).unwrap();
+    assert_eq!(counts.into_values().collect::<Vec<_>>(), [11]);
+}
+
+#[test]
 fn damaged_metadata_and_checkpoints_prevent_the_start() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
