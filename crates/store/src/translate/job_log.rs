@@ -1,12 +1,17 @@
 //! Appends to the job log of an instance. Lines are numbered from 1; the row of the number 0 has
 //! the range of the stored lines.
 
+use std::ops::ControlFlow;
+
 use orlog_model::{JobLogAppend, JobLogChunk};
 use serde::{Deserialize, Serialize};
 
+use super::purge::PURGE_BATCH;
 use crate::encoding::keys;
+use crate::encoding::range::KeyRange;
 use crate::encoding::record::{KeyPresence, RecordWriter};
-use crate::encoding::value::{decode, encode};
+use crate::encoding::tuple::Key;
+use crate::encoding::value::{decode, encode, readable};
 use crate::error::Error;
 use crate::merged::MergedTables;
 use crate::table::Table;
@@ -20,7 +25,8 @@ pub(crate) struct JobLogRange {
     pub(crate) next: u64,
 }
 
-/// Appends lines, and deletes the oldest chunks above the limit. The last chunk stays.
+/// Appends lines, and deletes the oldest chunks above the limit, at most [`PURGE_BATCH`]: later
+/// appends delete the others. The last chunk stays.
 pub(super) fn append(
     tables: &MergedTables,
     record: &mut RecordWriter,
@@ -33,10 +39,14 @@ pub(super) fn append(
     }
 
     let head = keys::history(row, 0);
-    let range = tables.get(Table::JobLog, &head, |value| decode(Table::JobLog, value))?;
-    let JobLogRange { mut first, next } = range
-        .transpose()?
-        .unwrap_or(JobLogRange { first: 1, next: 1 });
+    let range = tables
+        .get(Table::JobLog, &head, |value| decode(Table::JobLog, value))
+        .and_then(Option::transpose);
+    let JobLogRange { first, next } = match readable(range)? {
+        Some(range) => range.unwrap_or(JobLogRange { first: 1, next: 1 }),
+        // A damaged range must not reject the lines of its instance: the chunks have it too.
+        None => stored_range(tables, row)?,
+    };
 
     let chunk = keys::history(row, next);
     // The numbers only increase, so the key is new.
@@ -45,22 +55,80 @@ pub(super) fn append(
     })?;
 
     let after = next + append.chunk.lines.len() as u64;
-    while first < next && after - first > append.max_lines {
-        let oldest = keys::history(row, first);
-        let chunk = tables.get(Table::JobLog, &oldest, |value| {
-            decode::<JobLogChunk>(Table::JobLog, value)
-        })?;
-
-        record.delete(Table::JobLog, &oldest)?;
-        // A damaged chunk has an unknown length: the lines before the new ones are lost with it.
-        first = chunk
-            .and_then(Result::ok)
-            .map_or(next, |chunk| first + chunk.lines.len().max(1) as u64);
-    }
-
-    let range = JobLogRange { first, next: after };
+    let stored = JobLogRange { first, next };
+    let keep_from = after.saturating_sub(append.max_lines);
+    let range = JobLogRange {
+        first: delete_oldest(tables, record, row, stored, keep_from)?,
+        next: after,
+    };
     record.put(KeyPresence::Unknown, Table::JobLog, &head, |buffer| {
         encode(buffer, &range);
+    })
+}
+
+/// Deletes the stored chunks that start before the line `keep_from`, at most [`PURGE_BATCH`].
+/// Returns the number of the first remaining line.
+fn delete_oldest(
+    tables: &MergedTables,
+    record: &mut RecordWriter,
+    row: &[u8],
+    stored: JobLogRange,
+    keep_from: u64,
+) -> Result<u64, Error> {
+    let mut first = stored.next;
+    let mut remaining = PURGE_BATCH;
+    let start = keys::history(row, stored.first);
+    let end = keys::history(row, stored.next);
+
+    // A chunk ends where the next one starts, so its lines are not decoded, and a damaged chunk is
+    // deleted like any other.
+    tables.scan_keys(Table::JobLog, &start, Some(&end), &mut |key, _| {
+        let (_, number) = keys::read_numbered(key)?;
+        if number >= keep_from || remaining == 0 {
+            first = number;
+            return Ok(ControlFlow::Break(()));
+        }
+
+        remaining -= 1;
+        record.delete(Table::JobLog, key)?;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(first)
+}
+
+/// Returns the range of the chunks of an instance.
+fn stored_range(tables: &MergedTables, row: &[u8]) -> Result<JobLogRange, Error> {
+    let chunks = KeyRange::of_prefix(Key::from_slice(row)).after(&keys::history(row, 0));
+    let mut first = None;
+    let mut last = None;
+    tables.scan_keys(
+        Table::JobLog,
+        &chunks.start,
+        chunks.end.as_deref(),
+        &mut |key, _| {
+            let (_, number) = keys::read_numbered(key)?;
+            first.get_or_insert(number);
+            last = Some(number);
+            Ok(ControlFlow::Continue(()))
+        },
+    )?;
+
+    let (Some(first), Some(last)) = (first, last) else {
+        return Ok(JobLogRange { first: 1, next: 1 });
+    };
+
+    let chunk = tables
+        .get(Table::JobLog, &keys::history(row, last), |value| {
+            decode::<JobLogChunk>(Table::JobLog, value)
+        })
+        .and_then(Option::transpose);
+    // The length of a damaged chunk is unknown. A gap in the numbers is harmless, an overlap is not.
+    let lines = readable(chunk)?
+        .flatten()
+        .map_or(JobLogChunk::MAX_LINES, |chunk| chunk.lines.len());
+    Ok(JobLogRange {
+        first,
+        next: last + lines as u64,
     })
 }
 
@@ -69,6 +137,7 @@ mod tests {
     use orlog_model::{Change, JobLogAppend, JobLogChunk, LogLine, Name};
 
     use crate::samples::{apply, at, key, small, transition};
+    use crate::table::Table;
     use crate::{Reader, open, open_in_memory};
 
     fn append(instance: &str, job: &str, texts: &[&str], max_lines: u64) -> Change {
@@ -163,6 +232,64 @@ mod tests {
             texts(&reader, 0),
             [(7, "7".to_owned()), (8, "8".to_owned())]
         );
+    }
+
+    #[test]
+    fn lowered_limit_deletes_chunks_in_steps() {
+        let (mut writer, reader) = open_in_memory(small());
+        writer
+            .commit(&[apply(transition(&key("acme", "o-1"), 1))], at(5))
+            .unwrap();
+        let chunks = super::PURGE_BATCH + 500;
+        for _ in 0..chunks {
+            writer
+                .commit(&[append("o-1", "a", &["x"], 10_000)], at(5))
+                .unwrap();
+        }
+        let mut append_one = || {
+            writer
+                .commit(&[append("o-1", "a", &["x"], 10)], at(5))
+                .unwrap();
+            reader.job_log_range(&key("acme", "o-1")).unwrap()
+        };
+        let end = chunks as u64 + 1;
+        assert_eq!(append_one(), (super::PURGE_BATCH as u64 + 1, end + 1));
+        assert_eq!(append_one(), (end + 2 - 10, end + 2));
+        assert_eq!(texts(&reader, 0).len(), 10);
+    }
+
+    #[test]
+    fn damaged_rows_do_not_reject_later_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = key("acme", "o-1");
+        let (mut writer, _) = open(dir.path(), small()).unwrap();
+        writer.commit(&[apply(transition(&of, 1))], at(5)).unwrap();
+        for texts in [["1", "2"], ["3", "4"], ["5", "6"]] {
+            writer
+                .commit(&[append("o-1", "a", &texts, 9)], at(5))
+                .unwrap();
+        }
+        writer.close().unwrap();
+        {
+            // The range and the oldest chunk.
+            let tables = crate::damage_tests::tables(dir.path());
+            for (key, mut row) in tables.stored_rows(Table::JobLog).into_iter().take(2) {
+                row[0] ^= 4;
+                tables.store_row(Table::JobLog, &key, &row);
+            }
+        }
+
+        let (mut writer, reader) = open(dir.path(), small()).unwrap();
+        writer
+            .commit(&[append("o-1", "a", &["7"], 9)], at(5))
+            .unwrap();
+        assert_eq!(reader.job_log_range(&of).unwrap(), (1, 8));
+        writer
+            .commit(&[append("o-1", "a", &["8"], 6)], at(5))
+            .unwrap();
+        assert_eq!(reader.job_log_range(&of).unwrap(), (3, 9));
+        let expected = [3, 4, 5, 6, 7, 8].map(|number: u64| (number, number.to_string()));
+        assert_eq!(texts(&reader, 0), expected);
     }
 
     #[test]
