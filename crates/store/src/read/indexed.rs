@@ -63,6 +63,14 @@ pub(crate) struct CandidatePage {
     pub(crate) scanned: usize,
 }
 
+impl CandidatePage {
+    fn instances(self) -> impl Iterator<Item = (InstanceKey, Instance)> {
+        self.found
+            .into_iter()
+            .map(|(_, key, instance)| (key, instance))
+    }
+}
+
 #[expect(
     clippy::missing_errors_doc,
     reason = "`Reader` documents the errors of its methods"
@@ -152,7 +160,8 @@ impl Reader {
     }
 
     /// Returns instances in the order of their last changes, also those that have changed since the
-    /// last flush. `None` while the index is built after an upgrade.
+    /// last flush; fewer than the limit only if no other matches. `None` while the index is built
+    /// after an upgrade.
     pub fn changed_since(
         &self,
         query: &ChangeQuery<'_>,
@@ -185,18 +194,7 @@ impl Reader {
         for class in classes {
             let after = index_keys::changed(&key, *class, at);
             let range = index_keys::changed_range(tenant, saga, *class, None).after(&after);
-            let page = self.candidates(
-                &range,
-                &rows,
-                ScanLimits::rows(limit, usize::MAX),
-                &by_change(*class),
-            )?;
-
-            found.extend(
-                page.found
-                    .into_iter()
-                    .map(|(_, key, instance)| (key, instance)),
-            );
+            found.extend(self.first_candidates(range, &rows, limit, &by_change(*class))?);
         }
 
         // Two classes are two ranges of the index, each in order.
@@ -216,28 +214,29 @@ impl Reader {
         limit: usize,
     ) -> Result<Vec<(InstanceKey, Instance)>, Error> {
         let range = index_keys::changed_range(tenant, saga, class, None);
-        let mut page = self.on_disk(
-            &range,
-            ScanLimits::rows(limit, usize::MAX),
-            &by_change(class),
-        )?;
+        let limits = ScanLimits::rows(limit, usize::MAX);
+        let page = self.on_disk(&range, limits, &by_change(class))?;
 
         // The instances in the memtables have changed later.
         if page.found.len() < limit {
             let rows = self.keys().instances(tenant, Some(saga), "");
-            page = self.candidates(
-                &range,
-                &rows,
-                ScanLimits::rows(limit, usize::MAX),
-                &by_change(class),
-            )?;
+            return self.first_candidates(range, &rows, limit, &by_change(class));
         }
+        Ok(page.instances().collect())
+    }
 
-        Ok(page
-            .found
-            .into_iter()
-            .map(|(_, key, instance)| (key, instance))
-            .collect())
+    /// Returns the first `limit` instances of an index range as [`Reader::candidates`]; fewer only
+    /// if no row follows.
+    fn first_candidates(
+        &self,
+        range: KeyRange,
+        rows: &[KeyRange],
+        limit: usize,
+        row_of: &IndexRow<'_>,
+    ) -> Result<Vec<(InstanceKey, Instance)>, Error> {
+        collect_pages(range, limit, |range, missing| {
+            self.candidates(range, rows, ScanLimits::rows(missing, usize::MAX), row_of)
+        })
     }
 
     /// Returns the instances of an index range, also those whose index rows are not on disk yet:
@@ -405,6 +404,27 @@ impl Reader {
     }
 }
 
+/// Reads pages of a range until they have `limit` instances or no row follows. `read` receives the
+/// rest of the range and the number of missing instances.
+fn collect_pages(
+    mut range: KeyRange,
+    limit: usize,
+    mut read: impl FnMut(&KeyRange, usize) -> Result<CandidatePage, Error>,
+) -> Result<Vec<(InstanceKey, Instance)>, Error> {
+    let mut found = Vec::new();
+    while found.len() < limit {
+        let page = read(&range, limit - found.len())?;
+        // A page lacks the candidates that changed while it was read, so a short page is not the
+        // end.
+        let rest = page.last.clone().filter(|_| !page.is_end);
+        found.extend(page.instances());
+
+        let Some(last) = rest else { break };
+        range = range.after(&last);
+    }
+    Ok(found)
+}
+
 /// Sorts rows, and removes those after the first `limit` and one more.
 fn smallest(rows: &mut Vec<(Key, InstanceKey)>, limit: usize) {
     rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
@@ -483,6 +503,37 @@ mod tests {
             assert!(Instant::now() < deadline, "the index is not built");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn short_page_is_continued_until_the_limit_or_the_end() {
+        let row = |number: u8| Key::from_slice(&[number]);
+        // Candidates 2, 3 and 5 changed while their pages were read.
+        let read = |range: &KeyRange, limit: usize| {
+            let pages: Vec<u8> = (1..=7).filter(|n| range.contains(&row(*n))).collect();
+            let last = pages.get(limit - 1).or(pages.last()).copied();
+            let found = pages.iter().take(limit).filter(|n| ![2, 3, 5].contains(*n));
+            Ok(CandidatePage {
+                found: found
+                    .map(|n| {
+                        let id = key("acme", &n.to_string());
+                        (row(*n), id, instance(1, Status::Running))
+                    })
+                    .collect(),
+                last: last.map(row),
+                is_end: pages.len() <= limit,
+                scanned: 0,
+            })
+        };
+        let ids = |limit| -> Vec<String> {
+            let found = collect_pages(KeyRange::all(), limit, read).unwrap();
+            found
+                .into_iter()
+                .map(|(key, _)| key.correlation.to_string())
+                .collect()
+        };
+        assert_eq!(ids(3), ["1", "4", "6"]);
+        assert_eq!(ids(9), ["1", "4", "6", "7"]);
     }
 
     #[test]
