@@ -137,6 +137,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Ready, ready};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use tokio::sync::Notify;
@@ -151,11 +152,11 @@ mod tests {
     }
 
     impl Service {
-        async fn pass(self: Arc<Self>) -> Duration {
+        fn pass(self: Arc<Self>) -> Ready<Duration> {
             let is_first = self.passes.fetch_add(1, Ordering::Relaxed) == 0;
             assert!(!is_first, "the first pass panics");
             self.completed.notify_one();
-            Duration::from_hours(1)
+            ready(Duration::from_hours(1))
         }
     }
 
