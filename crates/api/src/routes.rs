@@ -278,3 +278,55 @@ fn node_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::deploy::reload))
         .routes(routes!(definitions::deploy::collect))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use axum::http::Method;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::server::extract::TENANT_HEADER;
+    use crate::server::forward::scoped_routes;
+
+    /// Routes with a tenant that every pod handles itself, and why.
+    const HANDLED_BY_EVERY_POD: [(&str, &str); 5] = [
+        ("POST /v1/events", "the bus delivers events to the owner"),
+        (
+            "GET /v1/definitions",
+            "definitions are on every pod; a count of instances is scoped",
+        ),
+        (
+            "GET /v1/definitions/{saga}",
+            "definitions are on every pod; a count of instances is scoped",
+        ),
+        (
+            "GET /v1/definitions/{saga}/graph.svg",
+            "definitions are on every pod",
+        ),
+        ("GET /v1/audit", "audit trail of this pod"),
+    ];
+
+    #[test]
+    fn every_route_with_a_tenant_is_scoped_or_handled_by_every_pod() {
+        let description = serde_json::to_value(openapi()).expect("it serializes to JSON");
+        let mut unscoped = BTreeSet::new();
+        for (path, item) in description["paths"].as_object().expect("an object") {
+            for (method, operation) in item.as_object().expect("an object") {
+                let parameters = operation["parameters"].as_array();
+                let has_tenant = parameters
+                    .into_iter()
+                    .flatten()
+                    .any(|parameter: &Value| parameter["name"] == TENANT_HEADER);
+                let method: Method = method.to_uppercase().parse().expect("a method");
+                if has_tenant && !scoped_routes::is_scoped(&method, path, None) {
+                    unscoped.insert(format!("{method} {path}"));
+                }
+            }
+        }
+
+        let expected = HANDLED_BY_EVERY_POD.map(|(route, _)| route.to_owned());
+        assert_eq!(unscoped, BTreeSet::from(expected));
+    }
+}

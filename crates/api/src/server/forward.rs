@@ -5,6 +5,8 @@
 //! about one instance is forwarded to its owner; a list contains the instances of this pod, and
 //! headers name the other pods.
 
+pub(crate) mod scoped_routes;
+
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
@@ -36,24 +38,6 @@ const PARTIAL: HeaderName = HeaderName::from_static("x-orlog-partial");
 const MISSING_PODS: HeaderName = HeaderName::from_static("x-orlog-missing-pods");
 /// Characters of a name that the header encodes, in addition to those that are not ASCII.
 const LISTED_NAME: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'%');
-/// Routes that are scoped to a tenant.
-const TENANT_SCOPED_ROUTES: [&str; 15] = [
-    "/v1/runners",
-    "/v1/sagas",
-    "/v1/flows",
-    "/v1/messages",
-    "/v1/batches",
-    "/v1/schedules",
-    "/v1/shadows",
-    "/v1/tasks",
-    "/v1/dead-letters",
-    "/v1/export",
-    "/v1/timers",
-    "/v1/work",
-    "/v1/inspect",
-    "/v1/overview",
-    "/v1/replays",
-];
 /// Creates the key of a built-in instance from the id in its path.
 type BuiltInKey = fn(TenantId, &str) -> Result<InstanceKey, String>;
 
@@ -161,18 +145,10 @@ fn follows_lines(request: &Request) -> bool {
 
 /// Returns the tenant of a tenant-scoped request. The handler rejects malformed requests.
 fn scoped_tenant(request: &Request) -> Option<TenantId> {
-    let path = request.uri().path();
-    let is_below = |root: &&str| {
-        path.strip_prefix(*root)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-
-    // The owner of the shard looks for instances before it deletes a context.
-    let is_deletion = request.method() == Method::DELETE && path.starts_with("/v1/contexts/");
-    if !is_deletion {
-        TENANT_SCOPED_ROUTES.iter().find(|root| is_below(root))?;
+    let uri = request.uri();
+    if !scoped_routes::is_scoped(request.method(), uri.path(), uri.query()) {
+        return None;
     }
-
     let tenant = request
         .headers()
         .get(TENANT_HEADER)

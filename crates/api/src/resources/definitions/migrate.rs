@@ -20,6 +20,7 @@ use crate::server::body::JsonBody;
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, Tenant, page_limit};
+use crate::server::parts::cluster::Cluster;
 use crate::server::parts::definitions::Definitions;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
@@ -39,7 +40,7 @@ pub(crate) struct MigrateBody {
     from: String,
     /// Target definition: version or hash prefix. Default: the active one.
     to: Option<String>,
-    /// Migrate only these instances, by correlation id.
+    /// Migrate only these instances, by correlation id; at most `http.max_page_size`.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     only: Vec<CorrelationId>,
@@ -101,7 +102,8 @@ impl MigratedInstance {
 ///
 /// Applies to live instances of the definition in `from`. Each instance migrates by its own control
 /// request, which its history records. Blocked instances stay unchanged, with reasons. A page can
-/// be short and still have a `next`. The request is idempotent: migrated instances are skipped.
+/// be short and still have a `next`. The request is idempotent: migrated instances are skipped. In
+/// a cluster, a page of a key-sharded tenant has the instances of one pod.
 #[utoipa::path(
     post,
     path = "/v1/definitions/{saga}/migrate",
@@ -112,6 +114,7 @@ impl MigratedInstance {
 )]
 pub(crate) async fn migrate(
     api: RequestContext,
+    cluster: Cluster,
     State(definitions): State<Definitions>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
@@ -120,11 +123,17 @@ pub(crate) async fn migrate(
 ) -> Result<Json<MigratePage>, Problem> {
     let saga = SagaName::new(saga).map_err(|error| invalid_parameter("saga", error.to_string()))?;
     let limit = page_limit(migration.limit, &api);
+    check_named(&migration.only, api.http().max_page_size)?;
     let by = user_name(caller.check_user(migration.user.clone())?)?;
     let dry_run = migration.dry_run;
     let known = definitions.clone();
+    let owner = InstanceOwner {
+        is_spread: cluster.is_clustered() && cluster.slots().is_key_sharded(&tenant),
+        tenant,
+        saga,
+    };
     let found = api
-        .read(move |scope| select_instances(scope, &known, tenant, saga, &migration, limit))
+        .read(move |scope| select_instances(scope, &known, owner, &migration, limit))
         .await?;
     let MigrationBatch {
         to,
@@ -153,6 +162,27 @@ pub(crate) async fn migrate(
     }))
 }
 
+/// Checks the number of named instances: they are read and migrated as one page.
+fn check_named(only: &[CorrelationId], max_page_size: usize) -> Result<(), Problem> {
+    if only.len() <= max_page_size {
+        return Ok(());
+    }
+    let detail = format!(
+        "{} instances are named, the limit is {max_page_size} (http.max_page_size); name the \
+         others in further requests",
+        only.len()
+    );
+    Err(invalid_parameter("only", detail))
+}
+
+/// Saga of a tenant whose instances migrate.
+struct InstanceOwner {
+    tenant: TenantId,
+    saga: SagaName,
+    /// Whether other pods have instances of the tenant, too. The response names these pods.
+    is_spread: bool,
+}
+
 struct MigrationBatch {
     to: Arc<dyn Program>,
     instances: Vec<(InstanceKey, Instance)>,
@@ -162,12 +192,12 @@ struct MigrationBatch {
 fn select_instances(
     scope: &ReadScope,
     definitions: &Definitions,
-    tenant: TenantId,
-    saga: SagaName,
+    owner: InstanceOwner,
     migration: &MigrateBody,
     limit: usize,
 ) -> Result<MigrationBatch, Problem> {
-    let to = target(definitions, &tenant, &saga, migration.to.as_deref())?;
+    let InstanceOwner { tenant, saga, .. } = &owner;
+    let to = target(definitions, tenant, saga, migration.to.as_deref())?;
     let from = DefinitionSelector::read("from", &migration.from)?;
     // Instances with the target definition do not match, so that a repeated request continues where
     // it was interrupted.
@@ -178,22 +208,7 @@ fn select_instances(
     };
 
     if !migration.only.is_empty() {
-        let mut instances = Vec::new();
-        for correlation in &migration.only {
-            let key = InstanceKey {
-                tenant: tenant.clone(),
-                saga: saga.clone(),
-                correlation: correlation.clone(),
-            };
-            // A name that does not exist is an error, in contrast to one that no longer matches: it
-            // can be a typing error.
-            let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
-            let reader = scope.reader(&key).ok_or_else(missing)?;
-            let instance = reader.instance(&key)?.ok_or_else(missing)?;
-
-            instances.push((key, instance));
-        }
-
+        let mut instances = named_instances(scope, &owner, &migration.only)?;
         // A named instance that has migrated or ended is skipped, as in a page.
         instances.retain(|(_, instance)| is_selected(instance));
         return Ok(MigrationBatch {
@@ -204,6 +219,7 @@ fn select_instances(
     }
 
     let (shard, cursor) = parse_cursor(migration.cursor.as_deref())?;
+    let InstanceOwner { tenant, saga, .. } = owner;
     let saga = Some(saga);
     let statuses = LIVE.to_vec();
     let query = InstanceQuery {
@@ -232,6 +248,37 @@ fn select_instances(
         instances,
         next: page.next,
     })
+}
+
+/// Returns the named instances, without those of other pods.
+fn named_instances(
+    scope: &ReadScope,
+    owner: &InstanceOwner,
+    only: &[CorrelationId],
+) -> Result<Vec<(InstanceKey, Instance)>, Problem> {
+    let mut instances = Vec::with_capacity(only.len());
+    for correlation in only {
+        let key = InstanceKey {
+            tenant: owner.tenant.clone(),
+            saga: owner.saga.clone(),
+            correlation: correlation.clone(),
+        };
+        let Some(reader) = scope.reader(&key) else {
+            // Its pod is among those that the response names.
+            if owner.is_spread {
+                continue;
+            }
+            return Err(Problem::moving());
+        };
+
+        // A name that does not exist is an error, in contrast to one that no longer matches: it can
+        // be a typing error.
+        let missing = || Problem::new(Code::InstanceNotFound, format!("no instance {key}"));
+        let instance = reader.instance(&key)?.ok_or_else(missing)?;
+        instances.push((key, instance));
+    }
+
+    Ok(instances)
 }
 
 /// Returns the target definition: one of the context of the tenant, or a shared one.
@@ -314,6 +361,20 @@ impl DefinitionSelector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn number_of_named_instances_has_the_limit_of_a_page() {
+        let only = |count: usize| {
+            let ids = (0..count).map(|number| CorrelationId::new(format!("o-{number}")).unwrap());
+            ids.collect::<Vec<_>>()
+        };
+        check_named(&only(2), 2).unwrap();
+        let problem = check_named(&only(3), 2).unwrap_err();
+        assert!(
+            problem.detail().contains("http.max_page_size"),
+            "{problem:?}"
+        );
+    }
 
     #[test]
     fn definition_is_selected_by_version_or_hash() {
