@@ -29,7 +29,7 @@ mod purge;
 
 pub(crate) use job_claim::result_key;
 pub(crate) use job_log::JobLogRange;
-pub(crate) use purge::{DedupePurge, PURGE_BATCH};
+pub(crate) use purge::{DedupePurge, PURGE_BATCH, is_orphaned_task};
 
 /// Maximum size of the record of several changes, in bytes. It limits the memory and the duration
 /// of a commit; a larger change is a group of its own.
@@ -500,7 +500,7 @@ impl<'a> ChangeTranslator<'a> {
     }
 
     /// Deletes an unreadable instance. Its timers and work items are ignored when they fire or
-    /// complete.
+    /// complete; the sweep of tasks finds its open tasks.
     fn drop_instance(&mut self, key: &InstanceKey) -> Result<(), Error> {
         let row = self.keys.instance(key);
         // Without a limit: the instance can start again and must not find rows of the old one.

@@ -1,6 +1,6 @@
 //! Sweep: iterates over the rows of all tenants page by page, in key order, for retention.
 
-use orlog_model::{DeadLetter, InstanceKey, TaskRow, TaskStatus, TenantId};
+use orlog_model::{DeadLetter, InstanceKey, TaskRow, TenantId};
 use uuid::Uuid;
 
 use crate::encoding::range::KeyRange;
@@ -8,6 +8,7 @@ use crate::encoding::value::{decode, readable};
 use crate::error::Error;
 use crate::read::reader::{Reader, ScanLimits};
 use crate::table::Table;
+use crate::translate::is_orphaned_task;
 
 /// Maximum number of rows that one retention change deletes.
 pub const PURGE_BATCH: usize = crate::translate::PURGE_BATCH;
@@ -54,18 +55,14 @@ impl Reader {
         let limits = ScanLimits::rows(usize::MAX, scanned);
         self.sweep(Table::Task, from, limits, |_, value| {
             let row: TaskRow = decode(Table::Task, value)?;
-            if !matches!(row.status, TaskStatus::Completed | TaskStatus::Closed) {
-                return Ok(None);
-            }
-
             // The tasks of an unreadable instance remain.
             let Some(instance) = readable(self.instance(&row.instance))? else {
                 return Ok(None);
             };
-            // A task that was last updated before the creation of the instance belongs to an
-            // earlier run.
-            let is_over = instance.is_none_or(|instance| row.updated_at < instance.created_at);
-            Ok(is_over.then_some((row.instance, row.task.id)))
+            // Also an open task: an unreadable instance is dropped without its tasks, which it would
+            // have to list.
+            let is_orphaned = is_orphaned_task(&row, instance.as_ref());
+            Ok(is_orphaned.then_some((row.instance, row.task.id)))
         })
     }
 

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use orlog_model::{Instance, InstanceKey, TaskRow};
+use orlog_model::{Instance, InstanceKey, TaskRow, TaskStatus};
 use uuid::Uuid;
 
 use crate::encoding::keys::KeyEncoder;
@@ -124,12 +124,8 @@ pub(super) fn purge_tasks(
         let row = tables.get(Table::Task, &key, |bytes| {
             decode::<TaskRow>(Table::Task, bytes)
         })?;
-        let is_orphaned = row.transpose()?.is_some_and(|row| {
-            stored
-                .as_ref()
-                .is_none_or(|of| row.updated_at < of.created_at)
-        });
-        if !is_orphaned {
+        let row = row.transpose()?;
+        if !row.is_some_and(|row| is_orphaned_task(&row, stored.as_ref())) {
             continue;
         }
 
@@ -142,6 +138,21 @@ pub(super) fn purge_tasks(
         record.delete(Table::Task, &key)?;
     }
     Ok(())
+}
+
+/// Returns whether a task belongs to no instance any more: its instance was deleted, or has been
+/// restarted since. `stored` is the instance with its key.
+pub(crate) fn is_orphaned_task(row: &TaskRow, stored: Option<&Instance>) -> bool {
+    let Some(stored) = stored else {
+        return true;
+    };
+    match row.status {
+        // An instance lists its open tasks. Their times prove nothing if the clock was set back.
+        TaskStatus::Open | TaskStatus::Claimed => {
+            stored.tasks.iter().all(|task| task.id != row.task.id)
+        }
+        TaskStatus::Completed | TaskStatus::Closed => row.updated_at < stored.created_at,
+    }
 }
 
 /// Deletes the rows in a range, at most `remaining` of them.

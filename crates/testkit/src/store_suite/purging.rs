@@ -172,13 +172,14 @@ fn task(of: &InstanceKey, number: u128, status: TaskStatus, updated_at: i64) -> 
     }
 }
 
-/// Tasks outlive their instance until the next purge. Tasks of an instance that has started again since
-/// are kept.
+/// Tasks outlive their instance until the next purge, also open tasks of a dropped instance. Tasks of an
+/// instance that has started again since are kept.
 pub fn orphaned_tasks_are_purged(mut fixture: StoreFixture) {
     let (missing, restarted) = (key(KEY_SHARDED, "missing"), key("acme", "restarted"));
     let tasks = vec![
         task(&missing, 1, TaskStatus::Completed, 2),
         task(&missing, 2, TaskStatus::Closed, 3),
+        task(&missing, 5, TaskStatus::Claimed, 3),
     ];
     fixture.apply(Commit {
         tasks,
@@ -187,9 +188,14 @@ pub fn orphaned_tasks_are_purged(mut fixture: StoreFixture) {
     let tasks = vec![
         task(&restarted, 3, TaskStatus::Completed, 2),
         task(&restarted, 4, TaskStatus::Completed, 9),
+        task(&restarted, 6, TaskStatus::Open, 9),
+        task(&restarted, 7, TaskStatus::Open, 2),
     ];
+    // The clock was set back before task 7 was opened.
+    let open = tasks[3].row.task.clone();
     let started = Instance {
         created_at: at(5),
+        tasks: vec![open],
         ..instance(1, Status::Running)
     };
     fixture.apply(Commit {
@@ -207,9 +213,9 @@ pub fn orphaned_tasks_are_purged(mut fixture: StoreFixture) {
         found.sort_unstable();
         found
     };
-    assert_eq!(found(&fixture.reader), [1, 2, 3]);
+    assert_eq!(found(&fixture.reader), [1, 2, 3, 5, 6]);
     for of in [&missing, &restarted] {
-        let tasks = (1..=4).map(Uuid::from_u128).collect();
+        let tasks = (1..=7).map(Uuid::from_u128).collect();
         fixture.commit(&[Change::PurgeTasks {
             instance: of.clone(),
             tasks,
@@ -217,7 +223,7 @@ pub fn orphaned_tasks_are_purged(mut fixture: StoreFixture) {
     }
     assert_eq!(found(&fixture.reader), []);
     let rows = |table: &str| fixture.reader.inspect_rows(table, None, 9).unwrap().len();
-    assert_eq!((rows("task"), rows("task_event")), (1, 1));
+    assert_eq!((rows("task"), rows("task_event")), (2, 2));
 }
 
 /// Every ended instance and every dead letter is returned once, regardless of the page size.
