@@ -113,7 +113,7 @@ impl BackgroundTasks {
 
 /// Runs a task, and logs and counts its panic. Returns `None` after a panic.
 async fn run<T>(name: &'static str, panics: &Counter, task: impl Future<Output = T>) -> Option<T> {
-    // Locks of this crate are not poisoned by a panic, and every pass reads its state anew.
+    // Locks of this crate are not poisoned by a panic, and every pass reads its state again.
     let panic = match AssertUnwindSafe(task).catch_unwind().await {
         Ok(output) => return Some(output),
         Err(panic) => panic,

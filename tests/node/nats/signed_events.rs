@@ -121,14 +121,7 @@ impl Fixture {
     async fn put_actor(&self, id: &str, signer: &Signer) -> (Actor, u64) {
         let mut actor = Actor::new(now());
         let public_key: PublicKey = signer.key.public_key();
-        let id_of_key = public_key.key_id().to_string();
-        let key = Key {
-            id: id_of_key,
-            public_key,
-            valid_from: now(),
-            valid_until: None,
-            revoked_at: None,
-        };
+        let key = Key::new(public_key, now());
         actor.add_key(key, now(), None).unwrap();
         let revision = self.put(&format!("actor.{id}"), &actor, 0).await;
         (actor, revision)

@@ -88,6 +88,8 @@ const RETIRED: &[(&str, &str)] = &[
 
 /// Phrases in which a retired word is the standard term.
 const ALLOWED: &[&str] = &[
+    // Error code of HTTP/2.
+    "refused stream",
     "connection refused",
     "refused connection",
     "refused connections",

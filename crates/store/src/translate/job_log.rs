@@ -113,7 +113,7 @@ fn stored_range(tables: &MergedTables, row: &[u8]) -> Result<JobLogRange, Error>
         },
     )?;
 
-    let (Some(first), Some(last)) = (first, last) else {
+    let Some((first, last)) = first.zip(last) else {
         return Ok(JobLogRange { first: 1, next: 1 });
     };
 

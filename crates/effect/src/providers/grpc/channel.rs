@@ -190,7 +190,7 @@ impl Encoder for BytesEncoder {
 
 #[cfg(test)]
 mod tests {
-    //! Calls to a server that writes HTTP/2 frames by hand: libraries refuse to write most of them.
+    //! Calls to a server that writes HTTP/2 frames by hand: libraries do not write most of them.
 
     use std::io::Write as _;
     use std::sync::Arc;
@@ -450,9 +450,9 @@ mod tests {
     #[tokio::test]
     async fn refused_stream_is_not_executed() {
         let reason = u32::from(h2::Reason::REFUSED_STREAM).to_be_bytes();
-        let refused = call(frame(RST_STREAM, 0, STREAM, &reason)).await;
-        let Err(GrpcError::Unreachable(reason)) = refused else {
-            panic!("in doubt: {refused:?}");
+        let result = call(frame(RST_STREAM, 0, STREAM, &reason)).await;
+        let Err(GrpcError::Unreachable(reason)) = result else {
+            panic!("in doubt: {result:?}");
         };
         assert!(reason.contains("refused stream"), "{reason}");
 

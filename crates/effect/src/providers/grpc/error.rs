@@ -1,6 +1,6 @@
 //! Errors of calls without a response message.
 //!
-//! Nothing was executed only if the call was not sent, or if the upstream refused it before any
+//! Nothing was executed only if the call was not sent, or if the upstream rejected it before any
 //! processing (RFC 9113, 6.8 and 8.7). Every other loss of a response leaves the outcome unknown.
 
 use std::error::Error as StdError;
@@ -13,7 +13,7 @@ use crate::provider::ProviderError;
 /// Error of a call without a response.
 #[derive(Debug)]
 pub(crate) enum GrpcError {
-    /// No connection was established, or the upstream refused the call: nothing was executed.
+    /// No connection was established, or the upstream rejected the call: nothing was executed.
     Unreachable(String),
     /// Egress rules deny the endpoint.
     Forbidden(EgressDenied),
@@ -84,8 +84,8 @@ fn is_not_executed(error: &(dyn StdError + 'static)) -> bool {
 
     // The library returns a GOAWAY only for streams above its last stream id.
     error.downcast_ref().is_some_and(|error: &h2::Error| {
-        let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-        error.is_remote() && (is_refused || error.is_go_away())
+        let is_rejected = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        error.is_remote() && (is_rejected || error.is_go_away())
     })
 }
 
