@@ -520,6 +520,30 @@ fn snapshots_allow_log_purge_and_takeover() {
 }
 
 #[test]
+fn record_continues_when_the_log_changes_its_entry_limit() {
+    for limit in [TINY / 2, TINY * 2] {
+        let log = MemoryLog::new(TINY);
+        let mut pod = Pod::new(&log, 1);
+        (1..=2).for_each(|number| pod.commit(number).expect("the log is sound"));
+
+        // Only the first part of the record is stored.
+        pod.log.inject_faults([
+            AppendFault::None,
+            AppendFault::Lost,
+            AppendFault::Lost,
+            AppendFault::Lost,
+        ]);
+        let error = pod.commit_once(3).expect_err("the log does not respond");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+
+        log.set_max_entry_bytes(limit);
+        assert_eq!(pod.writer.retry_commit().expect("the log is sound"), 3);
+        assert_eq!(pod.everything(), model(3)[3]);
+        assert_eq!(Pod::new(&log, 2).everything(), model(3)[3], "{limit}");
+    }
+}
+
+#[test]
 fn unreadable_snapshot_falls_back_to_an_older_one() {
     let log = MemoryLog::new(TINY);
     let mut pod = Pod::with_snapshots(&log, 1, 3);

@@ -101,6 +101,11 @@ impl MemoryLog {
         self.end.lock().partitioned = Some((append, stored));
     }
 
+    /// Sets the maximum entry size, as another server can have another one.
+    pub fn set_max_entry_bytes(&self, bytes: usize) {
+        self.log.lock().max_entry_bytes = bytes;
+    }
+
     /// Sets whether the log is unavailable to this client.
     pub fn set_down(&self, down: bool) {
         self.end.lock().down = down;

@@ -6,6 +6,7 @@
 //! | claim of an older epoch | ignored: it arrived too late |
 //! | part 0 of the commit after the last one | a record starts; incomplete parts are dropped |
 //! | part n after part n - 1 of the same record | the record grows; its last part completes it |
+//! | part of a record with another number of parts | the parts do not fit together |
 //! | any other entry of the owner | entries are missing before it |
 //! | any other entry | corruption: the log accepted an entry that it must reject |
 
@@ -103,6 +104,8 @@ pub(crate) struct LogFollower {
     awaited_claim: Option<EntryId>,
     parts: BytesMut,
     next_part: u16,
+    /// Number of parts of the incomplete record.
+    part_count: u16,
 }
 
 /// Result of an entry.
@@ -131,6 +134,7 @@ impl LogFollower {
             awaited_claim: None,
             parts: BytesMut::new(),
             next_part: 0,
+            part_count: 0,
         }
     }
 
@@ -235,11 +239,19 @@ impl LogFollower {
     ) -> FollowStep {
         if part == 0 {
             self.drop_parts();
+            self.part_count = parts;
         }
 
         // The writer appends the parts in order, so another one means that entries are missing.
         if header.position != self.position + 1 || part != self.next_part || part >= parts {
             return self.missing(header);
+        }
+        // Parts of two divisions of a record do not fit together.
+        if parts != self.part_count {
+            return FollowStep::Diverged(format!(
+                "commit {} has {} parts, but part {part} states {parts}",
+                header.position, self.part_count
+            ));
         }
 
         self.owner = Some(header.owner);
@@ -387,6 +399,21 @@ mod tests {
         check(&[claim(A, 3)], &["?"]);
         check(&[claim(A, 0), part(A, 1, 1, 2)], &["?"]);
         check(&[claim(A, 0), claim(B, 0), part(A, 1, 0, 1)], &["!"]);
+    }
+
+    #[test]
+    fn parts_of_two_divisions_are_not_combined() {
+        check(&[claim(A, 0), part(A, 1, 0, 3), part(A, 1, 1, 2)], &["?"]);
+        check(
+            &[
+                claim(A, 0),
+                part(A, 1, 0, 2),
+                part(A, 1, 0, 3),
+                part(A, 1, 1, 3),
+                part(A, 1, 2, 3),
+            ],
+            &["1:000102"],
+        );
     }
 
     #[test]

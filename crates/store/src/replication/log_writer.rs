@@ -35,7 +35,36 @@ pub(crate) struct LogWriter {
 struct PendingRecord {
     position: u64,
     record: Bytes,
+    /// Size of each part except the last one. It does not follow the limit of the log, which can
+    /// change with a reconnect: parts of two sizes would skip or repeat bytes.
+    part_bytes: usize,
+    parts: u16,
     next_part: u16,
+}
+
+impl PendingRecord {
+    /// Divides a record into parts of this size.
+    fn divide(position: u64, record: Bytes, part_bytes: usize) -> Result<Self, Error> {
+        let parts = u16::try_from(record.len().div_ceil(part_bytes));
+        let parts = parts.map_err(|_| Error::TooLarge {
+            bytes: record.len() as u64,
+            limit: part_bytes as u64 * u64::from(u16::MAX),
+        })?;
+        Ok(Self {
+            position,
+            record,
+            part_bytes,
+            parts,
+            next_part: 0,
+        })
+    }
+
+    /// Returns the bytes of the next part.
+    fn next_body(&self) -> &[u8] {
+        let from = usize::from(self.next_part) * self.part_bytes;
+        let to = self.record.len().min(from + self.part_bytes);
+        &self.record[from..to]
+    }
 }
 
 /// Result of an append.
@@ -74,20 +103,7 @@ impl LogWriter {
 
         // Checked before the record is pending: nothing was appended, so the caller can divide the
         // group.
-        let parts = record.len().div_ceil(self.body_bytes());
-        if u16::try_from(parts).is_err() {
-            let limit = self.body_bytes() as u64 * u64::from(u16::MAX);
-            return Err(Error::TooLarge {
-                bytes: record.len() as u64,
-                limit,
-            });
-        }
-
-        self.pending = Some(PendingRecord {
-            position,
-            record,
-            next_part: 0,
-        });
+        self.pending = Some(PendingRecord::divide(position, record, self.body_bytes())?);
 
         Ok(self
             .resume()?
@@ -108,18 +124,16 @@ impl LogWriter {
     }
 
     fn push(&mut self) -> Result<Option<(RecordPosition, Bytes)>, Error> {
-        let size = self.body_bytes();
+        self.divide_again_if_too_large()?;
         while let Some(pending) = &self.pending {
-            let parts = u16::try_from(pending.record.len().div_ceil(size)).unwrap_or(u16::MAX);
-            let from = usize::from(pending.next_part) * size;
-            let body = &pending.record[from..pending.record.len().min(from + size)];
             let header = EntryHeader {
-                kind: EntryKind::Part(pending.next_part, parts),
+                kind: EntryKind::Part(pending.next_part, pending.parts),
                 owner: self.owner,
                 position: pending.position,
             };
+            let entry = header.encode(pending.next_body());
 
-            self.put(&header.encode(body), &header)?;
+            self.put(&entry, &header)?;
             // A retry continues with the next part.
             if let Some(pending) = &mut self.pending {
                 pending.next_part += 1;
@@ -127,7 +141,9 @@ impl LogWriter {
 
             if let Some(PendingRecord {
                 position, record, ..
-            }) = self.pending.take_if(|pending| pending.next_part == parts)
+            }) = self
+                .pending
+                .take_if(|pending| pending.next_part == pending.parts)
             {
                 let last_entry = EntryId {
                     number: self.last,
@@ -143,6 +159,19 @@ impl LogWriter {
             }
         }
         Ok(None)
+    }
+
+    /// Divides the pending record again if the log does not accept its parts any more. Its first part
+    /// follows again, and readers drop the incomplete parts before it.
+    fn divide_again_if_too_large(&mut self) -> Result<(), Error> {
+        let part_bytes = self.body_bytes();
+        if let Some(pending) = self.pending.as_mut()
+            && pending.part_bytes > part_bytes
+        {
+            let record = pending.record.clone();
+            *pending = PendingRecord::divide(pending.position, record, part_bytes)?;
+        }
+        Ok(())
     }
 
     /// Appends one entry after the last one.
