@@ -520,6 +520,31 @@ fn snapshots_allow_log_purge_and_takeover() {
 }
 
 #[test]
+fn pod_that_restarts_before_each_threshold_saves_snapshots() {
+    let by_commits = (5, u64::MAX);
+    let by_bytes = (u64::MAX, 10_000);
+    for (commits, bytes) in [by_commits, by_bytes] {
+        let log = MemoryLog::new(TINY);
+        let mut dir = tempfile::tempdir().expect("a directory");
+        for epoch in 1..=6 {
+            let mut pod = Pod::on_with_thresholds(dir, &log, epoch, commits, bytes);
+            // Fewer commits and bytes than a threshold in each run.
+            pod.commit(2 * epoch - 1).expect("the log is sound");
+            pod.commit(2 * epoch).expect("the log is sound");
+            pod.writer.flush().expect("there is room");
+            dir = pod.crash();
+        }
+        let pod = Pod::on_with_thresholds(dir, &log, 7, commits, bytes);
+        wait(|| {
+            !orlog_store::CommitLog::snapshots(&log)
+                .expect("up")
+                .is_empty()
+        });
+        assert_eq!(pod.everything(), model(12)[12]);
+    }
+}
+
+#[test]
 fn record_continues_when_the_log_changes_its_entry_limit() {
     for limit in [TINY / 2, TINY * 2] {
         let log = MemoryLog::new(TINY);

@@ -393,13 +393,14 @@ impl StoreHome {
             background.save_snapshots(shared, meter, replication, &self.dir)?;
         }
 
+        // After a takeover, the log behind the last snapshot may be long already: the thread counts
+        // it.
+        background.wake_snapshots();
         self.open = Some(OpenStore {
             disk,
             background,
             replica,
         });
-        // After a takeover, the log behind the last snapshot may be long already.
-        self.wake_snapshots_if_due(shared);
         Ok(())
     }
 

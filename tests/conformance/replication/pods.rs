@@ -61,6 +61,23 @@ impl Pod {
         .expect("the log is sound")
     }
 
+    /// Takes the shard over with the data of an earlier run, and with these thresholds of snapshots.
+    pub(super) fn on_with_thresholds(
+        dir: TempDir,
+        log: &MemoryLog,
+        epoch: u64,
+        snapshot_commits: u64,
+        snapshot_bytes: u64,
+    ) -> Self {
+        let client = log.client();
+        let replication = ReplicationOptions {
+            snapshot_commits,
+            snapshot_bytes,
+            ..ReplicationOptions::new(client.commit_log(), epoch)
+        };
+        Self::open(dir, client, replication).expect("the log is sound")
+    }
+
     /// Takes the shard over into an empty directory, whatever the log has lost.
     pub(super) fn accepting_data_loss(log: &MemoryLog, epoch: u64) -> Self {
         let client = log.client();

@@ -6,14 +6,20 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::Error;
 use crate::lock::lock;
+use crate::replication::commit_log::LogPosition;
 use crate::stats::ReplicationStats;
 
 /// Metrics, shared by the writer, the snapshots and the readers of metrics.
 #[derive(Debug, Default)]
-pub(crate) struct LogMetrics(Mutex<ReplicationStats>);
+pub(crate) struct LogMetrics {
+    stats: Mutex<ReplicationStats>,
+    /// End of the copy with which the takeover started, until the log from the last snapshot to it
+    /// is counted.
+    uncounted: Mutex<Option<LogPosition>>,
+}
 
 /// Part of the log after the last snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LogTail {
     /// Number of commits.
     pub(crate) commits: u64,
@@ -23,7 +29,28 @@ pub(crate) struct LogTail {
 
 impl LogMetrics {
     fn stats(&self) -> MutexGuard<'_, ReplicationStats> {
-        lock(&self.0)
+        lock(&self.stats)
+    }
+
+    /// Records the start of a takeover with a copy that ends at `start`. The log after it is counted
+    /// while it is followed.
+    pub(crate) fn start_takeover(&self, start: LogPosition) {
+        self.stats().take_tail();
+        *lock(&self.uncounted) = Some(start);
+    }
+
+    /// Returns the position up to which the log after the last snapshot is not counted yet.
+    pub(crate) fn uncounted(&self) -> Option<LogPosition> {
+        *lock(&self.uncounted)
+    }
+
+    /// Adds the log between the last snapshot and the uncounted position.
+    pub(crate) fn count_until_start(&self, tail: LogTail) {
+        let mut stats = self.stats();
+        stats.add_tail(tail);
+        // A failure to count is the only one before the first snapshot.
+        stats.snapshot_failure = None;
+        *lock(&self.uncounted) = None;
     }
 
     /// Records the start of a writer.
@@ -66,12 +93,14 @@ impl LogMetrics {
     /// Records the start of a snapshot: later commits count as after it. Returns the log that it
     /// covers.
     pub(crate) fn start_snapshot(&self) -> LogTail {
-        let mut stats = self.stats();
-        LogTail {
-            // Commits during the snapshot may not be part of it, so they count for the next one.
-            commits: std::mem::take(&mut stats.commits_behind_snapshot),
-            bytes: std::mem::take(&mut stats.bytes_behind_snapshot),
-        }
+        // Commits during the snapshot may not be part of it, so they count for the next one.
+        self.stats().take_tail()
+    }
+
+    /// Records that a snapshot was not saved because the store was closed: the log that it would
+    /// have covered counts again.
+    pub(crate) fn cancel_snapshot(&self, covered: LogTail) {
+        self.stats().add_tail(covered);
     }
 
     /// Records the success or failure of a snapshot. After a failure, the log that it would have
@@ -91,8 +120,7 @@ impl LogMetrics {
                 stats.snapshot_failure = None;
             }
             Err(reason) => {
-                stats.commits_behind_snapshot += covered.commits;
-                stats.bytes_behind_snapshot += covered.bytes;
+                stats.add_tail(covered);
                 stats.snapshot_failure = Some(reason);
             }
         }
@@ -105,8 +133,47 @@ impl LogMetrics {
 }
 
 impl ReplicationStats {
+    fn take_tail(&mut self) -> LogTail {
+        LogTail {
+            commits: std::mem::take(&mut self.commits_behind_snapshot),
+            bytes: std::mem::take(&mut self.bytes_behind_snapshot),
+        }
+    }
+
+    fn add_tail(&mut self, tail: LogTail) {
+        self.commits_behind_snapshot += tail.commits;
+        self.bytes_behind_snapshot += tail.bytes;
+    }
+
     fn record(&mut self, bytes: u64) {
         self.commits_behind_snapshot += 1;
         self.bytes_behind_snapshot += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_of_a_cancelled_or_failed_snapshot_counts_again() {
+        let meter = LogMetrics::default();
+        let tail = LogTail {
+            commits: 2,
+            bytes: 30,
+        };
+        meter.record_followed(10);
+        meter.record_followed(20);
+
+        let covered = meter.start_snapshot();
+        meter.cancel_snapshot(covered);
+        assert_eq!(meter.tail(), tail);
+        assert_eq!(meter.read().snapshot_failure, None);
+
+        let covered = meter.start_snapshot();
+        assert_eq!(meter.tail(), LogTail::default());
+        meter.end_snapshot(Err("full".to_owned()), Duration::ZERO, covered);
+        assert_eq!(meter.tail(), tail);
+        assert_eq!(meter.read().snapshot_failure.as_deref(), Some("full"));
     }
 }

@@ -288,6 +288,7 @@ impl ReplicationOptions {
         meter: &Arc<LogMetrics>,
     ) -> Result<(MergedTables, LogWriter), CopyError> {
         let start = disk.log_position().copied().ok_or(Error::Closed)?;
+        meter.start_takeover(start);
         let mut tables = MergedTables::new(Arc::clone(disk));
         let mut follower = LogFollower::from(&start);
 

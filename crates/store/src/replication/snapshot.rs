@@ -1,9 +1,10 @@
 //! Copies of the tables: snapshots of a replicated shard, and copies on request.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 use std::{fs, process};
 
@@ -14,7 +15,7 @@ use crate::lock::lock;
 use crate::read::reader::Reader;
 use crate::replication::commit_log::{CommitLog, LogPosition, Snapshot};
 use crate::replication::delta;
-use crate::replication::metrics::LogMetrics;
+use crate::replication::metrics::{LogMetrics, LogTail};
 use crate::replication::open::{COPY_PREFIX, ReplicationOptions};
 use crate::shared::Shared;
 
@@ -95,18 +96,16 @@ pub(crate) fn run(
         }
 
         not_before = None;
-        if !replication.is_snapshot_due(meter) {
-            continue;
-        }
-
         // A failure lasts: it is logged once, and so is its end.
-        match save(shared, meter, replication, dir) {
-            Ok(()) if failures > 0 => {
+        match save_if_due(shared, meter, replication, dir) {
+            Ok(true) if failures > 0 => {
                 tracing::info!(failures, "snapshots are saved again");
                 failures = 0;
             }
+            Ok(false) => failures = 0,
             // The store is closing.
-            Ok(()) | Err(Error::Closed) => {}
+            Ok(true) | Err(Error::Closed) => {}
+            Err(_) if wake.try_recv() == Err(TryRecvError::Disconnected) => return,
             Err(error) => {
                 // While it fails, the statistics of the store contain the reason.
                 if failures == 0 {
@@ -120,6 +119,75 @@ pub(crate) fn run(
             }
         }
     }
+}
+
+/// Saves a snapshot if the log after the last one exceeds a threshold. Returns whether it did.
+fn save_if_due(
+    shared: &Arc<Shared>,
+    meter: &LogMetrics,
+    replication: &ReplicationOptions,
+    dir: &Path,
+) -> Result<bool, Error> {
+    count_until_start(meter, replication)?;
+    if !replication.is_snapshot_due(meter) {
+        return Ok(false);
+    }
+    save(shared, meter, replication, dir)?;
+    Ok(true)
+}
+
+/// Counts the log between the last snapshot and the copy with which the takeover started, once. The
+/// takeover itself reads only the log after its copy: without this, a pod that restarts often would
+/// never reach a threshold, and the log would grow without a limit.
+fn count_until_start(meter: &LogMetrics, replication: &ReplicationOptions) -> Result<(), Error> {
+    let Some(start) = meter.uncounted() else {
+        return Ok(());
+    };
+
+    match tail_before(&start, replication) {
+        Ok(tail) => {
+            meter.count_until_start(tail);
+            Ok(())
+        }
+        Err(error) => {
+            let reason = Err(error.to_string());
+            meter.end_snapshot(reason, Duration::ZERO, LogTail::default());
+            Err(error)
+        }
+    }
+}
+
+/// Measures the log from the last snapshot to `end`. The size is exact only below the threshold of
+/// snapshots.
+fn tail_before(end: &LogPosition, replication: &ReplicationOptions) -> Result<LogTail, Error> {
+    // An empty copy has nothing behind it.
+    if end.number == 0 {
+        return Ok(LogTail::default());
+    }
+
+    let log = &*replication.log;
+    let saved = delta::list(log, log.identity()?)?;
+    let newest = delta::chains(&saved).next().unwrap_or_default();
+    let newest = newest.last().map(|snapshot| snapshot.position);
+    let mut tail = LogTail {
+        commits: end
+            .position
+            .saturating_sub(newest.map_or(0, |newest| newest.position)),
+        bytes: 0,
+    };
+    if tail.commits == 0 {
+        return Ok(tail);
+    }
+
+    let after = newest.map_or(0, |newest| newest.number);
+    log.read(after, &mut |entry| {
+        if entry.number > end.number || tail.bytes >= replication.snapshot_bytes {
+            return ControlFlow::Break(());
+        }
+        tail.bytes += entry.bytes.len() as u64;
+        ControlFlow::Continue(())
+    })?;
+    Ok(tail)
 }
 
 fn save(
@@ -136,7 +204,10 @@ fn save(
     fs::remove_file(&file).ok();
 
     let measured = match &saved {
-        Err(Error::Closed) => return Err(Error::Closed),
+        Err(Error::Closed) => {
+            meter.cancel_snapshot(covered);
+            return Err(Error::Closed);
+        }
         Ok(position) => Ok(*position),
         Err(error) => Err(error.to_string()),
     };
