@@ -360,8 +360,11 @@ impl Snapshots {
     /// Deletes a snapshot. No-op if it does not exist.
     pub async fn delete(&self, name: &str) -> Result<(), ShardLogError> {
         let name = self.object(name);
-        let Ok(info) = self.bucket.info(&name).await else {
-            return Ok(());
+        let info = match self.bucket.info(&name).await {
+            Ok(info) => info,
+            Err(error) if error.kind() == InfoErrorKind::NotFound => return Ok(()),
+            // It may exist. A caller that takes it for deleted purges the log that it needs.
+            Err(error) => return Err(unavailable(error)),
         };
         // The metadata first: a crash in between leaves chunks that are deleted as orphans.
         self.bucket.delete(&name).await.map_err(unavailable)?;
@@ -369,7 +372,7 @@ impl Snapshots {
     }
 
     /// Deletes chunks of this shard that belong to no snapshot, if the name of the incomplete
-    /// snapshot sorts before `floor`. They are remains of processes that crashed during a save. A
+    /// snapshot sorts before `before`. They are remains of processes that crashed during a save. A
     /// snapshot with a later name may still be in progress.
     pub async fn delete_orphans(&self, before: &str) -> Result<(), ShardLogError> {
         let referenced: HashSet<String> = self
