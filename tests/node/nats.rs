@@ -10,6 +10,7 @@ mod reading;
 mod requests;
 mod security;
 mod signed_events;
+mod snapshot_saves;
 mod stream_anomalies;
 mod streams;
 mod tenants;

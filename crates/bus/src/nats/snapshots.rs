@@ -10,12 +10,12 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use async_nats::HeaderMap;
 use async_nats::jetstream::context::PublishAckFuture;
+use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::object_store::{
     GetErrorKind, InfoErrorKind, ObjectInfo, ObjectOptions, ObjectStore,
 };
-use async_nats::jetstream::stream::{Config, DiscardPolicy};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, Stream};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE;
 use futures::TryStreamExt as _;
@@ -50,6 +50,13 @@ pub struct Snapshot {
     pub metadata: BTreeMap<String, String>,
     /// Size of the file, in bytes.
     pub bytes: u64,
+}
+
+/// Metadata of an object, before it is stored. An object is listed when its metadata is stored.
+struct Description {
+    info: ObjectInfo,
+    /// Sequence of the metadata that it replaces (0: none); `None`: whatever there is.
+    replaces: Option<u64>,
 }
 
 /// Snapshots of one shard. Each request can fail with [`ShardLogError::Unavailable`].
@@ -181,8 +188,11 @@ impl Snapshots {
             bytes: 0,
         };
         let id = self.object(CLAIM);
-        self.describe(self.described(&claim, &id, 0, 0, digest(Sha256::new())))
-            .await
+        self.describe(&Description {
+            info: self.described(&claim, &id, 0, 0, digest(Sha256::new())),
+            replaces: None,
+        })
+        .await
     }
 
     /// Saves a file as a snapshot. It is listed after all of it is stored.
@@ -194,16 +204,58 @@ impl Snapshots {
             Uuid::new_v4().simple()
         );
 
-        let saved = self.write(snapshot, file, &id).await;
-        if saved.is_err() {
-            // The next owner deletes what remains as orphans, so a failure here is not an error of
-            // its own.
-            self.purge(&id).await.ok();
+        let description = match self.write(snapshot, file, &id).await {
+            Ok(description) => description,
+            Err(error) => {
+                // The next owner deletes what remains as orphans, so a failure here is not an error
+                // of its own.
+                self.purge(&id).await.ok();
+                return Err(error);
+            }
+        };
+
+        match self.describe(&description).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.withdraw(description, error).await,
         }
-        saved
     }
 
-    async fn write(&self, snapshot: &Snapshot, file: &Path, id: &str) -> Result<(), ShardLogError> {
+    /// Determines the result of a description that failed with `error`: the servers may have stored
+    /// it, or store it later. Deletes the chunks only if they cannot be listed any more. A snapshot
+    /// without chunks would be the base of the next one, and older ones would be deleted for it.
+    async fn withdraw(
+        &self,
+        mut description: Description,
+        error: ShardLogError,
+    ) -> Result<(), ShardLogError> {
+        let id = description.info.nuid.clone();
+        // Earlier metadata may list a complete snapshot, which a withdrawal would delete.
+        let is_first = description.replaces == Some(0);
+        description.info.deleted = true;
+
+        // A read cannot prove that the description does not arrive later. The withdrawal replaces
+        // the same metadata, so the servers store only one of the two.
+        let is_withdrawn = is_first && self.describe(&description).await.is_ok();
+        let stored = self.bucket.info(&description.info.name).await;
+        let stored = stored.ok().filter(|info| info.nuid == id);
+        if stored.as_ref().is_some_and(|info| !info.deleted) {
+            return Ok(());
+        }
+
+        // Otherwise the chunks remain: the next owner deletes them if no snapshot refers to them.
+        if is_withdrawn || stored.is_some() {
+            self.purge(&id).await.ok();
+        }
+        Err(error)
+    }
+
+    /// Stores the chunks of a snapshot. Returns its description, which is not stored yet.
+    async fn write(
+        &self,
+        snapshot: &Snapshot,
+        file: &Path,
+        id: &str,
+    ) -> Result<Description, ShardLogError> {
         let mut file = File::open(file).await.map_err(unavailable)?;
         let mut hash = Sha256::new();
         let mut size = 0;
@@ -250,9 +302,25 @@ impl Snapshots {
             return Err(ShardLogError::Damaged(text));
         }
 
-        // Only now: a snapshot is listed when all of it is stored.
-        self.describe(self.described(snapshot, id, size, pieces, digest(hash)))
+        let info = self.described(snapshot, id, size, pieces, digest(hash));
+        let replaces = self.metadata_sequence(&info.name).await?;
+        Ok(Description {
+            info,
+            replaces: Some(replaces),
+        })
+    }
+
+    /// Returns the sequence of the metadata of an object; 0 if it has none.
+    async fn metadata_sequence(&self, object: &str) -> Result<u64, ShardLogError> {
+        let stream = self.stream().await?;
+        match stream
+            .get_last_raw_message_by_subject(&metadata_subject(object))
             .await
+        {
+            Ok(message) => Ok(message.sequence),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(0),
+            Err(error) => Err(unavailable(error)),
+        }
     }
 
     fn described(
@@ -282,17 +350,21 @@ impl Snapshots {
         }
     }
 
-    async fn describe(&self, info: ObjectInfo) -> Result<(), ShardLogError> {
-        let subject = format!("$O.{SNAPSHOT_BUCKET}.M.{}", URL_SAFE.encode(&info.name));
-        let mut headers = HeaderMap::new();
+    async fn describe(&self, description: &Description) -> Result<(), ShardLogError> {
+        let Description { info, replaces } = description;
+        let body = serde_json::to_vec(info).map_err(unavailable)?;
         // The message replaces the earlier metadata of the object atomically.
-        headers.insert("Nats-Rollup", "sub");
+        let mut message = PublishMessage::build()
+            .payload(body.into())
+            .header("Nats-Rollup", "sub");
+        if let Some(replaces) = replaces {
+            message = message.expected_last_subject_sequence(*replaces);
+        }
 
-        let body = serde_json::to_vec(&info).map_err(unavailable)?;
         let sent = self
             .connection
             .jetstream
-            .publish_with_headers(subject, headers, body.into())
+            .send_publish(metadata_subject(&info.name), message)
             .await;
         let ack = sent.map_err(unavailable)?.await;
         ack.map(drop).map_err(unavailable)
@@ -400,13 +472,7 @@ impl Snapshots {
         filter: &str,
     ) -> Result<Vec<(String, usize)>, ShardLogError> {
         let prefix = format!("$O.{SNAPSHOT_BUCKET}.{kind}.");
-        let stream = self
-            .connection
-            .jetstream
-            .get_stream_no_info(STREAM)
-            .await
-            .map_err(unavailable)?;
-
+        let stream = self.stream().await?;
         let subjects = stream.info_with_subjects(format!("{prefix}{filter}")).await;
         let subjects = subjects.map_err(unavailable)?.try_collect::<Vec<_>>().await;
         let mut counts = Vec::new();
@@ -419,12 +485,7 @@ impl Snapshots {
     }
 
     async fn purge(&self, id: &str) -> Result<(), ShardLogError> {
-        let stream = self
-            .connection
-            .jetstream
-            .get_stream_no_info(STREAM)
-            .await
-            .map_err(unavailable)?;
+        let stream = self.stream().await?;
         let purged = stream
             .purge()
             .filter(format!("$O.{SNAPSHOT_BUCKET}.C.{id}"))
@@ -432,9 +493,18 @@ impl Snapshots {
         purged.map(drop).map_err(unavailable)
     }
 
+    async fn stream(&self) -> Result<Stream<()>, ShardLogError> {
+        let stream = self.connection.jetstream.get_stream_no_info(STREAM).await;
+        stream.map_err(unavailable)
+    }
+
     fn object(&self, name: &str) -> String {
         format!("shard-{}-{name}", self.shard)
     }
+}
+
+fn metadata_subject(object: &str) -> String {
+    format!("$O.{SNAPSHOT_BUCKET}.M.{}", URL_SAFE.encode(object))
 }
 
 fn digest(hash: Sha256) -> String {
