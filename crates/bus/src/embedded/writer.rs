@@ -327,8 +327,8 @@ impl Writer {
         if self.log.has_retention_hold() {
             return;
         }
-        // The maintenance thread requests a failed drop again; a disk failure is reported at the next
-        // publish.
+        // The maintenance thread requests a failed drop again; a disk failure is reported at the
+        // next publish.
         if self.journal.truncate_before(record).is_ok() {
             self.log.set_dropped_before(record);
         }

@@ -59,8 +59,7 @@ impl Reader {
             let Some(instance) = readable(self.instance(&row.instance))? else {
                 return Ok(None);
             };
-            // Also an open task: an unreadable instance is dropped without its tasks, which it would
-            // have to list.
+            // Also an open task: a dropped instance could not be read, so its tasks were unknown.
             let is_orphaned = is_orphaned_task(&row, instance.as_ref());
             Ok(is_orphaned.then_some((row.instance, row.task.id)))
         })

@@ -161,8 +161,8 @@ impl LogWriter {
         Ok(None)
     }
 
-    /// Divides the pending record again if the log does not accept its parts any more. Its first part
-    /// follows again, and readers drop the incomplete parts before it.
+    /// Divides the pending record again if the log does not accept its parts any more. Its first
+    /// part follows again, and readers drop the incomplete parts before it.
     fn divide_again_if_too_large(&mut self) -> Result<(), Error> {
         let part_bytes = self.body_bytes();
         if let Some(pending) = self.pending.as_mut()

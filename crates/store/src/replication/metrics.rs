@@ -32,8 +32,8 @@ impl LogMetrics {
         lock(&self.stats)
     }
 
-    /// Records the start of a takeover with a copy that ends at `start`. The log after it is counted
-    /// while it is followed.
+    /// Records the start of a takeover with a copy that ends at `start`. The log after it is
+    /// counted while it is followed.
     pub(crate) fn start_takeover(&self, start: LogPosition) {
         self.stats().take_tail();
         *lock(&self.uncounted) = Some(start);

@@ -122,7 +122,8 @@ fn stored_range(tables: &MergedTables, row: &[u8]) -> Result<JobLogRange, Error>
             decode::<JobLogChunk>(Table::JobLog, value)
         })
         .and_then(Option::transpose);
-    // The length of a damaged chunk is unknown. A gap in the numbers is harmless, an overlap is not.
+    // The length of a damaged chunk is unknown. A gap in the numbers is harmless, an overlap is
+    // not.
     let lines = readable(chunk)?
         .flatten()
         .map_or(JobLogChunk::MAX_LINES, |chunk| chunk.lines.len());
