@@ -214,7 +214,7 @@ mod tests {
             "accepted",
             "accepted",
             "rejected http_422",
-            "Unavailable http_503",
+            "ReportedUnavailable http_503",
             "ResponseLost bad_status",
             "Unavailable no_responders",
             "ResponseLost no_response",
