@@ -10,7 +10,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use orlog_signature::{NODE_HEADER, SigningKey};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH, RETRY_AFTER};
 use reqwest::{Certificate, Identity, Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Map, Value};
 
@@ -23,6 +23,9 @@ pub(crate) use orlog_node::url_path::path;
 /// Request timeout, longer than the maximum response time of a node, except for `drain`.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// URL of a node with the default listen address.
+pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:7070";
+
 /// Header of a response that lacks the data of other pods: their names, percent-encoded and
 /// separated by commas.
 const MISSING_PODS: &str = "x-orlog-missing-pods";
@@ -34,7 +37,7 @@ pub(crate) struct ServerArgs {
     #[arg(
         long,
         env = "ORLOG_URL",
-        default_value = "http://127.0.0.1:7070",
+        default_value = DEFAULT_URL,
         hide_env_values = true
     )]
     url: String,
@@ -150,9 +153,50 @@ pub(crate) enum ClientError {
         status: u16,
         /// Response body.
         body: Value,
+        /// Delay that the response requests before a repetition.
+        retry_after: Option<Duration>,
     },
+    /// A successful response is not that of a node: the reason, with the URL.
+    Unreadable(String),
     /// The node did not respond.
     NoResponse(String),
+}
+
+/// Successful response.
+struct SuccessfulResponse {
+    url: String,
+    content_type: String,
+    body: Vec<u8>,
+}
+
+impl SuccessfulResponse {
+    /// Returns the body as JSON; `null` if it is empty.
+    fn json(&self) -> Result<Value, ClientError> {
+        if self.body.is_empty() {
+            return Ok(Value::Null);
+        }
+        // Without this error, the page of a proxy would be a list without entries.
+        serde_json::from_slice(&self.body)
+            .map_err(|error| self.unreadable(&format!("no JSON: {error}")))
+    }
+
+    /// Returns the body as text.
+    fn text(self) -> Result<String, ClientError> {
+        match std::str::from_utf8(&self.body) {
+            Ok(text) => Ok(text.to_owned()),
+            Err(error) => Err(self.unreadable(&format!("no UTF-8: {error}"))),
+        }
+    }
+
+    fn unreadable(&self, reason: &str) -> ClientError {
+        let Self {
+            url, content_type, ..
+        } = self;
+        ClientError::Unreadable(format!(
+            "the response of {url} has the content type {content_type:?} and is {reason}; check \
+             that a node responds there, and not a proxy or another server (--url, ORLOG_URL)"
+        ))
+    }
 }
 
 impl ApiClient {
@@ -338,11 +382,9 @@ impl ApiClient {
         path: &str,
         query: &[(&str, String)],
     ) -> Result<String, ClientError> {
-        let bytes = self
-            .fetch(Method::GET, path, query, None, REQUEST_TIMEOUT)
-            .await?;
-        String::from_utf8(bytes)
-            .map_err(|error| ClientError::NoResponse(format!("the response is not UTF-8: {error}")))
+        self.fetch(Method::GET, path, query, None, REQUEST_TIMEOUT)
+            .await?
+            .text()
     }
 
     /// Sends a body. The caller handles error responses.
@@ -361,38 +403,39 @@ impl ApiClient {
             .await
     }
 
-    /// Downloads a file. The timeout applies to gaps between chunks, not to the whole download.
+    /// Downloads a file. The timeout applies to the headers and to gaps between chunks, not to the
+    /// whole download, whose duration depends on the size of the file.
     pub(crate) async fn download(&self, path: &str, to: &Path) -> Result<(), CommandError> {
-        let no_response =
-            |error: reqwest::Error| self.failure(ClientError::NoResponse(innermost(&error)));
-        // Without a timeout of the whole request: it would limit the size of a file.
         let request = self.http.get(format!("{}{path}", self.url));
-        let response = self.execute(request).await;
+        let response = self.in_time(self.execute(request)).await?;
         let mut response = response.map_err(|trouble| self.failure(trouble))?;
-        let status = response.status();
-        if !status.is_success() {
-            let body = response.bytes().await.map_err(no_response)?;
-            let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            return Err(self.failure(ClientError::Problem {
-                status: status.as_u16(),
-                body,
-            }));
+        if !response.status().is_success() {
+            let trouble = self.in_time(unsuccessful(response)).await?;
+            return Err(self.failure(trouble));
         }
 
         // Only after the status: an error response must not leave an empty file.
         let mut file = std::fs::File::create(to)?;
         loop {
-            let piece = tokio::time::timeout(REQUEST_TIMEOUT, response.chunk()).await;
-            let piece = piece.map_err(|_| {
-                self.failure(ClientError::NoResponse("the transfer stalled".to_owned()))
-            })?;
-            let Some(piece) = piece.map_err(no_response)? else {
+            let piece = self.in_time(response.chunk()).await?;
+            let piece =
+                piece.map_err(|error| self.failure(ClientError::NoResponse(innermost(&error))))?;
+            let Some(piece) = piece else {
                 // The caller reports a complete backup afterwards, so that its files must be
                 // durable.
                 return Ok(file.sync_all()?);
             };
             file.write_all(&piece)?;
         }
+    }
+
+    /// Waits for a part of a download.
+    async fn in_time<T>(&self, part: impl Future<Output = T>) -> Result<T, CommandError> {
+        let received = tokio::time::timeout(REQUEST_TIMEOUT, part).await;
+        received.map_err(|_| {
+            let reason = format!("the transfer stalled for {REQUEST_TIMEOUT:?}");
+            self.failure(ClientError::NoResponse(reason))
+        })
     }
 
     async fn call(
@@ -403,8 +446,7 @@ impl ApiClient {
         body: Option<&Value>,
         timeout: Duration,
     ) -> Result<Value, ClientError> {
-        let bytes = self.fetch(method, path, query, body, timeout).await?;
-        Ok(serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+        self.fetch(method, path, query, body, timeout).await?.json()
     }
 
     async fn fetch(
@@ -414,7 +456,7 @@ impl ApiClient {
         query: &[(&str, String)],
         body: Option<&Value>,
         timeout: Duration,
-    ) -> Result<Vec<u8>, ClientError> {
+    ) -> Result<SuccessfulResponse, ClientError> {
         let mut url = reqwest::Url::parse(&format!("{}{path}", self.url))
             .map_err(|e| ClientError::NoResponse(e.to_string()))?;
         if !query.is_empty() {
@@ -446,20 +488,25 @@ impl ApiClient {
         let response = self.execute(request).await?;
         // Before the status: a 404 also names the pods that can have the object.
         self.note_missing_pods(response.headers());
-        let status = response.status();
-        let bytes = response
+        if !response.status().is_success() {
+            return Err(unsuccessful(response).await);
+        }
+
+        let content_type = response.headers().get(CONTENT_TYPE);
+        let content_type = content_type.map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let content_type = content_type.unwrap_or_default().into_owned();
+        // Without the query: it can be as long as the data of a start.
+        let mut url = response.url().clone();
+        url.set_query(None);
+        let body = response
             .bytes()
             .await
             .map_err(|error: reqwest::Error| ClientError::NoResponse(innermost(&error)))?;
-        if status.is_success() {
-            return Ok(bytes.into());
-        }
 
-        // A proxy responds with HTML, for which the status is the message.
-        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Err(ClientError::Problem {
-            status: status.as_u16(),
-            body,
+        Ok(SuccessfulResponse {
+            url: url.into(),
+            content_type,
+            body: body.into(),
         })
     }
 
@@ -491,7 +538,8 @@ impl ApiClient {
 
                 CommandError::new(CommandExit::Unavailable, message)
             }
-            ClientError::Problem { status, body } => {
+            ClientError::Unreadable(reason) => CommandError::failed(reason),
+            ClientError::Problem { status, body, .. } => {
                 let mut message = problem(status, &body);
                 let missing = self.missing_pods();
                 if status == StatusCode::NOT_FOUND.as_u16() && !missing.is_empty() {
@@ -528,14 +576,42 @@ fn exit(status: u16) -> CommandExit {
     match StatusCode::from_u16(status) {
         Ok(StatusCode::NOT_FOUND) => CommandExit::NotFound,
         // The same request is rejected again until a state, a role or a credential changes.
-        Ok(StatusCode::CONFLICT | StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => {
-            CommandExit::Rejected
-        }
-        // The node states that a later repetition can succeed.
-        Ok(StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE) => {
-            CommandExit::Unavailable
-        }
+        Ok(
+            StatusCode::CONFLICT
+            | StatusCode::PRECONDITION_FAILED
+            | StatusCode::FORBIDDEN
+            | StatusCode::UNAUTHORIZED,
+        ) => CommandExit::Rejected,
+        // The node, or a proxy in front of it, states that a later repetition can succeed.
+        Ok(
+            StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+            | StatusCode::INSUFFICIENT_STORAGE,
+        ) => CommandExit::Unavailable,
         _ => CommandExit::Failed,
+    }
+}
+
+/// Reads an unsuccessful response.
+async fn unsuccessful(response: Response) -> ClientError {
+    let status = response.status().as_u16();
+    // A date instead of seconds is not read: the caller then uses its own delay.
+    let retry_after = response.headers().get(RETRY_AFTER);
+    let retry_after = retry_after
+        .and_then(|value| value.to_str().ok())
+        .and_then(|seconds| seconds.trim().parse().ok())
+        .map(Duration::from_secs);
+
+    match response.bytes().await {
+        // A proxy responds with HTML, for which the status is the message.
+        Ok(body) => ClientError::Problem {
+            status,
+            body: serde_json::from_slice(&body).unwrap_or(Value::Null),
+            retry_after,
+        },
+        Err(error) => ClientError::NoResponse(innermost(&error)),
     }
 }
 
@@ -571,3 +647,6 @@ fn innermost(error: &dyn std::error::Error) -> String {
     }
     error.to_string()
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -203,6 +203,7 @@ async fn send(
         let passes = match &trouble {
             ClientError::NoResponse(_) => true,
             ClientError::Problem { status, .. } => matches!(status, 429 | 503 | 507),
+            ClientError::Unreadable(_) => false,
         };
         if !passes || attempt == MAX_ATTEMPTS {
             return Err(located(client, batch, trouble));
@@ -219,7 +220,10 @@ async fn send(
 
 /// Replaces positions in the batch with line numbers of the file.
 fn located(client: &ApiClient, batch: &Batch, trouble: ClientError) -> CommandError {
-    let ClientError::Problem { status: 422, body } = &trouble else {
+    let ClientError::Problem {
+        status: 422, body, ..
+    } = &trouble
+    else {
         return client.failure(trouble);
     };
 

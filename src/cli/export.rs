@@ -158,6 +158,7 @@ impl ExportRun {
                 Err(ClientError::Problem {
                     status: HTTP_GONE,
                     body,
+                    ..
                 }) if cursor.is_some() => {
                     let reason = text(&body, "detail");
                     note(&format!("{reason}: exporting a new snapshot"));
@@ -197,6 +198,7 @@ impl ExportRun {
             ClientError::NoResponse(_) => true,
             // A proxy or a quota can reject a request that succeeds later.
             ClientError::Problem { status, .. } => *status >= 500 || *status == 429,
+            ClientError::Unreadable(_) => false,
         };
         let failure = self.client.failure(trouble);
 

@@ -404,7 +404,7 @@ impl Runner {
         loop {
             match self.client.send(url, report).await {
                 Ok(_) => return,
-                Err(ClientError::Problem { status, body }) if status < 500 => {
+                Err(ClientError::Problem { status, body, .. }) if status < 500 => {
                     return note(&format!("result rejected: {}", text(&body, "detail")));
                 }
                 // The work is done. Without its result, another runner would repeat it.

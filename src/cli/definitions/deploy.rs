@@ -153,7 +153,10 @@ pub(crate) fn rejection(
     dir: Option<&Path>,
     console: &Console,
 ) -> Result<CommandError, CommandError> {
-    let ClientError::Problem { status: 422, body } = &trouble else {
+    let ClientError::Problem {
+        status: 422, body, ..
+    } = &trouble
+    else {
         return Ok(client.failure(trouble));
     };
 
