@@ -1,6 +1,9 @@
 //! `orlog runner`: executes jobs of script types in the sandbox of scripts, for a node that it
 //! reaches over HTTP.
 
+mod runner;
+mod unsent_lines;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -10,32 +13,20 @@ use std::time::Duration;
 use clap::Subcommand;
 use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
 use orlog_effect::script::ScriptConfig;
-use orlog_effect::{Attempt, Catalog, EffectObserver, Provider, ProviderError, Upstream};
-use orlog_model::{
-    Clock, CorrelationId, Effect, EffectName, EventId, InstanceKey, LogLine, Name, Priority,
-    SagaName, TenantId, Timestamp, Work, WorkItem,
-};
-use parking_lot::Mutex;
+use orlog_effect::{Catalog, EffectObserver, Upstream};
+use orlog_model::{Clock, Name, TenantId};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
-use crate::cli::client::{ApiClient, ClientError, ServerArgs, path};
+use crate::cli::client::{ApiClient, ServerArgs, path};
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::{CommandError, CommandExit};
 use crate::cli::list::PageArgs;
 use orlog_node::clock::SystemClock;
-
-/// Maximum wait of a claim request, which delays the end of the runner.
-const CLAIM_WAIT_SECONDS: u64 = 10;
-/// Interval in which the lines of a job are sent.
-const LINES_INTERVAL: Duration = Duration::from_millis(200);
-/// Maximum number of lines of a request.
-const MAX_LINES: usize = 1000;
-/// Delay before a request is repeated that the node did not answer.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
+use runner::Runner;
+use unsent_lines::UnsentLines;
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -78,47 +69,6 @@ fn label(text: &str) -> Result<(String, String), String> {
         .split_once('=')
         .ok_or("expected NAME=VALUE, for example zone=eu")?;
     Ok((name.to_owned(), value.to_owned()))
-}
-
-/// Runner of a node.
-struct Runner {
-    client: ApiClient,
-    tenant: TenantId,
-    name: String,
-    effects: Vec<String>,
-    provider: Arc<dyn Provider>,
-    timeout: Duration,
-    lines: Arc<UnsentLines>,
-}
-
-/// Lines that are not sent yet, by job.
-#[derive(Default)]
-struct UnsentLines(Mutex<BTreeMap<Uuid, Vec<String>>>);
-
-impl EffectObserver for UnsentLines {
-    fn job_logged(&self, item: &WorkItem, lines: &[LogLine]) {
-        let mut jobs = self.0.lock();
-        jobs.entry(item.id)
-            .or_default()
-            .extend(lines.iter().map(|line| line.text.clone()));
-    }
-}
-
-impl UnsentLines {
-    /// Removes the next lines of a job.
-    fn take(&self, job: Uuid) -> Vec<String> {
-        let mut jobs = self.0.lock();
-        let Some(lines) = jobs.get_mut(&job) else {
-            return Vec::new();
-        };
-
-        // The node rejects a request with more lines.
-        let taken = lines.drain(..lines.len().min(MAX_LINES)).collect();
-        if lines.is_empty() {
-            jobs.remove(&job);
-        }
-        taken
-    }
 }
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
@@ -209,11 +159,15 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
             .as_f64()
             .unwrap_or(20.0),
     );
-    console.line(&format!(
-        "{}: executes {}; stop with Ctrl-C",
-        runner.name,
-        runner.effects.join(", ")
-    ))?;
+    if console.is_json() {
+        console.json(&json!({ "runner": runner.name, "effects": runner.effects }))?;
+    } else {
+        console.line(&format!(
+            "{}: executes {}; stop with Ctrl-C",
+            runner.name,
+            runner.effects.join(", ")
+        ))?;
+    }
 
     let (stop, stopping) = watch::channel(false);
     let mut slots = JoinSet::new();
@@ -319,189 +273,4 @@ fn upstream(args: &Args) -> Result<Upstream, CommandError> {
     config
         .upstream(UpstreamSite::new("runner"))
         .map_err(|error| invalid(&place, error.to_string()))
-}
-
-impl Runner {
-    /// Executes one job after another until the runner stops.
-    async fn slot(self: Arc<Self>, stopping: watch::Receiver<bool>) {
-        let claim = json!({
-            "effects": self.effects, "worker": self.name, "max": 1,
-            "wait_seconds": CLAIM_WAIT_SECONDS,
-        });
-        // Checked between two jobs only, so that a claimed job is always finished.
-        while !*stopping.borrow() {
-            match self.client.send("/v1/work/claim", &claim).await {
-                Ok(claimed) => {
-                    for job in items(&claimed, "jobs") {
-                        self.work(job).await;
-                    }
-                }
-                Err(error) => {
-                    note(&self.client.failure(error).to_string());
-                    tokio::time::sleep(RETRY_DELAY).await;
-                }
-            }
-        }
-    }
-
-    /// Executes a job and reports its result, unless the claim is lost meanwhile.
-    async fn work(&self, job: &Value) {
-        let id = text(job, "job");
-        let claim = &job["claim"];
-        let url = |action: &str| path(&["v1", "work", "jobs", &id, action]);
-        let item = match self.item(job) {
-            Ok(item) => item,
-            Err(reason) => {
-                // A job that this release cannot read fails: without a result, each runner would
-                // claim it again.
-                let report = json!({
-                    "claim": claim, "result": "failed", "code": "bad_job", "message": reason,
-                });
-                return self.report(&url("result"), &report).await;
-            }
-        };
-
-        let beats =
-            Duration::from_secs_f64(job["heartbeat_interval_seconds"].as_f64().unwrap_or(60.0));
-        // Not at once: the claim itself starts the time until its expiry.
-        let mut heartbeat = tokio::time::interval_at(tokio::time::Instant::now() + beats, beats);
-        let mut flush = tokio::time::interval(LINES_INTERVAL);
-        let mut execution = pin!(self.execute(&item, job));
-        let mut report = loop {
-            let is_lost = tokio::select! {
-                report = &mut execution => break report,
-                _ = heartbeat.tick() => {
-                    is_lost(&self.client.send(&url("heartbeat"), &json!({ "claim": claim })).await)
-                }
-                _ = flush.tick() => self.send_lines(item.id, &url("logs"), claim).await,
-            };
-            if is_lost {
-                // The end of the execution kills the script.
-                return note(&format!("{id}: the claim is lost"));
-            }
-        };
-        // Before the result, after which the claim no longer accepts lines.
-        self.send_lines(item.id, &url("logs"), claim).await;
-        report["claim"] = claim.clone();
-
-        self.report(&url("result"), &report).await;
-    }
-
-    /// Sends lines of a job. Returns whether the claim is lost.
-    async fn send_lines(&self, job: Uuid, url: &str, claim: &Value) -> bool {
-        let lines = self.lines.take(job);
-        !lines.is_empty()
-            && is_lost(
-                &self
-                    .client
-                    .send(url, &json!({ "claim": claim, "log": lines }))
-                    .await,
-            )
-    }
-
-    /// Reports a result until the node has stored or rejected it.
-    async fn report(&self, url: &str, report: &Value) {
-        loop {
-            match self.client.send(url, report).await {
-                Ok(_) => return,
-                Err(ClientError::Problem { status, body, .. }) if status < 500 => {
-                    return note(&format!("result rejected: {}", text(&body, "detail")));
-                }
-                // The work is done. Without its result, another runner would repeat it.
-                Err(error) => note(&self.client.failure(error).to_string()),
-            }
-            tokio::time::sleep(RETRY_DELAY).await;
-        }
-    }
-
-    /// Executes a job; returns the report without its claim.
-    async fn execute(&self, item: &WorkItem, job: &Value) -> Value {
-        let at = SystemClock.now();
-        // Whichever is first: after the deadline of the step, the node no longer waits for the
-        // result.
-        let rest = item.deadline.map(|deadline| deadline.duration_since(at));
-        let timeout = rest.unwrap_or(Duration::MAX).min(self.timeout);
-        let number = job["claim_count"]
-            .as_u64()
-            .and_then(|count| u32::try_from(count).ok())
-            .unwrap_or(1);
-        let in_doubt = job["in_doubt"] == true;
-        let execution = self.provider.execute(
-            item,
-            Attempt {
-                number,
-                timeout,
-                at,
-                in_doubt,
-            },
-        );
-
-        // The dropped execution kills the script, so that it does not run on without a claim.
-        let Ok(result) = tokio::time::timeout(timeout, execution).await else {
-            let message = format!("not finished within {timeout:?}");
-            return json!({ "result": "failed", "code": "timeout", "message": message });
-        };
-
-        match result {
-            Ok(reply) => json!({ "result": "succeeded", "payload": reply.payload }),
-            Err(error) => {
-                let result = match &error {
-                    ProviderError::Permanent { .. } => "failed",
-                    ProviderError::Transient { .. } => "retry",
-                    ProviderError::Abandoned { .. } => "unknown",
-                };
-                json!({
-                    "result": result, "code": error.failure().code,
-                    "message": error.failure().message,
-                })
-            }
-        }
-    }
-
-    /// Returns a claimed job as a work item.
-    fn item(&self, job: &Value) -> Result<WorkItem, String> {
-        let text = |field: &str| text(job, field);
-        let name = EffectName::new(text("effect")).map_err(|error| error.to_string())?;
-        let tag = Name::new(
-            job["payload"]["job"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned(),
-        );
-        let deadline = job["deadline"].as_str().map(Timestamp::parse).transpose();
-
-        Ok(WorkItem {
-            id: text("job")
-                .parse()
-                .map_err(|_| "the job has no id".to_owned())?,
-            instance: InstanceKey {
-                tenant: self.tenant.clone(),
-                saga: SagaName::new(text("saga")).map_err(|error| error.to_string())?,
-                correlation: CorrelationId::new(text("correlation"))
-                    .map_err(|error| error.to_string())?,
-            },
-            work: Work::Effect(Effect {
-                tag: tag.map_err(|error| error.to_string())?,
-                // The node applies these policies; the provider of scripts reads none of them.
-                round: 0,
-                name,
-                payload: job["payload"].clone(),
-                timeout: None,
-                retry: None,
-                in_doubt: None,
-                priority: Priority::Normal,
-                schema_version: 1,
-            }),
-            deadline: deadline.map_err(|error| error.to_string())?,
-            causation: EventId::new("claim").map_err(|error| error.to_string())?,
-            trace: None,
-            created_at: SystemClock.now(),
-            priority: Priority::Normal,
-        })
-    }
-}
-
-/// Returns whether a response says that the claim is lost.
-fn is_lost(response: &Result<Value, ClientError>) -> bool {
-    matches!(response, Err(ClientError::Problem { status: 409, .. }))
 }

@@ -1,0 +1,373 @@
+//! Runner of a node: claims jobs, keeps their claims while it executes them, and sends their lines
+//! and results.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orlog_effect::{Attempt, Provider, ProviderError, Reply, TransientCause};
+use orlog_model::{
+    Clock as _, CorrelationId, Effect, EffectName, EventId, InstanceKey, Name, Priority, SagaName,
+    TenantId, Timestamp, Work, WorkItem,
+};
+use orlog_node::clock::SystemClock;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+
+use super::unsent_lines::UnsentLines;
+use crate::cli::client::{ApiClient, ClientError, path};
+use crate::cli::console::{items, note, text};
+
+/// Maximum wait of a claim request, which delays the end of the runner.
+const CLAIM_WAIT_SECONDS: u64 = 10;
+/// Interval in which the lines of a job are sent.
+const LINES_INTERVAL: Duration = Duration::from_millis(200);
+/// Maximum time after the end of a job in which its last lines are sent.
+const LINES_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delay before a request is repeated that the node did not answer.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Maximum delay before a request is repeated, if the response requests one.
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
+
+/// Runner of a node.
+pub(super) struct Runner {
+    pub(super) client: ApiClient,
+    pub(super) tenant: TenantId,
+    pub(super) name: String,
+    pub(super) effects: Vec<String>,
+    pub(super) provider: Arc<dyn Provider>,
+    pub(super) timeout: Duration,
+    pub(super) lines: Arc<UnsentLines>,
+}
+
+/// Job that this runner has claimed.
+struct ClaimedJob {
+    id: String,
+    /// Its cause is the claim, so that the lines of two claims are not mixed.
+    item: WorkItem,
+    claim: Value,
+    heartbeat_interval: Duration,
+    claim_count: u32,
+    /// An earlier claim may have executed the job.
+    in_doubt: bool,
+}
+
+impl ClaimedJob {
+    fn url(&self, action: &str) -> String {
+        job_url(&self.id, action)
+    }
+}
+
+impl Runner {
+    /// Executes one job after another until the runner stops.
+    pub(super) async fn slot(self: Arc<Self>, stopping: watch::Receiver<bool>) {
+        let claim = json!({
+            "effects": self.effects, "worker": self.name, "max": 1,
+            "wait_seconds": CLAIM_WAIT_SECONDS,
+        });
+        // Checked between two jobs only, so that a claimed job is always finished.
+        while !*stopping.borrow() {
+            match self.client.send("/v1/work/claim", &claim).await {
+                Ok(claimed) => {
+                    for job in items(&claimed, "jobs") {
+                        self.work(job).await;
+                    }
+                }
+                Err(error) => {
+                    // Also after a rejection: another token or role can permit the next request.
+                    let delay = retry_delay(&error).unwrap_or(RETRY_DELAY);
+                    note(&self.client.failure(error).to_string());
+                    sleep(delay).await;
+                }
+            }
+        }
+    }
+
+    /// Executes a job and reports its result, unless the claim is lost meanwhile.
+    async fn work(&self, job: &Value) {
+        let job = match self.read(job) {
+            Ok(job) => job,
+            Err(reason) => {
+                // A job that this release cannot read fails: without a result, each runner would
+                // claim it again.
+                let report = json!({
+                    "claim": job["claim"], "result": "failed", "code": "bad_job", "message": reason,
+                });
+                return self
+                    .report(&job_url(&text(job, "job"), "result"), &report)
+                    .await;
+            }
+        };
+
+        let claim = &job.item.causation;
+        self.lines.open(claim);
+        self.execute_and_report(&job).await;
+        let unsent = self.lines.close(claim);
+        if unsent > 0 {
+            note(&format!("{}: {unsent} lines were not sent", job.id));
+        }
+    }
+
+    /// Executes a job. The requests about it run beside the execution: a node that does not respond
+    /// must not stop reading the output of the script.
+    async fn execute_and_report(&self, job: &ClaimedJob) {
+        let (ended, is_ended) = watch::channel(false);
+        let mut execution = pin!(self.execute(job));
+        let mut heartbeats = pin!(self.keep_claim(job));
+        let mut lines = pin!(self.send_lines(job, is_ended));
+
+        let report = tokio::select! {
+            // First: a finished job is reported, whatever the node responds to a heartbeat.
+            biased;
+            report = &mut execution => Some(report),
+            () = &mut heartbeats => None,
+            () = &mut lines => None,
+        };
+        let Some(report) = report else {
+            // The end of the execution kills the script.
+            return note(&format!("{}: the claim is lost", job.id));
+        };
+        ended.send_replace(true);
+
+        let mut finish = pin!(async {
+            // Before the result, after which the claim no longer accepts lines.
+            if timeout(LINES_TIMEOUT, &mut lines).await.is_err() {
+                note(&format!(
+                    "{}: the node did not accept the last lines within {LINES_TIMEOUT:?}",
+                    job.id
+                ));
+            }
+            self.report(&job.url("result"), &report).await;
+        });
+        tokio::select! {
+            () = &mut finish => {}
+            // The result still counts: that of a withdrawn job is accepted without its heartbeats.
+            () = &mut heartbeats => finish.await,
+        }
+    }
+
+    /// Sends heartbeats until the claim is lost.
+    async fn keep_claim(&self, job: &ClaimedJob) {
+        let claim = json!({ "claim": job.claim });
+        let interval = job.heartbeat_interval;
+        // Not at once: the claim itself starts the time until its expiry.
+        let mut heartbeat = interval_at(Instant::now() + interval, interval);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            heartbeat.tick().await;
+            // Another failure is repeated with the next heartbeat, before the claim expires.
+            if let Err(error) = self.client.send(&job.url("heartbeat"), &claim).await
+                && is_lost(&error)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Sends the lines of a job until it has ended and all are sent, or until its claim is lost.
+    async fn send_lines(&self, job: &ClaimedJob, mut is_ended: watch::Receiver<bool>) {
+        loop {
+            if !*is_ended.borrow() {
+                tokio::select! {
+                    () = sleep(LINES_INTERVAL) => {}
+                    _ = is_ended.changed() => {}
+                }
+            }
+
+            let lines = self.lines.take(&job.item.causation);
+            if lines.is_empty() {
+                if *is_ended.borrow() {
+                    return;
+                }
+                continue;
+            }
+
+            let body = json!({ "claim": job.claim, "log": lines });
+            match self.send_until_stored(&job.url("logs"), &body).await {
+                Ok(()) => {}
+                Err(error) if is_lost(&error) => return,
+                Err(error) => {
+                    // The node would reject the others for the same reason. The job continues.
+                    let reason = self.client.failure(error);
+                    note(&format!("{}: lines rejected: {reason}", job.id));
+                    is_ended.wait_for(|ended| *ended).await.ok();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reports a result until the node has stored or rejected it.
+    async fn report(&self, url: &str, report: &Value) {
+        // The work is done. Without its result, another runner would repeat it.
+        if let Err(error) = self.send_until_stored(url, report).await {
+            note(&format!("result rejected: {}", self.client.failure(error)));
+        }
+    }
+
+    /// Sends a request until the node has stored it.
+    ///
+    /// # Errors
+    /// If a repetition cannot succeed.
+    async fn send_until_stored(&self, url: &str, body: &Value) -> Result<(), ClientError> {
+        let mut is_first = true;
+        loop {
+            let error = match self.client.send(url, body).await {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            let Some(delay) = retry_delay(&error) else {
+                return Err(error);
+            };
+
+            // Once: an outage of an hour would fill the terminal.
+            if is_first {
+                let failure = self.client.failure(error);
+                note(&format!(
+                    "{failure}; repeating the request until it succeeds"
+                ));
+                is_first = false;
+            }
+            sleep(delay).await;
+        }
+    }
+
+    /// Executes a job; returns the report.
+    async fn execute(&self, job: &ClaimedJob) -> Value {
+        let at = SystemClock.now();
+        // Whichever is first: after the deadline of the step, the node no longer waits for the
+        // result.
+        let rest = job.item.deadline;
+        let rest = rest.map(|deadline| deadline.duration_since(at));
+        let limit = rest.unwrap_or(Duration::MAX).min(self.timeout);
+        let attempt = Attempt {
+            number: job.claim_count,
+            timeout: limit,
+            at,
+            in_doubt: job.in_doubt,
+        };
+
+        // The dropped execution kills the script, so that it does not run on without a claim.
+        let execution = self.provider.execute(&job.item, attempt);
+        let result = timeout(limit, execution).await.unwrap_or_else(|_| {
+            let message = format!("not finished within {limit:?}");
+            Err(ProviderError::response_lost("timeout", message))
+        });
+
+        let mut report = report_of(result);
+        report["claim"] = job.claim.clone();
+        report
+    }
+
+    /// Reads a claimed job.
+    fn read(&self, job: &Value) -> Result<ClaimedJob, String> {
+        let interval = job["heartbeat_interval_seconds"].as_f64().unwrap_or(60.0);
+        let claim_count = job["claim_count"].as_u64();
+        let claim_count = claim_count.and_then(|count| u32::try_from(count).ok());
+
+        Ok(ClaimedJob {
+            id: text(job, "job"),
+            item: self.item(job)?,
+            claim: job["claim"].clone(),
+            heartbeat_interval: Duration::from_secs_f64(interval),
+            claim_count: claim_count.unwrap_or(1),
+            in_doubt: job["in_doubt"] == true,
+        })
+    }
+
+    /// Returns a claimed job as a work item.
+    fn item(&self, job: &Value) -> Result<WorkItem, String> {
+        let text = |field: &str| text(job, field);
+        let name = EffectName::new(text("effect")).map_err(|error| error.to_string())?;
+        let tag = Name::new(
+            job["payload"]["job"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        );
+        let deadline = job["deadline"].as_str().map(Timestamp::parse).transpose();
+
+        Ok(WorkItem {
+            id: text("job")
+                .parse()
+                .map_err(|_| "the job has no id".to_owned())?,
+            instance: InstanceKey {
+                tenant: self.tenant.clone(),
+                saga: SagaName::new(text("saga")).map_err(|error| error.to_string())?,
+                correlation: CorrelationId::new(text("correlation"))
+                    .map_err(|error| error.to_string())?,
+            },
+            work: Work::Effect(Effect {
+                tag: tag.map_err(|error| error.to_string())?,
+                // The node applies these policies; the provider of scripts reads none of them.
+                round: 0,
+                name,
+                payload: job["payload"].clone(),
+                timeout: None,
+                retry: None,
+                in_doubt: None,
+                priority: Priority::Normal,
+                schema_version: 1,
+            }),
+            deadline: deadline.map_err(|error| error.to_string())?,
+            causation: EventId::new(text("claim")).map_err(|error| error.to_string())?,
+            trace: None,
+            created_at: SystemClock.now(),
+            priority: Priority::Normal,
+        })
+    }
+}
+
+/// Returns the API path of an action on a job.
+fn job_url(id: &str, action: &str) -> String {
+    path(&["v1", "work", "jobs", id, action])
+}
+
+/// Returns the report of a result, without its claim.
+fn report_of(result: Result<Reply, ProviderError>) -> Value {
+    let error = match result {
+        Ok(reply) => return json!({ "result": "succeeded", "payload": reply.payload }),
+        Err(error) => error,
+    };
+
+    let result = match &error {
+        ProviderError::Permanent { .. } => "failed",
+        ProviderError::Transient { trouble, .. } => match trouble {
+            TransientCause::Throttled | TransientCause::Unavailable => "retry",
+            // `retry` would say that the script was not executed, and the node would repeat it
+            // against the policy of the job.
+            TransientCause::ReportedUnavailable
+            | TransientCause::ResponseLost
+            | TransientCause::Undetermined => "unknown",
+        },
+        ProviderError::Abandoned { .. } => "unknown",
+    };
+    json!({
+        "result": result, "code": error.failure().code, "message": error.failure().message,
+    })
+}
+
+/// Returns the delay before a failed request is repeated; `None` if a repetition cannot succeed.
+fn retry_delay(error: &ClientError) -> Option<Duration> {
+    match error {
+        ClientError::NoResponse(_) | ClientError::Unreadable(_) => Some(RETRY_DELAY),
+        ClientError::Problem {
+            status: 408 | 425 | 429 | 500..,
+            retry_after,
+            ..
+        } => {
+            let delay = retry_after.unwrap_or(RETRY_DELAY);
+            Some(delay.clamp(RETRY_DELAY, MAX_RETRY_DELAY))
+        }
+        ClientError::Problem { .. } => None,
+    }
+}
+
+/// Returns whether a response says that the claim is lost.
+fn is_lost(error: &ClientError) -> bool {
+    matches!(error, ClientError::Problem { status: 409, .. })
+}
+
+#[cfg(test)]
+mod tests;

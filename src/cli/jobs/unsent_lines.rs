@@ -1,0 +1,169 @@
+//! Lines that jobs wrote and the node has not acknowledged yet, by claim.
+//!
+//! The buffer of a claim is bounded: it drops its oldest lines, because a flow keeps the last ones
+//! too, and states their number in their place.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use orlog_effect::EffectObserver;
+use orlog_model::{EventId, LogLine, WorkItem};
+use parking_lot::Mutex;
+
+/// Maximum number of lines of a request.
+const MAX_REQUEST_LINES: usize = 1000;
+/// Maximum size of the lines of a request, below the limit of a node for a body.
+const MAX_REQUEST_BYTES: usize = 256 * 1024;
+/// Maximum number of lines of a claim. A line has at most 2000 characters, and a flow keeps as many
+/// lines by default.
+const MAX_BUFFERED_LINES: usize = 10_000;
+
+/// Lines by the cause of the work item of the runner, which is the claim.
+#[derive(Debug, Default)]
+pub(super) struct UnsentLines(Mutex<BTreeMap<EventId, LineBuffer>>);
+
+#[derive(Debug, Default)]
+struct LineBuffer {
+    lines: VecDeque<String>,
+    /// Number of lines that were dropped before the first one.
+    dropped: u64,
+}
+
+impl LineBuffer {
+    fn push(&mut self, line: String) {
+        if self.lines.len() == MAX_BUFFERED_LINES {
+            self.lines.pop_front();
+            self.dropped += 1;
+        }
+        self.lines.push_back(line);
+    }
+
+    /// Removes the lines of the next request.
+    fn take(&mut self) -> Vec<String> {
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        if self.dropped > 0 {
+            taken.push(format!(
+                "orlog runner: {} lines are missing here; the node did not accept them in time",
+                self.dropped
+            ));
+            self.dropped = 0;
+        }
+
+        while taken.len() < MAX_REQUEST_LINES
+            && let Some(line) = self.lines.pop_front()
+        {
+            bytes += line.len();
+            taken.push(line);
+            if bytes >= MAX_REQUEST_BYTES {
+                break;
+            }
+        }
+        taken
+    }
+}
+
+impl UnsentLines {
+    /// Accepts lines under a claim until [`Self::close`].
+    pub(super) fn open(&self, claim: &EventId) {
+        self.0.lock().insert(claim.clone(), LineBuffer::default());
+    }
+
+    /// Drops the lines of a claim; returns their number.
+    pub(super) fn close(&self, claim: &EventId) -> u64 {
+        let buffer = self.0.lock().remove(claim).unwrap_or_default();
+        buffer.dropped + buffer.lines.len() as u64
+    }
+
+    /// Removes the lines of the next request of a claim. The caller keeps them until the node has
+    /// acknowledged them.
+    pub(super) fn take(&self, claim: &EventId) -> Vec<String> {
+        let mut claims = self.0.lock();
+        claims
+            .get_mut(claim)
+            .map(LineBuffer::take)
+            .unwrap_or_default()
+    }
+}
+
+impl EffectObserver for UnsentLines {
+    fn job_logged(&self, item: &WorkItem, lines: &[LogLine]) {
+        let mut claims = self.0.lock();
+        // Without an open claim, the job is no longer that of this runner.
+        let Some(buffer) = claims.get_mut(&item.causation) else {
+            return;
+        };
+        for line in lines {
+            buffer.push(line.text.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn buffer(lines: usize, text: &str) -> LineBuffer {
+        let mut buffer = LineBuffer::default();
+        for _ in 0..lines {
+            buffer.push(text.to_owned());
+        }
+        buffer
+    }
+
+    #[test]
+    fn full_buffer_drops_its_oldest_lines_and_states_their_number() {
+        let mut buffer = buffer(MAX_BUFFERED_LINES, "old");
+        for _ in 0..3 {
+            buffer.push("new".to_owned());
+        }
+
+        let first = buffer.take();
+        assert!(first[0].contains("3 lines are missing"), "{}", first[0]);
+        assert_eq!((first.len(), first[1].as_str()), (1000, "old"));
+        let mut last = first;
+        let mut count = last.len() - 1;
+        loop {
+            let next = buffer.take();
+            if next.is_empty() {
+                break;
+            }
+            count += next.len();
+            last = next;
+        }
+        assert_eq!(count, MAX_BUFFERED_LINES);
+        assert_eq!(last.last().map(String::as_str), Some("new"));
+    }
+
+    #[test]
+    fn lines_of_a_request_have_a_limited_size() {
+        let line = "x".repeat(2000);
+        let mut buffer = buffer(1000, &line);
+        let taken = buffer.take().len();
+        assert!(
+            taken * line.len() < MAX_REQUEST_BYTES + line.len(),
+            "{taken}"
+        );
+        assert!(taken > 100, "{taken}");
+    }
+
+    #[test]
+    fn closed_claim_leaves_no_lines_for_a_later_one() {
+        let lines = UnsentLines::default();
+        let claims = ["first", "second"].map(|claim| EventId::new(claim).unwrap());
+        let write = |claim: &EventId, text: &str| {
+            let lines = &mut *lines.0.lock();
+            if let Some(buffer) = lines.get_mut(claim) {
+                buffer.push(text.to_owned());
+            }
+        };
+
+        lines.open(&claims[0]);
+        write(&claims[0], "of the first");
+        assert_eq!(lines.close(&claims[0]), 1);
+        lines.open(&claims[1]);
+        write(&claims[0], "late");
+        write(&claims[1], "of the second");
+        assert_eq!(lines.take(&claims[1]), ["of the second"]);
+        assert_eq!(lines.close(&claims[0]), 0);
+    }
+}
