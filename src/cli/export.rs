@@ -15,7 +15,7 @@ mod postgres;
 mod statements;
 mod target;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ArgGroup;
 
@@ -31,6 +31,8 @@ const WAIT: &str = "20s";
 /// Delays between retries.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
+/// Minimum wait of a node for a change. A shorter one means that it drains.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 /// HTTP status of a node for an expired cursor.
 const HTTP_GONE: u16 = 410;
 
@@ -142,7 +144,7 @@ impl ExportRun {
     ) -> Result<(), ExportError> {
         // The cursor of the target counts: it was stored together with the rows.
         let mut cursor = self.target.open().await?;
-        if std::mem::take(needs_reset) {
+        if *needs_reset {
             cursor = None;
         }
 
@@ -151,6 +153,7 @@ impl ExportRun {
             if cursor.is_none() {
                 self.target.start().await?;
             }
+            let requested = Instant::now();
             let page = match self.fetch_page(cursor.as_deref()).await {
                 Ok(page) => page?,
                 // The node no longer has the changes after the cursor; only a new snapshot contains
@@ -168,11 +171,18 @@ impl ExportRun {
                 Err(trouble) => return Err(self.classify(trouble)),
             };
             self.target.take(&page).await?;
-            *pause = FIRST_PAUSE;
+            // Only now: until the first response is stored, the target has its old cursor.
+            *needs_reset = false;
             if !page.more && !self.follow {
                 return Ok(());
             }
 
+            if is_early(&page, requested.elapsed()) {
+                tokio::time::sleep(*pause).await;
+                *pause = LAST_PAUSE.min(*pause * 2);
+            } else {
+                *pause = FIRST_PAUSE;
+            }
             cursor = Some(page.cursor);
         }
     }
@@ -209,3 +219,12 @@ impl ExportRun {
         }
     }
 }
+
+/// Returns whether a node responds without changes and without waiting for them, as it does while
+/// it drains.
+fn is_early(page: &ExportPage, after: Duration) -> bool {
+    page.lines.is_empty() && !page.more && after < SHORTEST_WAIT
+}
+
+#[cfg(test)]
+mod tests;
