@@ -1,6 +1,9 @@
 //! `orlog streams`: compares the JetStream streams, and the consumers of effects, with the
 //! configuration and applies the differences.
 
+use std::collections::BTreeSet;
+
+use orlog_bus::nats::StreamDiff;
 use orlog_model::Clock as _;
 use orlog_node::clock::SystemClock;
 use orlog_node::config::BusKind;
@@ -40,16 +43,20 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     }
 
     let connection = transport::connect(&config).await?;
-    let found = transport::streams(&connection, &config, SystemClock.now(), change).await;
-    let mut found = found.map_err(anyhow::Error::from)?;
+    let streams = transport::streams(&connection, &config, SystemClock.now(), change).await;
+    let mut found = streams.map_err(anyhow::Error::from)?;
+    if change {
+        reject_with_others(&mut found);
+    }
     // Consumers follow, because they need their streams.
     let consumers = effects::arrange_consumers(&connection, &config, change).await;
     found.extend(consumers.map_err(anyhow::Error::from)?);
 
     // `apply` cannot resolve a rejected difference.
+    let is_left = |difference: &StreamDiff| !change || difference.rejected.is_some();
     let left = found
         .iter()
-        .filter(|difference| !change || difference.rejected.is_some())
+        .filter(|difference| is_left(difference))
         .count();
 
     if console.is_json() {
@@ -57,18 +64,14 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             serde_json::json!({
                 "stream": difference.stream,
                 "field": difference.field,
-                "changed": change && difference.rejected.is_none(),
+                "changed": !is_left(difference),
                 "rejected": difference.rejected,
             })
         });
         console.json(&serde_json::json!({ "differences": rows.collect::<Vec<_>>() }))?;
     } else {
         for difference in &found {
-            let done = if change && difference.rejected.is_none() {
-                " - done"
-            } else {
-                ""
-            };
+            let done = if is_left(difference) { "" } else { " - done" };
             console.line(&format!("{difference}{done}"))?;
         }
         if found.is_empty() {
@@ -80,5 +83,55 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Ok(())
     } else {
         Err(CommandError::failed(format!("{left} differences remain")))
+    }
+}
+
+/// States for each difference of a stream with a rejected one that it is not changed: a change of a
+/// stream is never partial.
+fn reject_with_others(found: &mut [StreamDiff]) {
+    let unchanged: BTreeSet<_> = found
+        .iter()
+        .filter(|difference| difference.rejected.is_some())
+        .map(|difference| difference.stream.clone())
+        .collect();
+
+    for difference in found {
+        if difference.rejected.is_none() && unchanged.contains(&difference.stream) {
+            let reason = "another setting of this stream is rejected";
+            difference.rejected = Some(reason.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn difference(stream: &str, rejected: Option<&str>) -> StreamDiff {
+        StreamDiff {
+            stream: stream.to_owned(),
+            field: "max_age is 1h, not 2h".to_owned(),
+            missing: false,
+            rejected: rejected.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn rejected_setting_leaves_the_others_of_its_stream_unchanged() {
+        let mut found = [
+            difference("A", None),
+            difference("A", Some("it would drop messages")),
+            difference("B", None),
+        ];
+        reject_with_others(&mut found);
+        let rejected = found.map(|difference| difference.rejected);
+        assert_eq!(
+            rejected.each_ref().map(Option::as_deref),
+            [
+                Some("another setting of this stream is rejected"),
+                Some("it would drop messages"),
+                None
+            ]
+        );
     }
 }
