@@ -13,8 +13,9 @@ use orlog_node::config::Config;
 use orlog_node::definitions::DefinitionErrors;
 use orlog_node::definitions::change::DeployError;
 use orlog_node::definitions::deploy::DeployPolicy;
+use orlog_node::descriptors;
 use orlog_node::doctor::tables;
-use orlog_node::{descriptors, telemetry};
+use orlog_node::telemetry::{self, TelemetryHandle};
 
 use super::exit::{CommandError, CommandExit};
 
@@ -39,6 +40,18 @@ pub(crate) async fn serve(
 ) -> Result<(), CommandError> {
     // First, so that errors of all other parts are logged and exported.
     let telemetry = telemetry::start(&config)?;
+    let served = run(config, overrides, ready, telemetry.clone()).await;
+    // Last, so that the records of the stop, or of a failed start, are exported too.
+    telemetry.stop().await;
+    served
+}
+
+async fn run(
+    config: Config,
+    overrides: AppOverrides,
+    ready: impl FnOnce(&Arc<App>, SocketAddr) -> Result<(), CommandError>,
+    telemetry: TelemetryHandle,
+) -> Result<(), CommandError> {
     // Before the node starts: a signal during the start must not end the process without a drain.
     let mut signals = Signals::new()?;
     // Before the first connection and store, which are limited by it.
@@ -57,24 +70,23 @@ pub(crate) async fn serve(
         ))
     })?;
     let address = listener.local_addr()?;
-    // Before a store is opened, because a damaged page could end this process with a signal.
-    tables::check_before_start(&config)
-        .await
-        .map_err(CommandError::failed)?;
-
     // Other pods receive the actual address.
     let config = Config {
         listen: address,
         ..config
     };
-    let app = App::start_with(
-        config,
-        AppOverrides {
-            telemetry: telemetry.clone(),
-            ..overrides
-        },
-    )
-    .await?;
+    let overrides = AppOverrides {
+        telemetry,
+        ..overrides
+    };
+    // A start can wait, for example for NATS. A signal ends it: as after a crash, nothing is lost.
+    let app = tokio::select! {
+        started = start(config, overrides) => started?,
+        () = signals.next() => {
+            tracing::info!("stopped during the start");
+            return Ok(());
+        }
+    };
 
     let (close, closed) = oneshot::channel::<()>();
     let server = tokio::spawn(orlog_api::serve(Arc::clone(&app), listener, async {
@@ -85,7 +97,9 @@ pub(crate) async fn serve(
         Ok(()) => until(&app, &mut signals).await,
         Err(failure) => {
             // The node has started, so that its stores are flushed before the error is returned.
-            finish(&app, &StopReason::Signal).await?;
+            if let Err(error) = finish(&app, &StopReason::Signal).await {
+                tracing::error!(%error, "the node did not stop cleanly");
+            }
             return Err(failure);
         }
     };
@@ -111,10 +125,16 @@ pub(crate) async fn serve(
     }
 
     // After the server: no handler uses a stopped part.
-    let finished = finish(&app, &end).await;
-    // Last, so that the records of the stop are exported too.
-    telemetry.stop().await;
-    finished
+    finish(&app, &end).await
+}
+
+/// Checks the tables and starts the node.
+async fn start(config: Config, overrides: AppOverrides) -> Result<Arc<App>, CommandError> {
+    // Before a store is opened, because a damaged page could end this process with a signal.
+    tables::check_before_start(&config)
+        .await
+        .map_err(CommandError::failed)?;
+    Ok(App::start_with(config, overrides).await?)
 }
 
 async fn until(app: &Arc<App>, signals: &mut Signals) -> StopReason {
