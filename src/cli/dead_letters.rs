@@ -132,8 +132,7 @@ async fn show(args: DeadLetterArg, console: &Console) -> Result<(), CommandError
     ))
 }
 
-/// Redrives dead letters in sequence and stops at the first failure. Prints the results before the
-/// failure.
+/// Redrives dead letters, and prints the results also if one fails.
 async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
     if args.ids.is_empty() {
@@ -141,8 +140,23 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
     }
 
     let mut responses = Vec::new();
-    // In sequence, up to the first failure: the other dead letters usually have the same cause.
-    for id in &args.ids {
+    let redriven = redrive_each(&args.ids, &client, &mut responses, console).await;
+    // Also after a failure: the dead letters before it are redriven.
+    if console.is_json() {
+        console.json(&Value::Array(responses))?;
+    }
+    redriven
+}
+
+/// Redrives dead letters in sequence, up to the first failure: the others usually have the same
+/// cause.
+async fn redrive_each(
+    ids: &[String],
+    client: &ApiClient,
+    responses: &mut Vec<Value>,
+    console: &Console,
+) -> Result<(), CommandError> {
+    for id in ids {
         let response = client
             .post(&path(&["v1", "dead-letters", id, "redrive"]), None)
             .await?;
@@ -163,12 +177,7 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
             console.status(&format!("{id}: redriven; "), &status, &version)?;
         }
     }
-
-    if console.is_json() {
-        console.json(&Value::Array(responses))
-    } else {
-        Ok(())
-    }
+    Ok(())
 }
 
 /// Redrives all dead letters of a filter. Returns an error after printing the results if any was
@@ -241,21 +250,30 @@ async fn redrive_kind(
 
 async fn discard(args: Discard, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
+    let mut discarded = Vec::new();
+    let result = discard_each(&args, &client, &mut discarded, console).await;
+    // Also after a failure: the dead letters before it no longer exist.
+    if console.is_json() {
+        console.json(&json!({ "discarded": discarded }))?;
+    }
+    result
+}
+
+async fn discard_each<'a>(
+    args: &'a Discard,
+    client: &ApiClient,
+    discarded: &mut Vec<&'a str>,
+    console: &Console,
+) -> Result<(), CommandError> {
+    let force = [("force", args.force.to_string())];
     for id in &args.ids {
         client
-            .delete(
-                &path(&["v1", "dead-letters", id]),
-                &[("force", args.force.to_string())],
-            )
+            .delete(&path(&["v1", "dead-letters", id]), &force)
             .await?;
+        discarded.push(id);
         if !console.is_json() {
             console.line(&format!("{id}: discarded"))?;
         }
     }
-
-    if console.is_json() {
-        console.json(&json!({ "discarded": args.ids }))
-    } else {
-        Ok(())
-    }
+    Ok(())
 }

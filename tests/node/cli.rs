@@ -9,6 +9,7 @@ mod incomplete_lists;
 mod keys;
 mod messages;
 pub(crate) mod node;
+mod partial_results;
 mod peers;
 mod projects;
 mod round_trip;
