@@ -121,7 +121,7 @@ fn print_rows(found: &Value, console: &Console) -> Result<(), CommandError> {
     for row in items(found, "rows") {
         console.line(&format!("{}  {}", text(row, "key"), row["value"]))?;
     }
-    if found["next_cursor"].is_string() {
+    if found["next_cursor"].is_string() || found["has_more"] == true {
         note("more rows possible; raise --limit");
     }
     Ok(())
@@ -154,8 +154,9 @@ fn offline(data: &Path, args: &Inspect) -> Result<Value, CommandError> {
     let mut rows = Vec::new();
 
     for reader in stores.readers() {
-        // This is 0 after the limit: the remaining stores then return no rows.
-        let left = args.limit.get() - rows.len();
+        // One more than the limit shows whether there are more rows. This is 0 after it: the
+        // remaining stores then return no rows.
+        let left = args.limit.get() + 1 - rows.len();
         let found = reader
             .inspect_rows(&args.table, tenant.as_ref(), left)
             .map_err(|error| CommandError::failed(error.to_string()))?;
@@ -166,5 +167,7 @@ fn offline(data: &Path, args: &Inspect) -> Result<Value, CommandError> {
         );
     }
 
-    Ok(json!({ "table": args.table, "rows": rows }))
+    let has_more = rows.len() > args.limit.get();
+    rows.truncate(args.limit.get());
+    Ok(json!({ "table": args.table, "rows": rows, "has_more": has_more }))
 }
