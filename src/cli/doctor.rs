@@ -147,11 +147,7 @@ async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
         Err(failure) => return Err(failure),
     };
 
-    let mut findings: Vec<_> = items(&response, "checks")
-        .iter()
-        // A finding of a newer node that this release cannot read is omitted.
-        .filter_map(|finding: &Value| serde_json::from_value::<CheckResult>(finding.clone()).ok())
-        .collect();
+    let mut findings: Vec<_> = items(&response, "checks").iter().map(read_check).collect();
     // The diagnostics of a node count all tenants. These two name instances of the tenant of the
     // user.
     findings.push(or_unavailable("stuck", stuck(&client).await)?);
@@ -165,6 +161,24 @@ async fn there(server: &ServerArgs) -> Result<Vec<CheckResult>, CommandError> {
     }
 
     Ok(findings)
+}
+
+/// Reads a check of a node. One that this release cannot read, of a newer node, becomes a warning:
+/// it can be an error.
+fn read_check(found: &Value) -> CheckResult {
+    serde_json::from_value(found.clone()).unwrap_or_else(|error| {
+        let name = text(found, "name");
+        let name = if name.is_empty() {
+            "unknown check"
+        } else {
+            &name
+        };
+        CheckResult::warn(
+            name,
+            format!("this release cannot read the check ({error}): {found}"),
+            "use the release of the node for `orlog doctor`",
+        )
+    })
 }
 
 /// Turns the failure of a check into its result if the owner of the shard does not respond, so that
@@ -237,10 +251,17 @@ async fn dead_letters(client: &ApiClient) -> Result<CheckResult, CommandError> {
         " at least"
     };
 
-    Ok(match found.last() {
-        None => CheckResult::ok("dead letters", "none for this tenant"),
-        Some(last) => {
-            let found = format!("{}{more}; latest: {}", found.len(), text(last, "message"));
+    // The list starts with the oldest one, so that only a complete one ends with the latest.
+    let named = match more {
+        "" => ("latest", found.last()),
+        _ => ("oldest", found.first()),
+    };
+
+    Ok(match named {
+        (_, None) => CheckResult::ok("dead letters", "none for this tenant"),
+        (age, Some(named)) => {
+            let message = text(named, "message");
+            let found = format!("{}{more}; {age}: {message}", found.len());
             CheckResult::warn(
                 "dead letters",
                 found,
@@ -248,4 +269,40 @@ async fn dead_letters(client: &ApiClient) -> Result<CheckResult, CommandError> {
             )
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Json, Router};
+
+    use super::*;
+    use crate::cli::client::tests::{client_of, serve};
+
+    #[test]
+    fn check_of_a_newer_release_becomes_a_warning() {
+        let newer = json!({ "name": "quorum", "status": "critical", "message": "lost" });
+        let check = read_check(&newer);
+        assert_eq!(
+            (check.name.as_str(), check.status),
+            ("quorum", CheckStatus::Warn)
+        );
+        assert!(check.message.contains("lost"), "{}", check.message);
+    }
+
+    #[tokio::test]
+    async fn incomplete_list_of_dead_letters_names_the_oldest_one() {
+        for (cursor, expected) in [
+            (json!("c"), "2 at least; oldest: first"),
+            (Value::Null, "2; latest: last"),
+        ] {
+            let page = json!({
+                "items": [{ "message": "first" }, { "message": "last" }], "next_cursor": cursor,
+            });
+            let router = Router::new().fallback(move || std::future::ready(Json(page)));
+            let check = dead_letters(&client_of(&serve(router).await))
+                .await
+                .unwrap();
+            assert_eq!(check.message, expected);
+        }
+    }
 }
