@@ -233,6 +233,7 @@ fn keep_files_private(command: &Command) {
             | Command::Run(_)
             | Command::Backup(_)
             | Command::Restore(_)
+            | Command::Rebuild(_)
             | Command::Export(_)
     ) {
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
