@@ -1,13 +1,16 @@
 //! Splits a sequence of events into requests with a maximum number of events and bytes, in order.
 
+use std::io::{self, Write};
 use std::iter::Peekable;
 
 use serde_json::Value;
 
 use crate::cli::exit::CommandError;
 
-/// Maximum bytes of events per request; half of the default limit of a node.
+/// Maximum bytes of encoded events per request; half of the default limit of a node.
 const MAX_BATCH_BYTES: usize = 4 << 20;
+/// Size that a signature adds to an event, with the tenant and the time that it covers.
+const SIGNATURE_BYTES: usize = 512;
 
 /// Event and its position in the file.
 pub(crate) struct EventLine {
@@ -15,8 +18,38 @@ pub(crate) struct EventLine {
     pub(crate) number: u64,
     /// Length in the file, in bytes.
     pub(crate) bytes: usize,
+    /// Length in a request, in bytes. An event of a CSV row is longer than the row.
+    encoded: usize,
     /// The event.
     pub(crate) event: Value,
+}
+
+impl EventLine {
+    /// Creates an event; `bytes` is its length in the file.
+    pub(crate) fn new(number: u64, bytes: usize, event: Value) -> Self {
+        let mut length = EncodedLength(0);
+        serde_json::to_writer(&mut length, &event).expect("a counter accepts all bytes");
+        Self {
+            number,
+            bytes,
+            encoded: length.0 + SIGNATURE_BYTES,
+            event,
+        }
+    }
+}
+
+/// Writer that counts bytes.
+struct EncodedLength(usize);
+
+impl Write for EncodedLength {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Events of one request.
@@ -51,20 +84,22 @@ impl<I: Iterator<Item = Result<EventLine, CommandError>>> Iterator for Batches<I
         let mut events = Vec::new();
         let mut lines = Vec::new();
         let mut bytes = 0;
+        let mut encoded = 0;
         // The first event always fits: one that is too large is sent alone, and the node names its
         // limit.
-        let fits = |count: usize, bytes: usize, next: &Result<EventLine, CommandError>| match next {
+        let fits = |count: usize, size: usize, next: &Result<EventLine, CommandError>| match next {
             Ok(line) => {
-                count == 0 || (count < self.max_events && bytes + line.bytes <= MAX_BATCH_BYTES)
+                count == 0 || (count < self.max_events && size + line.encoded <= MAX_BATCH_BYTES)
             }
             // Events before an unreadable line are sent first.
             Err(_) => count == 0,
         };
 
-        while let Some(next) = self.lines.next_if(|next| fits(events.len(), bytes, next)) {
+        while let Some(next) = self.lines.next_if(|next| fits(events.len(), encoded, next)) {
             match next {
                 Ok(line) => {
                     bytes += line.bytes;
+                    encoded += line.encoded;
                     lines.push(line.number);
                     events.push(line.event);
                 }
@@ -88,12 +123,20 @@ mod tests {
         clippy::unnecessary_wraps,
         reason = "it stands for what a reader yields"
     )]
-    fn line(number: u64, bytes: usize) -> Result<EventLine, CommandError> {
+    fn line(number: u64, encoded: usize) -> Result<EventLine, CommandError> {
         Ok(EventLine {
-            number,
-            bytes,
-            event: Value::from(number),
+            encoded,
+            ..EventLine::new(number, 1, Value::from(number))
         })
+    }
+
+    /// An event of a CSV row also has the names of its columns.
+    #[test]
+    fn size_of_an_event_is_that_of_its_encoding() {
+        let event = serde_json::json!({ "type": "Paid", "data": { "amount": 1 } });
+        let encoded = event.to_string().len();
+        let line = EventLine::new(1, 2, event);
+        assert_eq!((line.bytes, line.encoded), (2, encoded + SIGNATURE_BYTES));
     }
 
     #[test]

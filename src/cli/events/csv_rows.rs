@@ -100,12 +100,9 @@ pub(crate) fn read(
             .event(number, &row)
             .map_err(|reason| CommandError::failed(format!("line {number}: {reason}")))?;
 
-        Ok(EventLine {
-            number,
-            // The cells and their separators; quotes are not counted.
-            bytes: row.as_slice().len() + row.len(),
-            event,
-        })
+        // The cells and their separators; quotes are not counted.
+        let bytes = row.as_slice().len() + row.len();
+        Ok(EventLine::new(number, bytes, event))
     });
 
     Ok(Box::new(rows))

@@ -42,11 +42,7 @@ fn parse(number: u64, bytes: usize, line: &[u8]) -> Result<EventLine, CommandErr
         ))
     })?;
     if event.is_object() {
-        Ok(EventLine {
-            number,
-            bytes,
-            event,
-        })
+        Ok(EventLine::new(number, bytes, event))
     } else {
         Err(CommandError::failed(format!(
             "line {number} is not a JSON object; write one event a line"
