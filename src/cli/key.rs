@@ -62,6 +62,9 @@ pub(crate) fn run(command: Command, console: &Console) -> Result<(), CommandErro
         Command::Prove(args) => prove(&args, console),
         Command::Use(args) => {
             store.set_active(args.name.as_deref())?;
+            if console.is_json() {
+                return console.json(&json!({ "used": args.name }));
+            }
             let Some(name) = args.name else {
                 return console.line("requests are not signed");
             };

@@ -166,6 +166,9 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
                 .delete(&which.path(None), &query)
                 .await?;
 
+            if console.is_json() {
+                return console.json(&json!({ "name": which.name, "deleted": true }));
+            }
             console.line(&format!("{}: deleted", which.name))
         }
         Command::Next(args) => next(args, console),

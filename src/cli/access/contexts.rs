@@ -119,6 +119,9 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::Set(args) => set(args, console).await,
         Command::Delete(args) => {
             args.client()?.delete(&args.path(), &[]).await?;
+            if console.is_json() {
+                return console.json(&json!({ "tenant": args.context, "deleted": true }));
+            }
             console.line(&format!("{}: context deleted", args.context))
         }
     }
