@@ -216,18 +216,15 @@ async fn fetch_all(
         .map(|file| file.path.as_str())
         .chain([MANIFEST, SUMS]);
 
-    for name in names {
-        // The names are those of the node, and a wrong node could name files outside of the
-        // directory.
-        if Path::new(name)
-            .components()
-            .any(|part| !matches!(part, std::path::Component::Normal(_)))
-        {
-            return Err(CommandError::failed(format!(
-                "path {name:?} is outside the directory; nothing was fetched"
-            )));
-        }
+    // The names are those of the node, and a wrong node could name files outside of the directory.
+    // All of them are checked before the first file is written.
+    if let Some(name) = names.clone().find(|name| is_outside(name)) {
+        return Err(CommandError::failed(format!(
+            "path {name:?} is outside the directory; nothing was fetched"
+        )));
+    }
 
+    for name in names {
         let target = to.join(name);
         if let Some(dir) = target.parent() {
             std::fs::create_dir_all(dir)?;
@@ -238,4 +235,23 @@ async fn fetch_all(
     }
 
     Ok(())
+}
+
+/// Returns whether the path of a file of a backup leaves the directory of the backup.
+fn is_outside(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    parts.any(|part| !matches!(part, std::path::Component::Normal(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_outside_the_directory_are_detected() {
+        for name in ["../orlog.toml", "/etc/passwd", "shard-0/../../x", "./x"] {
+            assert!(is_outside(name), "{name}");
+        }
+        assert!(!is_outside("shard-0/journal/1.log"));
+    }
 }
