@@ -33,9 +33,10 @@ pub(crate) struct ConfigFlags {
 }
 
 impl ConfigFlags {
-    /// Returns the configuration file, if one is set.
-    pub(crate) fn config_file(&self) -> Option<PathBuf> {
-        self.config.clone()
+    /// Returns the path of the configuration file; the default one need not exist.
+    pub(crate) fn config_file(&self) -> PathBuf {
+        let default = || PathBuf::from(DEFAULT_FILE);
+        self.config.clone().unwrap_or_else(default)
     }
 
     /// Loads the configuration. Precedence: defaults < file < environment < flags.
@@ -83,5 +84,23 @@ impl ConfigFlags {
         Ok(layers
             .environment(std::env::vars_os())
             .flags(flags.into_iter().flatten()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `orlog dev` watches it: it can be created while the node runs.
+    #[test]
+    fn default_configuration_file_need_not_exist() {
+        let flags = |config: Option<&str>| ConfigFlags {
+            config: config.map(PathBuf::from),
+            data_dir: None,
+            listen: None,
+            definitions_dir: None,
+        };
+        assert_eq!(flags(None).config_file(), Path::new("orlog.toml"));
+        assert_eq!(flags(Some("a.toml")).config_file(), Path::new("a.toml"));
     }
 }

@@ -14,6 +14,7 @@ use orlog_node::auth;
 use orlog_node::config::{AuthMode, Config};
 use orlog_node::definitions::sample;
 
+use super::client::DEFAULT_URL;
 use super::config_flags::ConfigFlags;
 use super::console::Console;
 use super::exit::CommandError;
@@ -111,11 +112,7 @@ fn greet(
         store,
         ..
     } = &*app.config;
-    let of_url = if address.port() == 7070 {
-        String::new()
-    } else {
-        format!(" --url {url}")
-    };
+    let of_url = url_option(&url);
 
     let active = app.definitions.active();
     let sagas = active.iter().map(|definition| {
@@ -175,4 +172,27 @@ Ctrl-C drains and stops the node; no data is lost.",
             "the stand-in executes work without a configured upstream (disable: --strict)"
         },
     ))
+}
+
+/// Returns the option of a command for a node at this URL: none for the default one, which has no
+/// TLS.
+fn url_option(url: &str) -> String {
+    if url == DEFAULT_URL {
+        String::new()
+    } else {
+        format!(" --url {url}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_need_the_url_of_a_node_with_tls_or_another_address() {
+        assert_eq!(url_option("http://127.0.0.1:7070"), "");
+        for url in ["https://127.0.0.1:7070", "http://10.0.0.7:7070"] {
+            assert_eq!(url_option(url), format!(" --url {url}"));
+        }
+    }
 }

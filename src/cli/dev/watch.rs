@@ -33,12 +33,13 @@ pub(super) struct WatchedFiles {
 struct WatchedPaths {
     definitions: Option<PathBuf>,
     upstreams: Option<PathBuf>,
-    config: Option<PathBuf>,
+    /// It can be created after the start.
+    config: PathBuf,
 }
 
 impl WatchedFiles {
     /// Reads the states of the files of a node that starts.
-    pub(super) fn of(config: &Config, config_file: Option<PathBuf>) -> Self {
+    pub(super) fn of(config: &Config, config_file: PathBuf) -> Self {
         let definitions = config.definitions_dir.clone();
         let paths = WatchedPaths {
             definitions,
@@ -72,18 +73,12 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
             continue;
         }
 
-        let is_config = |states: &FileStates| {
-            watched
-                .config
-                .as_ref()
-                .and_then(|file| states.get(file).copied())
-        };
-        let config_changed = is_config(&last) != is_config(&applied);
+        let config_changed = last.get(&watched.config) != applied.get(&watched.config);
         // Without the configuration: a change of it alone must not reload the definitions.
         let others = |states: &FileStates| {
             states
                 .iter()
-                .filter(|(file, _)| Some(*file) != watched.config.as_ref())
+                .filter(|(file, _)| **file != watched.config)
                 .map(|(f, s)| (f.clone(), *s))
                 .collect::<FileStates>()
         };
@@ -91,10 +86,10 @@ async fn watch(app: Weak<App>, watched: Arc<WatchedPaths>, mut applied: FileStat
         let files_changed = others(&last) != others(&applied);
         // Before the reload: a rejected one is not repeated until a file changes again.
         applied.clone_from(&last);
-        if let Some(file) = watched.config.as_ref().filter(|_| config_changed) {
+        if config_changed {
             note(&format!(
                 "{} changed: restart `orlog dev` to apply it",
-                file.display()
+                watched.config.display()
             ));
         }
 
@@ -136,7 +131,7 @@ impl WatchedPaths {
         let upstreams = upstreams
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|e| e == "toml"));
-        let files = definitions.chain(upstreams).chain(self.config.clone());
+        let files = definitions.chain(upstreams).chain([self.config.clone()]);
         files.map(|file| (file.clone(), state(&file))).collect()
     }
 }
