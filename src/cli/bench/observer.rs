@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use orlog_actors::CommitObserver;
-use orlog_model::{Clock, Commit};
+use orlog_model::{Clock, Commit, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -62,12 +62,12 @@ impl CommitObserver for CompletionTracker {
             return;
         };
 
-        if commit
+        let timer = commit
             .history
             .as_ref()
-            .is_some_and(|record| record.input_id.as_str().starts_with("timer:"))
-        {
-            let late = self.clock.now().duration_since(commit.at);
+            .filter(|record| record.input_id.as_str().starts_with("timer:"));
+        if let Some(record) = timer {
+            let late = lateness(record.origin.delay_ms, commit.at, self.clock.now());
             self.late.lock().push(late);
         }
 
@@ -92,5 +92,25 @@ impl CommitObserver for CompletionTracker {
             // An error means that the client no longer waits.
             sender.send(()).ok();
         }
+    }
+}
+
+/// Returns the time from the due time of a timer to now, after its commit is durable. `delay_ms` is
+/// the part before the decision.
+fn lateness(delay_ms: Option<u64>, decided_at: Timestamp, now: Timestamp) -> Duration {
+    let undecided = Duration::from_millis(delay_ms.unwrap_or_default());
+    undecided + now.duration_since(decided_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timer_is_late_from_its_due_time_on() {
+        let decided = Timestamp::parse("2026-11-26T12:00:00.004Z").unwrap();
+        let durable = Timestamp::parse("2026-11-26T12:00:00.010Z").unwrap();
+        let late = lateness(Some(4), decided, durable);
+        assert_eq!(late, Duration::from_millis(10));
     }
 }
