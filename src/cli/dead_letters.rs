@@ -195,10 +195,19 @@ async fn redrive_kind(
         ..
     } = args;
     // The node selects, so that the canary and the rest meet the same definitions.
-    let selection = json!({ "reason": reason, "saga": saga, "limit": limit, "canary": canary });
-    let response = client
-        .post("/v1/dead-letters/redrive", Option::Some(&selection))
-        .await?;
+    let mut selection = json!({ "reason": reason, "saga": saga, "limit": limit, "canary": canary });
+    let response = loop {
+        let response = client
+            .post("/v1/dead-letters/redrive", Option::Some(&selection))
+            .await?;
+
+        // One request scans a limited number. As long as none of them matches, the next ones follow.
+        let has_matched = response["matched"].as_u64().unwrap_or(0) > 0;
+        if has_matched || response["next_cursor"].is_null() {
+            break response;
+        }
+        selection["cursor"] = response["next_cursor"].clone();
+    };
 
     if console.is_json() {
         console.json(&response)?;

@@ -67,7 +67,12 @@ function redriveCause(cause, refresh) {
     ],
     action: 'Redrive',
     async run({ limit, canary }) {
-      const response = await api.post('/v1/dead-letters/redrive', { reason: cause.reason, saga: cause.saga ?? undefined, limit: parseCount('Limit', limit), canary: canary ? parseCount('Canary', canary) : undefined });
+      const selection = { reason: cause.reason, saga: cause.saga ?? undefined, limit: parseCount('Limit', limit), canary: canary ? parseCount('Canary', canary) : undefined };
+      let response = await api.post('/v1/dead-letters/redrive', selection);
+      // One request scans a limited number. As long as none of them matches, the next ones follow.
+      while (response.matched === 0 && response.next_cursor) {
+        response = await api.post('/v1/dead-letters/redrive', { ...selection, cursor: response.next_cursor });
+      }
       refresh();
       const failed = response.dead_lettered + response.rejected;
       const parts = [`${response.applied + response.published} redriven`, failed ? `${failed} failed again` : '', response.skipped ? `${response.skipped} skipped` : ''].filter(Boolean);

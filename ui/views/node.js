@@ -79,7 +79,7 @@ function shards({ shards }) {
     { title: 'Shard', head: true, render: (shard) => shard.shard },
     { title: 'Slots', render: (shard) => `${shard.first_slot} to ${shard.last_slot}` },
     { title: 'Commits', number: true, render: (shard) => format.number(shard.position) },
-    { title: 'Outbox depth', number: true, render: (shard) => format.number(shard.outbox) },
+    { title: 'Outbox depth', number: true, render: (shard) => (shard.outbox === null ? 'unknown' : format.number(shard.outbox)) },
     { title: 'Disk usage', number: true, render: (shard) => format.bytes(shard.disk_bytes) },
   ];
   return section('Shards', {}, table({ caption: 'Shards of this node', columns, rows: shards, key: (shard) => shard.shard, empty: 'This node has no shards.' }));
