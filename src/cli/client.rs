@@ -585,7 +585,6 @@ fn exit(status: u16) -> CommandExit {
         // The node, or a proxy in front of it, states that a later repetition can succeed.
         Ok(
             StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT
             | StatusCode::INSUFFICIENT_STORAGE,

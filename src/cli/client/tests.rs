@@ -67,7 +67,8 @@ async fn status_decides_the_exit_code() {
         (StatusCode::PRECONDITION_FAILED, CommandExit::Rejected),
         (StatusCode::FORBIDDEN, CommandExit::Rejected),
         (StatusCode::TOO_MANY_REQUESTS, CommandExit::Unavailable),
-        (StatusCode::BAD_GATEWAY, CommandExit::Unavailable),
+        // A peer that rejects a request of the node.
+        (StatusCode::BAD_GATEWAY, CommandExit::Failed),
         (StatusCode::SERVICE_UNAVAILABLE, CommandExit::Unavailable),
         (StatusCode::INSUFFICIENT_STORAGE, CommandExit::Unavailable),
         (StatusCode::UNPROCESSABLE_ENTITY, CommandExit::Failed),

@@ -59,7 +59,7 @@ fn context_is_created_changed_and_deleted() {
         "{output}"
     );
     let (code, _, error) = run(&["context", "create", "acme", "--admin", "user:eve"]);
-    assert!(code == 1 && error.contains("OR0101"), "{code}: {error}");
+    assert!(code == 4 && error.contains("OR0101"), "{code}: {error}");
     let (code, _, error) = run(&["context", "create", "acme", "--admin", "eve"]);
     assert!(
         code == 2
