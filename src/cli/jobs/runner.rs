@@ -213,9 +213,8 @@ impl Runner {
     async fn send_until_stored(&self, url: &str, body: &Value) -> Result<(), ClientError> {
         let mut is_first = true;
         loop {
-            let error = match self.client.send(url, body).await {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
+            let Err(error) = self.client.send(url, body).await else {
+                return Ok(());
             };
             let Some(delay) = retry_delay(&error) else {
                 return Err(error);
