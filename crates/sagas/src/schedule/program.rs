@@ -97,7 +97,10 @@ impl NativeSaga for ScheduleSaga {
         if !state.run_ended(&mut requests, result.tag, failure, transition.now()) {
             return SagaDecision::ignore("the run is unknown");
         }
-        advance(state, requests, transition.now(), transition)
+
+        let compiled = compile_stored(&state)?;
+        let now = transition.now();
+        Ok(advance(state, &compiled, requests, now, transition))
     }
 
     fn on_timer(
@@ -109,7 +112,10 @@ impl NativeSaga for ScheduleSaga {
         // A clock that was set back can be behind the timer.
         let now = transition.now();
         let now = state.fires_at.map_or(now, |fires| fires.max(now));
-        advance(state, Requests::default(), now, transition)
+
+        let compiled = compile_stored(&state)?;
+        let requests = Requests::default();
+        Ok(advance(state, &compiled, requests, now, transition))
     }
 
     fn on_cancel(
@@ -130,7 +136,16 @@ fn pause(
         return SagaDecision::ignore("it is already paused");
     }
     state.paused = true;
-    advance(state, Requests::default(), transition.now(), transition)
+
+    let compiled = compile_stored(&state)?;
+    let now = transition.now();
+    Ok(advance(
+        state,
+        &compiled,
+        Requests::default(),
+        now,
+        transition,
+    ))
 }
 
 fn resume(
@@ -144,8 +159,15 @@ fn resume(
 
     // It continues after now: due times of the pause are not made up for.
     let compiled = compile_stored(&state)?;
-    state.pass(&Schedule::of(&compiled, transition), transition.now());
-    advance(state, Requests::default(), transition.now(), transition)
+    let now = transition.now();
+    state.pass(&Schedule::of(&compiled, transition), now);
+    Ok(advance(
+        state,
+        &compiled,
+        Requests::default(),
+        now,
+        transition,
+    ))
 }
 
 fn trigger(
@@ -162,9 +184,10 @@ fn trigger(
 
     let mut requests = Requests::default();
     let compiled = compile_stored(&state)?;
+    let now = transition.now();
     let own = Schedule::of(&compiled, transition);
-    state.decide(&own, &mut requests, due, transition.now());
-    advance(state, requests, transition.now(), transition)
+    state.decide(&own, &mut requests, due, now);
+    Ok(advance(state, &compiled, requests, now, transition))
 }
 
 fn put(
@@ -181,7 +204,7 @@ fn put(
     let mut requests = Requests::default();
     let Some(mut state) = state else {
         let state = ScheduleState::new(spec, file, now);
-        return advance(state, requests, now, transition);
+        return Ok(advance(state, &next, requests, now, transition));
     };
 
     if !state.deleted && state.spec == spec && state.file == file {
@@ -209,7 +232,7 @@ fn put(
     // Runs in progress continue.
     state.spec = spec;
     state.file = file;
-    advance(state, requests, now, transition)
+    Ok(advance(state, &next, requests, now, transition))
 }
 
 /// Ends the schedule; its runs continue.
@@ -229,13 +252,13 @@ fn delete(
 /// Decides the due times up to `now` after a change of the state.
 fn advance(
     mut state: ScheduleState,
+    compiled: &CompiledSchedule,
     mut requests: Requests,
     now: Timestamp,
     transition: &mut TransitionBuilder<'_>,
-) -> NativeResult<ScheduleState> {
-    let compiled = compile_stored(&state)?;
-    state.advance(&Schedule::of(&compiled, transition), &mut requests, now);
-    Ok(store(state, requests, transition))
+) -> SagaDecision<ScheduleState> {
+    state.advance(&Schedule::of(compiled, transition), &mut requests, now);
+    store(state, requests, transition)
 }
 
 /// Stores the state, with the timer of its next start.
