@@ -201,7 +201,8 @@ async fn redrive_kind(
             .post("/v1/dead-letters/redrive", Option::Some(&selection))
             .await?;
 
-        // One request scans a limited number. As long as none of them matches, the next ones follow.
+        // One request scans a limited number. As long as none of them matches, the next ones
+        // follow.
         let has_matched = response["matched"].as_u64().unwrap_or(0) > 0;
         if has_matched || response["next_cursor"].is_null() {
             break response;

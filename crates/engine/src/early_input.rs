@@ -2,8 +2,9 @@
 //!
 //! An early input is buffered and applied right after the first transition. It is deleted if the
 //! instance does not start in time. Each buffered input has its own row with its expiry time. One
-//! timer, armed for the missing instance, is due when the oldest input expires. Its token is 0; those
-//! of other timers are hashes of the inputs that arm them. The first transition cancels the timer.
+//! timer, armed for the missing instance, is due when the oldest input expires. Its token is 0;
+//! those of other timers are hashes of the inputs that arm them. The first transition cancels the
+//! timer.
 
 use std::time::Duration;
 

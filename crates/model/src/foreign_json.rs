@@ -162,7 +162,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reader_accepts_what_the_parser_accepts(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn reader_accepts_what_the_parser_accepts(
+            bytes in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
             let strict = serde_json::from_slice::<Value>(&bytes);
             if let (Ok(expected), Ok(found)) = (&strict, parse_foreign_json::<Value>(&bytes)) {
                 prop_assert_eq!(&found.value, expected);
@@ -172,8 +174,10 @@ mod tests {
 
         #[test]
         fn cut_text_is_readable(text in ".{0,20}", cut in 0_usize..60) {
-            // A sender that cuts the escapes of a text can leave half of a pair, but no half of an escape.
-            let escapes: Vec<_> = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+            // A sender that cuts the escapes of a text can leave half of a pair, but no half of an
+            // escape.
+            let units = text.encode_utf16();
+            let escapes: Vec<_> = units.map(|unit| format!("\\u{unit:04x}")).collect();
             let kept = escapes[..cut.min(escapes.len())].concat();
             let found = parse_foreign_json::<String>(format!("\"{kept}\"").as_bytes());
             prop_assert!(found.is_ok());

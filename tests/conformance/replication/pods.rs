@@ -61,7 +61,8 @@ impl Pod {
         .expect("the log is sound")
     }
 
-    /// Takes the shard over with the data of an earlier run, and with these thresholds of snapshots.
+    /// Takes the shard over with the data of an earlier run, and with these thresholds of
+    /// snapshots.
     pub(super) fn on_with_thresholds(
         dir: TempDir,
         log: &MemoryLog,

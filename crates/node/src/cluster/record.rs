@@ -156,8 +156,8 @@ pub(crate) async fn claim(
     }
 }
 
-/// Waits until the record has another value than this pod, and returns the reason why the pod cannot
-/// continue; `None` after the end of the registry.
+/// Waits until the record has another value than this pod, and returns the reason why the pod
+/// cannot continue; `None` after the end of the registry.
 ///
 /// A pod replaces a value if it sees no other live pod. It does not see this one between
 /// [`claim`] and its first announcement, nor after the end of its lease.

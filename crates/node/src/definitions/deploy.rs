@@ -606,14 +606,15 @@ impl Deployments {
                 return Ok(activating);
             }
 
-            // A shard that was taken over meanwhile has brought a newer deployment. The number after
-            // it comes from the counter, too: another pod could choose the same one otherwise.
+            // A shard that was taken over meanwhile has brought a newer deployment. The number
+            // after it comes from the counter, too: another pod could choose the same one
+            // otherwise.
             seen = current.map_or(0, |current| current.number);
         }
     }
 
-    /// Applies the schedules of the deployment. Returns a warning if a shard does not commit them in
-    /// time: the deployment is complete without them.
+    /// Applies the schedules of the deployment. Returns a warning if a shard does not commit them
+    /// in time: the deployment is complete without them.
     async fn apply_schedules(&self) -> Option<String> {
         let applied = tokio::time::timeout(SCHEDULES_TIMEOUT, self.schedules.apply()).await;
         applied.is_err().then(|| {

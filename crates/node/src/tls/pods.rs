@@ -20,7 +20,8 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 /// Placeholder of the name of a pod in `cluster.tls.peer_name`.
 const POD: &str = "{pod}";
-/// Maximum time until a connection to another pod is open. A pod whose host is gone sends no rejection.
+/// Maximum time until a connection to another pod is open. A pod whose host is gone sends no
+/// rejection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of clients that are kept; names of former pods are among them.

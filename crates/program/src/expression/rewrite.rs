@@ -1,5 +1,5 @@
-//! Rewrites checked expressions: `==`, `in` and arithmetic support JSON, and calls that can cost more than the
-//! expression length suggests are charged.
+//! Rewrites checked expressions: `==`, `in` and arithmetic support JSON, and calls that can cost
+//! more than the expression length suggests are charged.
 
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,

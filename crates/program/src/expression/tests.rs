@@ -273,18 +273,19 @@ fn decimal_numbers_are_computed_with_their_decimal_digits() {
     assert!(error.contains("not a JSON number"), "{error}");
 }
 
+/// Returns an amount of cents with two decimal places.
+fn amount(cents: i64) -> String {
+    let sign = if cents < 0 { "-" } else { "" };
+    let cents = cents.abs();
+    format!("{sign}{}.{:02}", cents / 100, cents % 100)
+}
+
 proptest! {
     /// The exact sum of amounts with two decimal places is the whole sum of their cents.
     #[test]
     fn sums_of_cents_are_exact(cents in prop::collection::vec(-10_000_000_i64..10_000_000, 1..20)) {
-        let amounts: Vec<_> = cents
-            .iter()
-            .map(|cents| format!("{}{}.{:02}", if *cents < 0 { "-" } else { "" }, cents.abs() / 100, cents.abs() % 100))
-            .collect();
-        let total: i64 = cents.iter().sum();
-        let expected: f64 = format!("{}{}.{:02}", if total < 0 { "-" } else { "" }, total.abs() / 100, total.abs() % 100)
-            .parse()
-            .unwrap();
+        let amounts: Vec<_> = cents.iter().copied().map(amount).collect();
+        let expected: f64 = amount(cents.iter().sum()).parse().unwrap();
         let found = evaluate(&format!("[{}].sum()", amounts.join(", "))).unwrap();
         prop_assert_eq!(found.as_f64(), Some(expected));
     }

@@ -6,7 +6,7 @@
 //!
 //! | event | a step that has started consumed it before | kept |
 //! |---|---|---|
-//! | of a step that waits for an event | yes or no | while such a step may start, also in the next run |
+//! | of a step that waits for an event | yes or no | while one may start, also in the next run |
 //! | confirmation of a command or a compensation | no | while that step may start |
 //! | confirmation of a command or a compensation | yes | no: it repeats the result of that step |
 

@@ -172,8 +172,8 @@ fn task(of: &InstanceKey, number: u128, status: TaskStatus, updated_at: i64) -> 
     }
 }
 
-/// Tasks outlive their instance until the next purge, also open tasks of a dropped instance. Tasks of an
-/// instance that has started again since are kept.
+/// Tasks outlive their instance until the next purge, also open tasks of a dropped instance. Tasks
+/// of an instance that has started again since are kept.
 pub fn orphaned_tasks_are_purged(mut fixture: StoreFixture) {
     let (missing, restarted) = (key(KEY_SHARDED, "missing"), key("acme", "restarted"));
     let tasks = vec![

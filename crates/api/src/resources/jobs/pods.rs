@@ -1,11 +1,11 @@
 //! Jobs of key-sharded tenants, which wait on the boards of several pods.
 //!
 //! The jobs of such a tenant are on the board of the pod that owns their shard, and a worker may be
-//! connected to any pod. The pod that receives a request for jobs takes them from one board, its own
-//! or that of a pod that has jobs for the worker. Each request begins at another board, so that none
-//! starves. A pod is asked for jobs only if it has some: as long as workers of a tenant ask for
-//! jobs, each pod follows the boards of the others with one request for each of them. Reports are
-//! sent to the owner of the shard, which the id of the claim contains.
+//! connected to any pod. The pod that receives a request for jobs takes them from one board, its
+//! own or that of a pod that has jobs for the worker. Each request begins at another board, so that
+//! none starves. A pod is asked for jobs only if it has some: as long as workers of a tenant ask
+//! for jobs, each pod follows the boards of the others with one request for each of them. Reports
+//! are sent to the owner of the shard, which the id of the claim contains.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -93,8 +93,8 @@ impl JobOrder<'_> {
     }
 }
 
-/// Takes jobs as soon as there are some; returns none after the wait, after an interrupt, and if the
-/// node is drained.
+/// Takes jobs as soon as there are some; returns none after the wait, after an interrupt, and if
+/// the node is drained.
 ///
 /// Dropped during its wait, the future has claimed nothing. Dropped while another pod claims jobs,
 /// it loses them until their claims expire; an interrupt waits for them.
