@@ -545,27 +545,51 @@ fn pod_that_restarts_before_each_threshold_saves_snapshots() {
 }
 
 #[test]
-fn record_continues_when_the_log_changes_its_entry_limit() {
-    for limit in [TINY / 2, TINY * 2] {
+fn record_continues_when_the_log_raises_its_entry_limit() {
+    for is_stored in [false, true] {
         let log = MemoryLog::new(TINY);
-        let mut pod = Pod::new(&log, 1);
-        (1..=2).for_each(|number| pod.commit(number).expect("the log is sound"));
+        let mut pod = pod_with_a_pending_part(&log, is_stored);
 
-        // Only the first part of the record is stored.
-        pod.log.inject_faults([
-            AppendFault::None,
-            AppendFault::Lost,
-            AppendFault::Lost,
-            AppendFault::Lost,
-        ]);
-        let error = pod.commit_once(3).expect_err("the log does not respond");
-        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-
-        log.set_max_entry_bytes(limit);
+        log.set_max_entry_bytes(TINY * 2);
         assert_eq!(pod.writer.retry_commit().expect("the log is sound"), 3);
         assert_eq!(pod.everything(), model(3)[3]);
-        assert_eq!(Pod::new(&log, 2).everything(), model(3)[3], "{limit}");
+        assert_eq!(Pod::new(&log, 2).everything(), model(3)[3]);
     }
+}
+
+/// A part of the earlier size may be stored under the same header.
+#[test]
+fn record_is_not_divided_again_when_the_log_lowers_its_entry_limit() {
+    // With one byte less, the number of parts would be the same.
+    for limit in [TINY / 2, TINY - 1] {
+        for is_stored in [false, true] {
+            let log = MemoryLog::new(TINY);
+            let mut pod = pod_with_a_pending_part(&log, is_stored);
+
+            log.set_max_entry_bytes(limit);
+            let error = pod.writer.retry_commit().expect_err("the part is too long");
+            assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+            assert_eq!(pod.reader.position(), 2);
+
+            pod.writer.recover().expect("the log is sound");
+            assert_eq!(pod.reader.position(), 2, "the record is incomplete");
+            pod.commit(3).expect("the log is sound");
+            assert_eq!(pod.everything(), model(3)[3]);
+            assert_eq!(Pod::new(&log, 2).everything(), model(3)[3]);
+        }
+    }
+}
+
+/// Returns a pod whose third commit has its first part in the log, and no response to the second.
+fn pod_with_a_pending_part(log: &MemoryLog, is_stored: bool) -> Pod {
+    let mut pod = Pod::new(log, 1);
+    (1..=2).for_each(|number| pod.commit(number).expect("the log is sound"));
+
+    pod.log.set_partitioned(pod.log.appends() + 1, is_stored);
+    let error = pod.commit_once(3).expect_err("the log does not respond");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    pod.log.set_down(false);
+    pod
 }
 
 #[test]

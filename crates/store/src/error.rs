@@ -95,8 +95,8 @@ pub enum Error {
         /// Missing part.
         reason: String,
     },
-    /// The disk failed and its content is unknown. Call [`crate::Writer::recover`], or reopen the
-    /// store.
+    /// The disk failed and its content is unknown, or the log no longer accepts the entries of a
+    /// commit that it may have stored in part. Call [`crate::Writer::recover`], or reopen the store.
     #[error("store is blocked by an earlier failure; reopen it: {cause}")]
     Poisoned {
         /// Failure.

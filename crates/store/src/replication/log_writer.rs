@@ -92,8 +92,8 @@ impl LogWriter {
         }
     }
 
-    /// Appends a record to the log. After a failure as unavailable, [`LogWriter::resume`] continues
-    /// it.
+    /// Appends a record to the log. After [`Error::Unavailable`], [`LogWriter::resume`] continues
+    /// it; after [`Error::Poisoned`], only another claim of the log does.
     pub(crate) fn append(&mut self, position: u64, record: Bytes) -> Result<RecordPosition, Error> {
         // The pending record may be stored already, and this one needs the position after it.
         if self.pending.is_some() {
@@ -124,7 +124,6 @@ impl LogWriter {
     }
 
     fn push(&mut self) -> Result<Option<(RecordPosition, Bytes)>, Error> {
-        self.divide_again_if_too_large()?;
         while let Some(pending) = &self.pending {
             let header = EntryHeader {
                 kind: EntryKind::Part(pending.next_part, pending.parts),
@@ -133,6 +132,7 @@ impl LogWriter {
             };
             let entry = header.encode(pending.next_body());
 
+            self.check_size(&entry)?;
             self.put(&entry, &header)?;
             // A retry continues with the next part.
             if let Some(pending) = &mut self.pending {
@@ -161,17 +161,21 @@ impl LogWriter {
         Ok(None)
     }
 
-    /// Divides the pending record again if the log does not accept its parts any more. Its first
-    /// part follows again, and readers drop the incomplete parts before it.
-    fn divide_again_if_too_large(&mut self) -> Result<(), Error> {
-        let part_bytes = self.body_bytes();
-        if let Some(pending) = self.pending.as_mut()
-            && pending.part_bytes > part_bytes
-        {
-            let record = pending.record.clone();
-            *pending = PendingRecord::divide(pending.position, record, part_bytes)?;
+    /// Returns an error that requires a recovery if the log does not accept this entry any more.
+    ///
+    /// The record is never divided again: an entry with the same header may be stored already, with
+    /// the bytes of the earlier division. A recovery claims the log, which drops incomplete parts.
+    fn check_size(&self, entry: &Bytes) -> Result<(), Error> {
+        let limit = self.log.max_entry_bytes();
+        if entry.len() <= limit {
+            return Ok(());
         }
-        Ok(())
+
+        let cause = format!(
+            "the log accepts entries of up to {limit} bytes, but the pending commit has one of {}",
+            entry.len()
+        );
+        Err(Error::Poisoned { cause })
     }
 
     /// Appends one entry after the last one.
