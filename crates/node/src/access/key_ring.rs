@@ -32,12 +32,12 @@ pub struct Key {
     pub valid_until: Option<Timestamp>,
     /// Time at which the key was revoked.
     pub revoked_at: Option<Timestamp>,
-    /// Why the validity ends, if another key replaces this one; `None`: it is not replaced.
+    /// Replacement that ends the validity; `None`: it has no end, or an end that was chosen for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replacement: Option<Replacement>,
 }
 
-/// Replacement of a key, which can be reversed while the key is valid.
+/// Replacement of a key that its owner omits, which can be reversed while the key is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Replacement {
     /// End of the validity without the replacement; `None`: without an end.
@@ -148,6 +148,11 @@ impl Key {
         self.end().is_some_and(|end| end <= at)
     }
 
+    /// Ends the validity at a time, unless it ends earlier.
+    fn end_at(&mut self, end: Timestamp) {
+        self.valid_until = Some(self.valid_until.map_or(end, |known| known.min(end)));
+    }
+
     /// Returns the time of its expiry or revocation, whichever is earlier.
     fn end(&self) -> Option<Timestamp> {
         self.valid_until.into_iter().chain(self.revoked_at).min()
@@ -208,7 +213,7 @@ impl KeyRing {
         self.0.len() < before
     }
 
-    /// Ends the validity of a key that another one replaces. A key that ends earlier is not
+    /// Ends the validity of a key at a time that was chosen for it. A key that ends earlier is not
     /// extended.
     ///
     /// # Errors
@@ -220,15 +225,32 @@ impl KeyRing {
         end: Timestamp,
     ) -> Result<(), KeyError> {
         let key = self.get_mut(owner, id)?;
-        let valid_until = key.valid_until;
-        key.replacement.get_or_insert(Replacement { valid_until });
-        key.valid_until = Some(valid_until.map_or(end, |known| known.min(end)));
+        key.end_at(end);
+        // Otherwise the owner of the key could extend it.
+        key.replacement = None;
         Ok(())
     }
 
-    /// Reverses [`Self::retire`] for a key that is still valid: its owner uses it again. Returns
-    /// `false` if the key is not replaced or has ended. An end that was chosen for the key itself
-    /// stays.
+    /// Ends the validity of a key that its owner omits, until [`Self::restore`]. A key that ends
+    /// earlier is not extended.
+    ///
+    /// # Errors
+    /// [`KeyError::Missing`].
+    pub fn replace(
+        &mut self,
+        owner: impl Display,
+        id: &str,
+        end: Timestamp,
+    ) -> Result<(), KeyError> {
+        let key = self.get_mut(owner, id)?;
+        let valid_until = key.valid_until;
+        key.replacement.get_or_insert(Replacement { valid_until });
+        key.end_at(end);
+        Ok(())
+    }
+
+    /// Reverses [`Self::replace`] for a key that is still valid: its owner uses it again. Returns
+    /// `false` if the key is not replaced or has ended. An end of [`Self::retire`] stays.
     pub fn restore(&mut self, id: &str, at: Timestamp) -> bool {
         let mut keys = self.0.iter_mut();
         let Some(key) = keys.find(|key| key.id == id && key.is_valid(at)) else {
@@ -350,14 +372,19 @@ mod tests {
         ring.add(key, at(10)).unwrap();
         assert!(!ring.restore(&id, at(10)), "it is not replaced");
 
-        ring.retire("actor robo", &id, at(30)).unwrap();
-        ring.retire("actor robo", &id, at(20)).unwrap();
+        ring.replace("peer", &id, at(30)).unwrap();
+        ring.replace("peer", &id, at(20)).unwrap();
         assert!(!ring.restore(&id, at(20)), "it has ended");
         assert!(ring.restore(&id, at(19)));
         assert_eq!(ring[0].valid_until, Some(at(90)));
 
-        ring.retire("actor robo", &id, at(30)).unwrap();
-        ring.revoke("actor robo", &id, at(20)).unwrap();
+        ring.replace("peer", &id, at(60)).unwrap();
+        ring.retire("peer", &id, at(40)).unwrap();
+        assert!(!ring.restore(&id, at(19)), "an administrator chose the end");
+        assert_eq!(ring[0].valid_until, Some(at(40)));
+
+        ring.replace("peer", &id, at(30)).unwrap();
+        ring.revoke("peer", &id, at(20)).unwrap();
         assert!(!ring.restore(&id, at(25)), "it is revoked");
     }
 

@@ -73,7 +73,8 @@ impl Peer {
 
     /// Replaces the valid keys by those that the peer states. A missing key ends after
     /// `KEY_OVERLAP`, because the peer may still sign with it. If the peer states it again before
-    /// that, it does not end: the peer has reversed a rotation. Returns `false` if nothing changes.
+    /// that, it does not end: the peer has reversed a rotation. An end that an administrator chose
+    /// stays. Returns `false` if nothing changes.
     ///
     /// # Errors
     /// [`KeyError::Exists`] if a stated key is revoked or has ended, [`KeyError::TooMany`].
@@ -107,7 +108,7 @@ impl Peer {
             .filter(|key| !stated.contains(&key.public_key));
         let missing: Vec<_> = missing.map(|key| key.id.clone()).collect();
         for id in missing {
-            self.keys.retire("peer", &id, end)?;
+            self.keys.replace("peer", &id, end)?;
             removed.push(format!("key {id} from {end}"));
         }
 
@@ -162,8 +163,13 @@ mod tests {
         };
         assert!(is_valid(first) && !is_valid(second), "{reversed:?}");
 
-        let name = NodeName::new("b.example").unwrap();
+        let mut retired = peer.clone();
         let id = second.key_id().to_string();
+        retired.keys.retire("peer", &id, end).unwrap();
+        assert_eq!(retired.replace_keys(&[second], later, None), Ok(false));
+        assert_eq!(valid(&retired, end), 0, "an administrator chose the end");
+
+        let name = NodeName::new("b.example").unwrap();
         assert_eq!(peer.revoke_key(&name, &id, later, None), Ok(true));
         let before = peer.clone();
         assert_eq!(
