@@ -403,13 +403,13 @@ impl Config {
     }
 }
 
-/// Returns a value as text. The order of a list has no meaning, nor has a repeated element.
+/// Returns a value as text. The order of a list has no meaning. Data directories and clusters store
+/// this text, so it must not change.
 pub(super) fn comparable_text(value: &Value) -> String {
     match value {
         Value::Array(items) => {
             let mut items: Vec<String> = items.iter().map(ToString::to_string).collect();
             items.sort();
-            items.dedup();
             format!("[{}]", items.join(", "))
         }
         value => value.to_string(),
@@ -434,6 +434,12 @@ mod tests {
         "retention.sagas",
         "retention.tenants",
     ];
+
+    #[test]
+    fn comparable_text_has_each_element_of_a_list_in_order() {
+        let value = Value::from(vec!["b", "a", "a"]);
+        assert_eq!(comparable_text(&value), r#"["a", "a", "b"]"#);
+    }
 
     fn default_keys() -> Vec<String> {
         let table: Table = DEFAULT.parse().unwrap();
