@@ -100,6 +100,16 @@ impl BackgroundTasks {
         });
     }
 
+    /// Runs a task at once, also while the node stops. Returns `None` after a panic, which is logged
+    /// and counted.
+    pub(crate) async fn run<T>(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = T>,
+    ) -> Option<T> {
+        run(name, &self.panics, task).await
+    }
+
     /// Starts no further tasks and waits until the running ones end. Never panics: what follows
     /// stores data and closes stores.
     pub(crate) async fn stop(&self) {
@@ -185,6 +195,10 @@ mod tests {
         started.notified().await;
         background.stop().await;
         assert_eq!(background.panics.get(), 1);
+
+        let panicked = async { panic!("the last pass panics") };
+        assert_eq!(background.run::<()>("test", panicked).await, None);
+        assert_eq!(background.panics.get(), 2);
     }
 
     #[test]

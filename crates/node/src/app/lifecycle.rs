@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::time::timeout;
 
 use super::App;
 
-/// Time to store the lines of jobs at the stop. A store without free space, or without its log,
+/// Time to store the lines or the claims of jobs at the stop. A store without free space, or without its log,
 /// does not respond.
-const LINES_TIMEOUT: Duration = Duration::from_secs(5);
+const SAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl App {
     /// Waits for the deployment, migration or replay that is in progress, and prevents the next one
@@ -79,19 +80,15 @@ impl App {
     /// Fails if the store cannot be flushed. Committed data is safe in its journal.
     pub async fn stop(&self) -> anyhow::Result<()> {
         // The periodic writers end first, then lines and claims are saved once more, while their
-        // shards still commit.
+        // shards still commit. Like a periodic pass, none of these ends the stop by a panic.
         self.background.stop().await;
-        if tokio::time::timeout(LINES_TIMEOUT, self.services.lines.save())
-            .await
-            .is_err()
-        {
+        let lines = timeout(SAVE_TIMEOUT, self.services.lines.save());
+        if let Some(Err(_)) = self.background.run("job lines", lines).await {
             tracing::warn!("lines of jobs are lost: their shards cannot store them");
         }
 
-        if tokio::time::timeout(LINES_TIMEOUT, self.services.claims.save())
-            .await
-            .is_err()
-        {
+        let claims = timeout(SAVE_TIMEOUT, self.services.claims.save());
+        if let Some(Err(_)) = self.background.run("job claims", claims).await {
             tracing::warn!("claims of jobs are not stored: their shards cannot store them");
         }
 
