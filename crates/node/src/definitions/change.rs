@@ -13,8 +13,9 @@ pub struct DefinitionLocks {
     /// Serializes deployments, garbage collections, migrations, replays and redrives.
     pub(crate) deploying: tokio::sync::Mutex<()>,
     /// Number of takeovers since the start. Held while definitions are stored in the shards and
-    /// activated, and while a shard adopts them. Unlike `deploying` it is held for a short time, so
-    /// that a takeover can wait for it.
+    /// activated, and while a shard adopts them. Unlike `deploying` it is not held during scans, so
+    /// that a takeover can wait for it; if a shard does not commit, the takeover fails after a time
+    /// and is repeated.
     pub(crate) activating: tokio::sync::Mutex<u64>,
 }
 

@@ -570,7 +570,8 @@ impl Deployments {
             }
         }
 
-        // The schedules wait for commits, and a takeover must not wait for those.
+        // The schedules wait for commits. A takeover needs the lock and must not wait for those,
+        // too.
         drop(activating);
 
         // Last: a schedule starts instances of the definitions that are active now.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use orlog_actors::{ProgramRegistry, Runtime};
+use orlog_actors::{ControlError, ProgramRegistry, Runtime};
 use orlog_effect::Catalog;
 use orlog_model::{Change, DefinitionRef, Deployment, TenantId};
 use orlog_store::PinCounts;
@@ -27,6 +27,9 @@ const STARTUP_DELAY: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Timeout of that wait.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for a commit in all shards, during which deployments and migrations wait. A store without
+/// free space, or without its log, does not respond.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before a collection that was not completed is repeated.
 const RETRY_DELAY: Duration = Duration::from_mins(1);
 
@@ -131,6 +134,8 @@ impl Collector {
         self: &Arc<Self>,
         context: Option<&TenantId>,
     ) -> Result<CollectResult, DeployError> {
+        // Before the lock: deployments and migrations must not wait for a transition that hangs.
+        self.wait_until_quiescent().await;
         // Prevents a deployment or a migration in between.
         let _deploying = self.locks.deploying.lock().await;
 
@@ -140,7 +145,8 @@ impl Collector {
         if retired.is_empty() {
             return Ok(CollectResult::default());
         }
-        if !self.wait_until_quiescent().await {
+        // Also after the wait: a deployment may have used the time before the lock.
+        if !self.programs.is_quiescent() {
             tracing::info!(
                 retained = retired.len(),
                 "a shard does not use the active definitions yet; unused definitions are removed \
@@ -203,7 +209,7 @@ impl Collector {
     async fn count_pins(&self) -> Result<PinCounts, DeployError> {
         // The counts are read from the store; an instance whose start is applied and not yet
         // committed would be missed.
-        self.runtime.commit_barrier().await?;
+        in_time(self.runtime.commit_barrier()).await?;
 
         let runtime = Arc::clone(&self.runtime);
         let counted = tokio::task::spawn_blocking(move || pins(runtime.readers(), None)).await;
@@ -229,9 +235,8 @@ impl Collector {
         self.programs
             .remove(&unused.iter().map(|program| program.hash).collect());
         for program in unused {
-            self.runtime
-                .apply_to_all_shards(&Change::DropDefinition { hash: program.hash })
-                .await?;
+            let change = Change::DropDefinition { hash: program.hash };
+            in_time(self.runtime.apply_to_all_shards(&change)).await?;
             self.collected.inc();
         }
 
@@ -294,13 +299,21 @@ impl Collector {
         Ok(retired)
     }
 
-    /// Waits until all shards use the active definitions. Returns `false` if one still does not.
-    async fn wait_until_quiescent(&self) -> bool {
+    /// Waits until all shards use the active definitions, up to the timeout.
+    async fn wait_until_quiescent(&self) {
         let quiescent = async {
             while !self.programs.is_quiescent() {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        tokio::time::timeout(TIMEOUT, quiescent).await.is_ok()
+        drop(tokio::time::timeout(TIMEOUT, quiescent).await);
     }
+}
+
+/// Waits for a commit in all shards, up to [`COMMIT_TIMEOUT`].
+async fn in_time(
+    commits: impl Future<Output = Result<(), ControlError>>,
+) -> Result<(), ControlError> {
+    let committed = tokio::time::timeout(COMMIT_TIMEOUT, commits).await;
+    committed.unwrap_or(Err(ControlError::Unavailable))
 }
