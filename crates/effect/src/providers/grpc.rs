@@ -178,7 +178,8 @@ impl Grpc {
             let exchange = self.send_message(context).await?;
             let is_rejected = matches!(
                 &exchange.result,
-                Err(GrpcError::Status(status)) if status.code() == Code::Unauthenticated
+                Err(GrpcError::Status(status) | GrpcError::Proxy(status))
+                    if status.code() == Code::Unauthenticated
             );
 
             // A second rejection does not concern the token.
@@ -295,7 +296,7 @@ impl Grpc {
                 GrpcError::ResponseTooLarge => {
                     useless("reflection response exceeds the size limit".to_owned())
                 }
-                GrpcError::Status(status) => {
+                GrpcError::Status(status) | GrpcError::Proxy(status) => {
                     let code = status::name(status.code());
                     let message = status.message();
                     useless(format!("reflection returned {code}: {message}"))
@@ -325,6 +326,12 @@ impl Grpc {
                 }
                 return GrpcStatus::new(&call_label, &status, &exchange.method.schema, scrub)
                     .classify(rules);
+            }
+            // By the table only: a rule can state that a status proves that nothing was executed,
+            // which a proxy cannot.
+            Err(GrpcError::Proxy(status)) => {
+                return GrpcStatus::new(&call_label, &status, &exchange.method.schema, scrub)
+                    .classify(&[]);
             }
             // The call succeeded, but its response is not stored.
             Err(GrpcError::ResponseTooLarge) => {
@@ -367,6 +374,10 @@ impl Grpc {
             Err(GrpcError::Status(status)) => {
                 let status = GrpcStatus::new(&call_label, &status, &exchange.method.schema, scrub);
                 return status.classify_probe(&probe.responses);
+            }
+            Err(GrpcError::Proxy(status)) => {
+                let status = GrpcStatus::new(&call_label, &status, &exchange.method.schema, scrub);
+                return status.classify_probe(&[]);
             }
             Err(fault) => return ProbeResult::from_error(fault.into_provider_error(&call_label)),
         };

@@ -358,7 +358,7 @@ mod tests {
 
     /// Returns the provider error of a status by the table of statuses.
     fn classify(result: Result<Bytes, GrpcError>) -> ProviderError {
-        let Err(GrpcError::Status(status)) = result else {
+        let Err(GrpcError::Status(status) | GrpcError::Proxy(status)) = result else {
             panic!("no status: {result:?}");
         };
         let schema = Schema::new(DescriptorPool::new());
@@ -419,8 +419,10 @@ mod tests {
                 headers(0, &[(":status", http), ("content-type", "text/html")]),
                 frame(DATA, END_STREAM, STREAM, b"<html>proxy</html>"),
             ];
-            let error = classify(call(page.concat()).await);
+            let result = call(page.concat()).await;
+            assert!(matches!(result, Err(GrpcError::Proxy(_))), "{http}");
 
+            let error = classify(result);
             assert_eq!(error.failure().code, format!("grpc_{code}"), "{http}");
             assert_eq!(trouble(&error), expected, "{http}");
             let message = &error.failure().message;
@@ -437,6 +439,7 @@ mod tests {
             ("grpc-status", "13"),
         ];
         let early = call(headers(END_STREAM, &fields)).await;
+        assert!(matches!(early, Err(GrpcError::Status(_))), "{early:?}");
         assert_eq!(classify(early).failure().code, "grpc_internal");
 
         let late = [
@@ -444,6 +447,7 @@ mod tests {
             headers(END_STREAM, &[("grpc-status", "13")]),
         ];
         let late = call(late.concat()).await;
+        assert!(matches!(late, Err(GrpcError::Status(_))), "{late:?}");
         assert_eq!(classify(late).failure().code, "grpc_internal");
     }
 

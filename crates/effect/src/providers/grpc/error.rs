@@ -23,8 +23,11 @@ pub(crate) enum GrpcError {
     ResponseTooLarge,
     /// The request exceeds the size limit: nothing was executed.
     Oversized(String),
-    /// The upstream returned this status, or a proxy an HTTP status that stands for it.
+    /// The upstream returned this status.
     Status(Box<Status>),
+    /// A proxy returned an HTTP status, which stands for this one. The upstream did not return it,
+    /// so no rule about its responses applies.
+    Proxy(Box<Status>),
 }
 
 impl GrpcError {
@@ -69,7 +72,7 @@ impl GrpcError {
                 "transport",
                 format!("{label}: the response is too large"),
             ),
-            Self::Status(status) => {
+            Self::Status(status) | Self::Proxy(status) => {
                 ProviderError::response_lost("transport", format!("{label}: {status}"))
             }
         }

@@ -99,9 +99,9 @@ impl ReflectionCall<'_> {
                         .map_err(ReflectionError::Useless);
                 }
                 // An older server. The next version has the same messages.
-                Err(ReflectionError::Fault(GrpcError::Status(status)))
-                    if status.code() == Code::Unimplemented =>
-                {
+                Err(ReflectionError::Fault(
+                    GrpcError::Status(status) | GrpcError::Proxy(status),
+                )) if status.code() == Code::Unimplemented => {
                     useless = format!("no reflection service: {}", status.message());
                 }
                 Err(other) => return Err(other),

@@ -7,7 +7,7 @@
 //! | response | result |
 //! |---|---|
 //! | `grpc-status` other than 0 | this status |
-//! | HTTP status other than 200 without `grpc-status` | status of [`proxy_code`] |
+//! | HTTP status other than 200 without `grpc-status` | [`GrpcError::Proxy`], by [`proxy_code`] |
 //! | `grpc-status` 0 with one message, plain or gzip | the message |
 //! | message above the size limit, also after decompression | [`GrpcError::ResponseTooLarge`] |
 //! | every other | [`GrpcError::ConnectionLost`]: in doubt |
@@ -94,7 +94,7 @@ fn proxy_error(http: StatusCode) -> GrpcError {
         "proxy returned HTTP {} without a gRPC status",
         http.as_u16()
     );
-    GrpcError::Status(Box::new(Status::new(proxy_code(http), message)))
+    GrpcError::Proxy(Box::new(Status::new(proxy_code(http), message)))
 }
 
 /// Returns the code that gRPC defines for an HTTP status without `grpc-status`
