@@ -16,6 +16,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use command::SecretCommand;
+use orlog_model::parse_foreign_json;
 use parking_lot::Mutex;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -295,10 +296,12 @@ impl SecretScrubber {
             return bytes;
         }
         // JSON can escape any character: its texts are compared without escapes.
-        let Ok(value) = serde_json::from_slice::<Value>(&bytes) else {
+        // Read as the payload of the response is, or a secret in a repaired text would remain.
+        let Ok(parsed) = parse_foreign_json::<Value>(&bytes) else {
             return bytes;
         };
 
+        let value = parsed.value;
         let clean = self.scrub_json(value.clone());
         if clean == value {
             bytes
@@ -410,6 +413,18 @@ mod tests {
         assert_eq!(
             scrub.scrub_bytes(escaped.to_vec()),
             br#"{"error":"[secret]","line":"a\nb"}"#
+        );
+        let marked = b"\xef\xbb\xbf{\"error\":\"ab\\/cd&\\u00e9\"}";
+        assert_eq!(
+            scrub.scrub_bytes(marked.to_vec()),
+            br#"{"error":"[secret]"}"#,
+            "with a byte order mark"
+        );
+        let lone = br#"{"error":"ab\/cd&\u00e9 \ud800"}"#;
+        assert_eq!(
+            scrub.scrub_bytes(lone.to_vec()),
+            "{\"error\":\"[secret] \u{fffd}\"}".as_bytes(),
+            "with half of a surrogate pair"
         );
         let other = br#"{"error":  "a\/b"}"#.to_vec();
         assert_eq!(
