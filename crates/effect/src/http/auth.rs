@@ -187,6 +187,9 @@ impl OAuth2Config {
         );
 
         let secret = resolve_secret(&self.client_secret, scrub)?;
+        // Both forms below send it encoded, and the issuer may quote it as it was sent.
+        let encoded = utf8_percent_encode(secret.expose(), RESERVED).to_string();
+        scrub.add(&Secret::new(encoded.as_str()));
         let mut call = client.post(&self.token_url);
 
         // RFC 6749 permits the credentials in the header or in the body. Issuers differ.
@@ -198,8 +201,7 @@ impl OAuth2Config {
         } else {
             // RFC 6749, 2.3.1: form-encoded, so that an id can contain a colon.
             let user = utf8_percent_encode(&self.client_id, RESERVED);
-            let password = utf8_percent_encode(secret.expose(), RESERVED);
-            let value = basic_value(&user.to_string(), &password.to_string(), scrub);
+            let value = basic_value(&user.to_string(), &encoded, scrub);
             call = call.header(AUTHORIZATION, sensitive_header(&value)?);
         }
 
@@ -221,18 +223,24 @@ impl OAuth2Config {
         let status = response.status();
         let retry_after = response::retry_after(response.headers());
         let body = ResponseBody::read(response, MAX_TOKEN_RESPONSE).await;
-        let body =
-            body.map_err(|error| failed(format!("returned no token: {}", error.without_url())))?;
+        let body = match body {
+            Ok(body) => body.bytes,
+            // The status and the delay are known without the body.
+            Err(_) if !status.is_success() => Vec::new(),
+            Err(error) => {
+                let reason = format!("returned no token: {}", error.without_url());
+                return Err(failed(reason));
+            }
+        };
 
         if !status.is_success() {
-            let reason = scrub.scrub_text(token_response::error(status, &body.bytes));
-            let error = failed(reason);
+            let error = failed(token_response::error(status, &body, scrub));
             return Err(match retry_after {
                 Some(delay) => error.with_retry_after(delay),
                 None => error,
             });
         }
-        let issued = token_response::token(&body.bytes).map_err(failed)?;
+        let issued = token_response::token(&body).map_err(failed)?;
 
         // A token is renewed before it expires, so that no request arrives with one that has just
         // expired.

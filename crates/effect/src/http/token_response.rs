@@ -7,6 +7,8 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::secret::SecretScrubber;
+
 /// Maximum number of characters of an error that are quoted.
 const MAX_QUOTE: usize = 200;
 
@@ -29,8 +31,7 @@ struct TokenBody {
 #[derive(Deserialize)]
 struct ErrorBody {
     error: String,
-    #[serde(default)]
-    error_description: String,
+    error_description: Option<String>,
 }
 
 /// Returns the token of a successful response.
@@ -38,11 +39,17 @@ struct ErrorBody {
 /// # Errors
 /// What is missing, as the end of a sentence that starts with the endpoint.
 pub(super) fn token(body: &[u8]) -> Result<IssuedToken, String> {
-    let body: TokenBody = parse_foreign_json(body)
-        .map_err(|_| "returned no access_token".to_owned())?
-        .value;
+    let parsed =
+        parse_foreign_json::<TokenBody>(body).map_err(|_| "returned no access_token".to_owned())?;
+    let is_repaired = parsed.is_repaired;
+    let body = parsed.value;
+
     if body.access_token.is_empty() {
         return Err("returned an empty access_token".to_owned());
+    }
+    // The upstream would reject such a token until it expires.
+    if is_repaired && body.access_token.contains(char::REPLACEMENT_CHARACTER) {
+        return Err("returned an access_token that is not valid Unicode".to_owned());
     }
 
     Ok(IssuedToken {
@@ -51,8 +58,8 @@ pub(super) fn token(body: &[u8]) -> Result<IssuedToken, String> {
     })
 }
 
-/// Describes an error response: the status, and the error of the issuer.
-pub(super) fn error(status: StatusCode, body: &[u8]) -> String {
+/// Describes an error response: the status, and the error of the issuer without secrets.
+pub(super) fn error(status: StatusCode, body: &[u8], scrub: &SecretScrubber) -> String {
     let status = status.as_u16();
     let Ok(parsed) = parse_foreign_json::<ErrorBody>(body) else {
         return format!("returned {status}");
@@ -62,11 +69,14 @@ pub(super) fn error(status: StatusCode, body: &[u8]) -> String {
         error,
         error_description,
     } = parsed.value;
-    let text = match error_description.as_str() {
-        "" => error,
-        description => format!("{error}: {description}"),
+    let text = match error_description.as_deref() {
+        None | Some("") => error,
+        Some(description) => format!("{error}: {description}"),
     };
-    let quote: String = text
+
+    // Before the text is cut: a part of a secret would remain.
+    let quote: String = scrub
+        .scrub_text(text)
         .chars()
         .filter(|c| !c.is_control())
         .take(MAX_QUOTE)
@@ -86,6 +96,7 @@ fn seconds(value: &Value) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secret::Secret;
 
     #[track_caller]
     fn check_lifetime(expires_in: &str, expected: Option<u64>) {
@@ -114,12 +125,44 @@ mod tests {
     }
 
     #[test]
+    fn token_with_replaced_text_is_rejected() {
+        assert_eq!(
+            token(b"{\"access_token\":\"T\xff\"}").unwrap_err(),
+            "returned an access_token that is not valid Unicode"
+        );
+        let other = token(b"{\"access_token\":\"T\",\"scope\":\"\xff\"}").unwrap();
+        assert_eq!(other.access_token, "T");
+    }
+
+    #[track_caller]
+    fn check_error(status: StatusCode, body: &[u8], expected: &str) {
+        let mut scrub = SecretScrubber::default();
+        scrub.add(&Secret::new("canary-7f3a"));
+        assert_eq!(error(status, body, &scrub), expected);
+    }
+
+    #[test]
     fn error_of_the_issuer_is_quoted() {
         let body = br#"{"error":"invalid_client","error_description":"the secret has expired"}"#;
-        assert_eq!(
-            error(StatusCode::BAD_REQUEST, body),
-            "returned 400: invalid_client: the secret has expired"
+        check_error(
+            StatusCode::BAD_REQUEST,
+            body,
+            "returned 400: invalid_client: the secret has expired",
         );
-        assert_eq!(error(StatusCode::BAD_GATEWAY, b"<html>"), "returned 502");
+        let body = br#"{"error":"invalid_client","error_description":null}"#;
+        check_error(
+            StatusCode::UNAUTHORIZED,
+            body,
+            "returned 401: invalid_client",
+        );
+        check_error(StatusCode::BAD_GATEWAY, b"<html>", "returned 502");
+    }
+
+    #[test]
+    fn secret_at_the_end_of_the_quote_is_scrubbed() {
+        let before = "x".repeat(MAX_QUOTE - "canary".len());
+        let body = format!(r#"{{"error":"{before}canary-7f3a"}}"#);
+        let expected = format!("returned 400: {before}[secre");
+        check_error(StatusCode::BAD_REQUEST, body.as_bytes(), &expected);
     }
 }
