@@ -385,10 +385,9 @@ impl BoardState {
             self.held.add(&job.item.instance.tenant, &claim.worker);
         }
 
-        if self.next_expiry().is_none_or(|next| until < next) {
-            // A request that waits knows a later expiry only.
-            self.queues.notify(&job.queue());
-        }
+        // The requests that wait for this queue do not know the expiry yet. They cannot rely on an
+        // earlier one either: it may be that of another queue, whose requests alone were notified.
+        self.queues.notify(&job.queue());
         self.expiries.insert((until, id));
     }
 

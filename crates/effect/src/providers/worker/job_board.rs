@@ -688,6 +688,51 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn request_that_waits_receives_an_expired_job_beside_an_earlier_expiry_of_another_queue()
+    {
+        let board = Arc::new(JobBoard::default());
+        let clock = SimClock::new(START);
+        let waiting = [(); 2].map(|()| {
+            let board = Arc::clone(&board);
+            let clock = Arc::clone(&clock);
+            tokio::spawn(async move { claim(&board, &clock).await })
+        });
+        tokio::task::yield_now().await;
+
+        let other = EffectName::new("media.join").unwrap();
+        let short = ClaimOptions::new(Duration::from_mins(1));
+        let poster = Arc::clone(&board);
+        let other_item = item(&other, 1);
+        let _other_job = tokio::spawn(async move {
+            poster
+                .post(&other_item, NEW, &AttemptStart::default())
+                .await
+                .result
+        });
+        let other_request = ClaimRequest {
+            effects: vec![other],
+            ..request("acme")
+        };
+        let wait = Duration::from_hours(1);
+        let claimed = board
+            .claim(clock.as_ref(), &other_request, 1, short, wait)
+            .await;
+        let earlier = claimed[0].expires_at;
+
+        let _job = posted(&board, 2);
+        let (first, _, mut others) = futures::future::select_all(waiting).await;
+        let expiry = first.unwrap().expires_at;
+        assert!(earlier < expiry);
+
+        let claim_ttl = Duration::from_mins(5);
+        for due in [earlier, expiry] {
+            assert_eq!(clock.due_within(claim_ttl).await, due);
+            clock.advance_to(due);
+        }
+        assert_eq!(others.remove(0).await.unwrap().claim_count, 2);
+    }
+
+    #[tokio::test]
     async fn request_that_waits_receives_an_expired_job_after_the_end_of_the_notified_request() {
         let (board, clock) = (Arc::new(JobBoard::default()), SimClock::new(START));
         let wait = || {
