@@ -2,13 +2,15 @@
 //!
 //! | operands | result |
 //! |---|---|
-//! | two whole numbers | whole number, exact up to 64 bits; `/` cuts the fraction off, as in CEL |
+//! | two whole numbers of one type | as in CEL: exact up to 64 bits; `/` cuts the fraction off |
+//! | `int` and `uint` | whole number, `uint` only beyond 63 bits |
 //! | one or two decimal numbers | decimal number, computed with the decimal digits of both |
 //!
 //! A decimal number is a double, which JSON writes with its shortest decimal digits. CEL computes
 //! with its binary value, so `0.1 + 0.2` is 0.30000000000000004. Here it is computed with those
-//! digits, exactly if the result has at most 28, and rounded once to the nearest double (ADR 0099).
-//! Numbers beyond the range of decimals are computed as doubles.
+//! digits and rounded once to the nearest double (ADR 0099). Decimals have 28 digits and 28 decimal
+//! places: numbers beyond, and results that would keep fewer digits than a double, are computed as
+//! doubles.
 
 use cel::common::ast::operators;
 use cel::common::types::{CelDouble, CelInt, CelUInt, DYN_TYPE};
@@ -155,10 +157,9 @@ fn evaluate<'b, 'v>(
     let left = left.as_ref();
     let right = right.as_ref();
 
-    // Most numbers are whole, and CEL computes with them exactly.
-    let are_both_int =
-        left.downcast_ref::<CelInt>().is_some() && right.downcast_ref::<CelInt>().is_some();
-    if !are_both_int
+    // CEL computes exactly with whole numbers of one type, and most numbers are.
+    let is_decimal = left.downcast_ref::<CelDouble>().is_some();
+    if (is_decimal || left.get_type().kind() != right.get_type().kind())
         && let Some(left) = Number::of(left)
         && let Some(right) = Number::of(right)
     {
@@ -228,29 +229,46 @@ fn whole(operation: Operation, left: i128, right: i128) -> Result<Number, Execut
 }
 
 fn decimal(operation: Operation, left: Number, right: Number) -> f64 {
-    let exact = match (left.as_decimal(), right.as_decimal()) {
-        (Some(left), Some(right)) => match operation {
-            Operation::Add => left.checked_add(right),
-            Operation::Subtract => left.checked_sub(right),
-            Operation::Multiply => left.checked_mul(right),
-            // None for a division by zero, which is infinite for doubles.
-            Operation::Divide => left.checked_div(right),
-            Operation::Remainder => left.checked_rem(right),
-        },
-        (_, _) => None,
-    };
+    if let Some(left) = left.as_decimal()
+        && let Some(right) = right.as_decimal()
+        && let Some(result) = exact(operation, left, right)
+        && let Ok(rounded) = result.to_string().parse()
+    {
+        // The parser of texts rounds to the nearest double; the conversion of the library does not.
+        return rounded;
+    }
 
-    // The parser of texts rounds to the nearest double; the conversion of the library does not.
-    let rounded = exact.and_then(|exact| exact.to_string().parse().ok());
-    rounded.unwrap_or_else(|| {
-        let left = left.as_double();
-        let right = right.as_double();
-        match operation {
-            Operation::Add => left + right,
-            Operation::Subtract => left - right,
-            Operation::Multiply => left * right,
-            Operation::Divide => left / right,
-            Operation::Remainder => left % right,
-        }
-    })
+    let left = left.as_double();
+    let right = right.as_double();
+    match operation {
+        Operation::Add => left + right,
+        Operation::Subtract => left - right,
+        Operation::Multiply => left * right,
+        Operation::Divide => left / right,
+        Operation::Remainder => left % right,
+    }
+}
+
+/// Returns the decimal result; `None` if it exceeds the range, or has fewer digits than a double.
+fn exact(operation: Operation, left: Decimal, right: Decimal) -> Option<Decimal> {
+    match operation {
+        Operation::Add => left.checked_add(right),
+        Operation::Subtract => left.checked_sub(right),
+        // None for a division by zero, which is infinite for doubles.
+        Operation::Remainder => left.checked_rem(right),
+        // A product of few decimal places is exact. Others are rounded to 28 places, which leave
+        // few digits of a small number, or none.
+        Operation::Multiply => left.checked_mul(right).filter(|product| {
+            left.scale() + right.scale() <= Decimal::MAX_SCALE || has_digits_of_double(product)
+        }),
+        // A quotient is exact, or rounded in the same way.
+        Operation::Divide => left.checked_div(right).filter(|quotient| {
+            quotient.checked_mul(right) == Some(left) || has_digits_of_double(quotient)
+        }),
+    }
+}
+
+/// Returns whether the number has the 17 digits that identify every double.
+fn has_digits_of_double(number: &Decimal) -> bool {
+    number.mantissa().unsigned_abs() >= 10_u128.pow(16)
 }

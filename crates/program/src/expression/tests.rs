@@ -266,6 +266,12 @@ fn decimal_numbers_are_computed_with_their_decimal_digits() {
         // Beyond the range of decimals, as doubles.
         ("1e300 * 10", json!(1e301)),
         ("1e-40 + 1", json!(1.0)),
+        ("1e-15 * 1e-15", json!(1e-30)),
+        ("1e-20 / 3e10", json!(1e-20 / 3e10)),
+        (
+            "1.2345678901234567e-10 * 1.2345678901234567e-10",
+            json!(1.5241578753238837e-20),
+        ),
     ] {
         assert_eq!(evaluate(source), Ok(expected), "{source}");
     }
