@@ -89,7 +89,6 @@ pub use transition::TransitionBuilder;
 
 use crate::built_in::is_built_in;
 use crate::contract::{Context, Manifest, ProgramError, ProgramInput, ProgramOutput};
-use crate::limits::MAX_PAYLOAD_BYTES;
 use crate::program::Program;
 
 /// State of a native saga. It is stored as MessagePack with field names, so that fields with
@@ -121,21 +120,12 @@ pub trait SagaState: Serialize + DeserializeOwned {
         Ok(state)
     }
 
-    /// Encodes the state.
+    /// Encodes the state. Its size is limited by the node, as that of every instance.
     ///
     /// # Errors
-    /// [`ProgramError::Evaluation`] if it is too large, or serde cannot serialize it.
+    /// [`ProgramError::Evaluation`] if serde cannot serialize it.
     fn encode(&self) -> Result<Vec<u8>, ProgramError> {
-        let bytes = rmp_serde::to_vec_named(self)
-            .map_err(|error| ProgramError::Evaluation(error.to_string()))?;
-
-        if bytes.len() > MAX_PAYLOAD_BYTES {
-            return Err(ProgramError::Evaluation(format!(
-                "the state has {} bytes; the limit is {MAX_PAYLOAD_BYTES}",
-                bytes.len()
-            )));
-        }
-        Ok(bytes)
+        rmp_serde::to_vec_named(self).map_err(|error| ProgramError::Evaluation(error.to_string()))
     }
 }
 
@@ -270,18 +260,18 @@ pub enum SagaDecision<S> {
 }
 
 impl<S> SagaDecision<S> {
-    /// Returns the decision to ignore the input.
+    /// Returns the decision to ignore the input, as the result of a method of [`NativeSaga`].
     ///
     /// # Errors
-    /// None: the type is that of the methods of [`NativeSaga`].
+    /// Never.
     pub fn ignore(reason: impl Into<Cow<'static, str>>) -> NativeResult<S> {
         Ok(Self::Ignore(reason.into()))
     }
 
-    /// Returns the decision to reject the input.
+    /// Returns the decision to reject the input, as the result of a method of [`NativeSaga`].
     ///
     /// # Errors
-    /// None: the type is that of the methods of [`NativeSaga`].
+    /// Never.
     pub fn reject(reason: impl Into<Cow<'static, str>>) -> NativeResult<S> {
         Ok(Self::Reject(reason.into()))
     }
@@ -354,11 +344,18 @@ impl<N: NativeSaga> NativeProgram<N> {
             (None, ProgramInput::Event(event)) if self.is_start(event) => {
                 saga.on_event(None, event, transition)
             }
-            // A signal has a sender who waits for the answer.
-            (None, ProgramInput::Event(_)) => {
-                SagaDecision::reject(format!("the {noun} does not exist"))
+            // A request has a caller who waits for the response.
+            (
+                None,
+                ProgramInput::Event(_)
+                | ProgramInput::Cancel { .. }
+                | ProgramInput::Retry
+                | ProgramInput::Skip
+                | ProgramInput::ForceComplete,
+            ) => SagaDecision::reject(format!("the {noun} does not exist")),
+            (None, ProgramInput::WorkResult { .. } | ProgramInput::Timer { .. }) => {
+                SagaDecision::ignore(format!("the {noun} does not exist"))
             }
-            (None, _) => SagaDecision::ignore(format!("the {noun} does not exist")),
             (Some(state), ProgramInput::Event(event)) => {
                 saga.on_event(Some(state), event, transition)
             }

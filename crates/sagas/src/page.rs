@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use orlog_model::{
-    CorrelationId, Effect, EffectName, Event, InDoubtPolicy, InstanceKey, Name, ParentEndPolicy,
-    SagaName, SlotAssigner, StartChild, Status, WaitKind, Work, WorkOutcome,
+    CorrelationId, Effect, EffectName, Event, Fact, InDoubtPolicy, InstanceKey, Name,
+    ParentEndPolicy, SagaName, SlotAssigner, StartChild, Status, WaitKind, Work, WorkOutcome,
 };
 use orlog_program::{
     EventSubscription, Manifest, NativeProgram, NativeResult, NativeSaga, NativeWorkResult,
@@ -203,7 +203,8 @@ impl NativeSaga for PageSaga {
     ) -> NativeResult<PageState> {
         let status = match result.outcome {
             WorkOutcome::Succeeded { payload, .. } => {
-                transition.emit(self.names.end, payload.clone());
+                let end = Fact::new(event_type(self.names.end), payload.clone());
+                transition.work(Work::Fact(end));
                 Status::Completed
             }
             WorkOutcome::Accepted => {

@@ -50,7 +50,7 @@ impl<'a> TransitionBuilder<'a> {
             return;
         };
 
-        self.work(Work::Command(Command {
+        self.limited_work(Work::Command(Command {
             tag,
             round: 0,
             aggregate_type,
@@ -75,7 +75,7 @@ impl<'a> TransitionBuilder<'a> {
         self.transition
             .waits
             .push(Wait::new(WaitKind::WorkResult, tag.clone(), None));
-        self.work(Work::Effect(Effect {
+        self.limited_work(Work::Effect(Effect {
             tag,
             round: 0,
             name,
@@ -91,12 +91,18 @@ impl<'a> TransitionBuilder<'a> {
     /// Publishes a fact.
     pub fn emit(&mut self, kind: &str, data: Value) {
         if let Some(kind) = self.checked(EventType::new(kind)) {
-            self.work(Work::Fact(Fact::new(kind, data)));
+            self.limited_work(Work::Fact(Fact::new(kind, data)));
         }
     }
 
-    /// Adds any other work.
+    /// Adds any other work. Its payload has no limit here: the sagas that build work themselves
+    /// bound what it contains, for example the text of a flow.
     pub fn work(&mut self, work: Work) {
+        self.transition.work.push(work);
+    }
+
+    /// Adds work whose payload is limited as that of a definition.
+    fn limited_work(&mut self, work: Work) {
         let payload = match &work {
             Work::Command(command) => &command.payload,
             Work::Effect(effect) => &effect.payload,
@@ -111,7 +117,7 @@ impl<'a> TransitionBuilder<'a> {
             self.error
                 .get_or_insert_with(|| format!("the payload of {}: {large}", work.label()));
         }
-        self.transition.work.push(work);
+        self.work(work);
     }
 
     /// Arms a timer that fires this duration after the time of the transition.

@@ -514,6 +514,15 @@ fn failures_of_all_jobs_have_space_in_the_state() {
 }
 
 #[test]
+fn text_and_results_at_their_limits_are_stored_together() {
+    let script = "s".repeat(MAX_FLOW_BYTES - 200);
+    let flow = json!({ "jobs": [{ "id": "a", "type": "t", "script": script }] });
+    let mut flow = Harness::submitted(&flow.to_string());
+    flow.finish("a", json!("x".repeat(MAX_PAYLOAD_BYTES / 2)));
+    assert_eq!(flow.status, Status::Completed);
+}
+
+#[test]
 fn invalid_flow_is_reported_with_its_locations() {
     let report = |text: &str| {
         let found = compile(text, "flow.yaml").expect_err("the flow is invalid");

@@ -480,6 +480,21 @@ fn withdrawal_stops_the_flow_of_a_job() {
 
 /// Requirements: F6.
 #[test]
+fn job_and_result_at_their_limits_are_stored() {
+    let body = "\"".repeat(MAX_MESSAGE_BYTES);
+    let mut sent = submission(MessageType::Job);
+    sent.message.body = body.clone();
+
+    let mut outbox = Harness::new(program(), SAGA, CorrelationId::new("m-1").unwrap());
+    outbox.signal(SEND, json!(sent)).unwrap();
+    let delivery = outbox.message().delivery();
+
+    let mut inbox = Harness::inbox();
+    inbox.signal(DELIVER, json!(delivery)).unwrap();
+    assert_eq!(inbox.inbox_message().message.body, body);
+}
+
+#[test]
 fn job_starts_a_flow_and_reports_its_results() {
     let mut inbox = Harness::received(MessageType::Job);
     let Work::StartChild(start) = &inbox.work["flow"] else {
