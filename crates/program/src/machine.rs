@@ -62,6 +62,7 @@ mod foreach;
 mod handler;
 mod in_doubt;
 mod join;
+mod malformed_event;
 mod match_event;
 mod migrate;
 mod operator;
@@ -83,10 +84,10 @@ use orlog_model::{Event, Failure};
 
 use crate::contract::{Context, FailureCause, ProgramError, ProgramInput, ProgramOutput};
 use crate::limits::check_payload;
-use crate::steps::kind::EXPRESSION_ERROR;
 use compensate::{compensate_next, compensate_unapplied, start_compensation};
 use complete::{complete_saga, finish_compensated};
 use execution::{Execution, NoTransition};
+use malformed_event::record_malformed;
 use rerun::NoRerun;
 pub use state::canonical::canonical_state;
 pub use state::stored_variables;
@@ -219,24 +220,6 @@ pub(crate) fn rerun(
     }
 }
 
-/// Records an event that lacks what a waiting step reads: the step waits on, and the instance says
-/// why. Returns whether it is one.
-fn record_malformed(run: &mut Execution<'_>, event: &Event) -> bool {
-    let kind = &event.kind;
-    let Some(malformed) = match_event::malformed_event(run, kind, event.into()) else {
-        return false;
-    };
-
-    let message = format!("{kind} does not match: {}", malformed.error);
-    run.add_step_note(malformed.at, &message);
-    run.failure = Some(FailureCause {
-        code: EXPRESSION_ERROR.to_owned(),
-        message,
-        step: run.step(malformed.at).id.to_string(),
-    });
-    true
-}
-
 fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTransition> {
     // A late success is not compensated here: the operator decided that nothing else is executed.
     if run.state.flags.has(Flags::FORCED) {
@@ -266,7 +249,7 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
                         .or_else(|reason| reject_unless(handled, reason))
                 }
                 Err(reason) => {
-                    let is_recorded = record_malformed(run, event);
+                    let is_recorded = record_malformed(run, &event.kind, (*event).into());
                     // An event that no started step awaits can be meant for a later one (ADR 0047).
                     let is_kept = early_event::keep_early(run, event)?;
                     reject_unless(

@@ -8,7 +8,11 @@
 //! |---|---|---|
 //! | of a step that waits for an event | yes or no | while one may start, also in the next run |
 //! | confirmation of a command or a compensation | no | while that step may start |
-//! | confirmation of a command or a compensation | yes | no: it repeats the result of that step |
+//! | confirmation of a command or a compensation | yes | if a loop may start that step again |
+//!
+//! A confirmation that follows a consumed one repeats it, as far as the machine can know: it must not
+//! confirm another command. The rounds of a loop request the same command, and lost commits can
+//! bring the confirmation of the next round first, so loops keep it.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +22,7 @@ use super::apply_outcome::apply_step_input;
 use super::collect::event_key;
 use super::compiled::EventBinding;
 use super::execution::{Execution, NoTransition};
+use super::malformed_event::{malformed_event, record_malformed};
 use super::match_event::{is_wait, match_event};
 use super::state::{EarlyEvent, Flags, StepIndex};
 use super::step_input::StepInput;
@@ -122,7 +127,7 @@ pub(super) fn drop_stale_early(run: &mut Execution<'_>) {
             expired.add(event.kind);
         } else if is_early(run, &event.kind, event.event()) {
             kept.push(event);
-        } else {
+        } else if !record_malformed(run, &event.kind, event.event()) {
             not_awaited.add(event.kind);
         }
     }
@@ -166,14 +171,14 @@ fn is_early(run: &Execution<'_>, kind: &EventType, event: EventData<'_>) -> bool
     }
 
     let entries = run.saga.entries.get(kind).map_or(&[][..], Vec::as_slice);
-    let restarts = may_restart(run);
+    // What a running wait cannot read lacks a field that the same wait of the next run reads, too.
+    let restarts = may_restart(run) && malformed_event(run, kind, event).is_none();
     let is_awaited_later = entries
         .iter()
         .filter(|entry| is_wait(run, **entry))
         .any(|entry| restarts || may_start(run, *entry, event));
 
-    // Publishers of events are not bound to the steps, so each event counts. A confirmation follows
-    // the command of its step: a second one must not confirm another command.
+    // Publishers of events are not bound to the steps, so each event counts.
     is_awaited_later
         || entries.iter().any(|entry| may_start(run, *entry, event))
             && !entries.iter().any(|entry| has_started(run, *entry, event))

@@ -9,7 +9,7 @@ use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::StepIndex;
 use super::step_input::{Certainty, StepInput, expression_error, failure_message};
 use super::step_state::StepState;
-use crate::expression::{EvalError, EventData};
+use crate::expression::EventData;
 use crate::steps::kind::Completion;
 
 /// Returns the first match, in the order of the definition, that awaits this event and whose
@@ -104,31 +104,6 @@ fn step_input_of<'e>(
             Some(step_input(failed, Some(expression_error(&error))))
         }
     }
-}
-
-/// Event that lacks what the condition of a waiting step reads.
-pub(super) struct MalformedEvent {
-    pub(super) at: StepIndex,
-    pub(super) error: EvalError,
-}
-
-/// Returns the first waiting step whose condition has no value for the event.
-pub(super) fn malformed_event(
-    run: &Execution<'_>,
-    kind: &EventType,
-    event: EventData<'_>,
-) -> Option<MalformedEvent> {
-    let entries = run.saga.entries.get(kind)?;
-    for entry in entries.iter().filter(|entry| is_wait(run, **entry)) {
-        for at in run.units_of(entry.step) {
-            if run.state.entry(at).state == StepState::Running
-                && let Err(error) = run.satisfies(at, *entry, event)
-            {
-                return Some(MalformedEvent { at, error });
-            }
-        }
-    }
-    None
 }
 
 /// Returns whether the step waits for the event, and does not request it.
