@@ -107,8 +107,8 @@ struct WorkStream {
     request: Option<ClaimRequest>,
     /// Number of jobs that the worker still accepts.
     credit: usize,
-    /// Claim of jobs, which continues while messages are exchanged: jobs that it has claimed must
-    /// not be lost with it.
+    /// Claim of jobs, which continues while messages are exchanged or wait for a slow worker: jobs
+    /// that it has claimed must not be lost with it.
     claim: PendingClaim<ClaimedJobs>,
     /// Messages whose results are not stored yet.
     unacknowledged: FuturesOrdered<BoxFuture<'static, ExchangeResponse>>,
