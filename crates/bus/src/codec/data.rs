@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use orlog_model::parse_foreign_json;
+use orlog_model::{ForeignJson, parse_foreign_json};
 use serde_json::Value;
 
 use super::error::DecodeError;
@@ -19,20 +19,54 @@ pub(super) fn essence(content_type: &str) -> Cow<'_, str> {
     }
 }
 
-/// Parses a body as JSON.
+/// Parses the body of a message, which contains the attributes and the data of an event. Text that
+/// is not Unicode is replaced in the data only: two ids must not become equal.
 pub(super) fn json(body: &[u8]) -> Result<Value, DecodeError> {
-    json_part("the body", body)
+    let part = "the body";
+    let parsed = parse(part, body)?;
+    if !parsed.is_repaired {
+        return Ok(parsed.value);
+    }
+
+    let mut members = parsed.value.as_object().into_iter().flatten();
+    let replaced = members.find(|(name, value)| is_replaced(name, value));
+    if let Some((name, _)) = replaced {
+        let reason = format!("attribute {name} is not valid Unicode");
+        return Err(DecodeError::Json { part, reason });
+    }
+
+    log_repair(part);
+    Ok(parsed.value)
 }
 
-/// Parses a named part as JSON.
+/// Returns whether a member other than the data has replaced text.
+fn is_replaced(name: &str, value: &Value) -> bool {
+    let is_data = matches!(name, "data" | "payload" | "payload_json");
+    let has_replacement = |text: &str| text.contains(char::REPLACEMENT_CHARACTER);
+    !is_data && (has_replacement(name) || has_replacement(&value.to_string()))
+}
+
+/// Parses a named part of the data as JSON.
 pub(super) fn json_part(part: &'static str, text: &[u8]) -> Result<Value, DecodeError> {
-    match parse_foreign_json(text) {
-        Ok(parsed) => Ok(parsed.value),
-        Err(error) => Err(DecodeError::Json {
-            part,
-            reason: error.to_string(),
-        }),
+    let parsed = parse(part, text)?;
+    if parsed.is_repaired {
+        log_repair(part);
     }
+    Ok(parsed.value)
+}
+
+fn parse(part: &'static str, text: &[u8]) -> Result<ForeignJson<Value>, DecodeError> {
+    parse_foreign_json(text).map_err(|error| DecodeError::Json {
+        part,
+        reason: error.to_string(),
+    })
+}
+
+fn log_repair(part: &'static str) {
+    tracing::warn!(
+        part,
+        "an event has text that is not Unicode; it was replaced by U+FFFD"
+    );
 }
 
 /// Returns whether a content type is not kept: that of data without one, JSON, and those of events,

@@ -52,6 +52,28 @@ fn event() -> Event {
 }
 
 #[test]
+fn text_that_is_not_unicode_is_replaced_in_the_data_only() {
+    let read = |content_type: &str, body: &str| {
+        let headers = [("content-type", content_type)];
+        decode(&message("workflow_event.order.o-1", &headers, body), NOW)
+    };
+    let structured = "application/cloudevents+json";
+
+    let data = r#"{"specversion":"1.0","id":"e-1","type":"OrderPlaced","source":"urn:shop",
+        "data":{"text":"a\ud800"}}"#;
+    let event = read(structured, data).unwrap();
+    assert_eq!(event.data, json!({"text": "a\u{fffd}"}));
+
+    let source = r#"{"specversion":"1.0","id":"e-1","type":"OrderPlaced","source":"\ud800"}"#;
+    let error = read(structured, source).unwrap_err().to_string();
+    assert!(error.contains("attribute source is not"), "{error}");
+
+    let metadata = r#"{"event_id":"e-1","metadata":{"correlation_id":"\udc00"}}"#;
+    let error = read("application/json", metadata).unwrap_err().to_string();
+    assert!(error.contains("attribute metadata is not"), "{error}");
+}
+
+#[test]
 fn reads_binary_cloud_events() {
     let headers = [
         ("CE-SpecVersion", "1.0"),
