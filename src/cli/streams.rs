@@ -1,8 +1,6 @@
 //! `orlog streams`: compares the JetStream streams, and the consumers of effects, with the
 //! configuration and applies the differences.
 
-use std::collections::BTreeSet;
-
 use orlog_bus::nats::StreamDiff;
 use orlog_model::Clock as _;
 use orlog_node::clock::SystemClock;
@@ -45,9 +43,6 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
     let connection = transport::connect(&config).await?;
     let streams = transport::streams(&connection, &config, SystemClock.now(), change).await;
     let mut found = streams.map_err(anyhow::Error::from)?;
-    if change {
-        reject_with_others(&mut found);
-    }
     // Consumers follow, because they need their streams.
     let consumers = effects::arrange_consumers(&connection, &config, change).await;
     found.extend(consumers.map_err(anyhow::Error::from)?);
@@ -83,55 +78,5 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Ok(())
     } else {
         Err(CommandError::failed(format!("{left} differences remain")))
-    }
-}
-
-/// States for each difference of a stream with a rejected one that it is not changed: a change of a
-/// stream is never partial.
-fn reject_with_others(found: &mut [StreamDiff]) {
-    let unchanged: BTreeSet<_> = found
-        .iter()
-        .filter(|difference| difference.rejected.is_some())
-        .map(|difference| difference.stream.clone())
-        .collect();
-
-    for difference in found {
-        if difference.rejected.is_none() && unchanged.contains(&difference.stream) {
-            let reason = "another setting of this stream is rejected";
-            difference.rejected = Some(reason.to_owned());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn difference(stream: &str, rejected: Option<&str>) -> StreamDiff {
-        StreamDiff {
-            stream: stream.to_owned(),
-            field: "max_age is 1h, not 2h".to_owned(),
-            missing: false,
-            rejected: rejected.map(str::to_owned),
-        }
-    }
-
-    #[test]
-    fn rejected_setting_leaves_the_others_of_its_stream_unchanged() {
-        let mut found = [
-            difference("A", None),
-            difference("A", Some("it would drop messages")),
-            difference("B", None),
-        ];
-        reject_with_others(&mut found);
-        let rejected = found.map(|difference| difference.rejected);
-        assert_eq!(
-            rejected.each_ref().map(Option::as_deref),
-            [
-                Some("another setting of this stream is rejected"),
-                Some("it would drop messages"),
-                None
-            ]
-        );
     }
 }

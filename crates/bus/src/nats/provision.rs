@@ -72,7 +72,7 @@ pub async fn diff(
 }
 
 /// Creates missing streams and applies permitted changes. Returns all differences, including
-/// rejected ones. Idempotent.
+/// rejected ones: if one of a stream is rejected, all of them are. Idempotent.
 ///
 /// # Errors
 /// If the servers do not respond or reject a change.
@@ -84,12 +84,13 @@ pub async fn apply(
     let mut all = Vec::new();
     for stream in &plan.0 {
         let found = find_stream(connection, stream.name()).await?;
-        let differences = compare(stream, found.as_ref(), now);
+        let mut differences = compare(stream, found.as_ref(), now);
+        reject_partial_change(&mut differences);
         if differences
             .iter()
             .any(|difference| difference.rejected.is_none())
         {
-            put(connection, stream, found.as_ref(), &differences).await?;
+            put(connection, stream, found.as_ref()).await?;
         }
         all.extend(differences);
     }
@@ -110,21 +111,30 @@ pub(super) async fn find_stream(
     }
 }
 
-/// Creates or updates a stream. One rejected setting leaves the whole stream unchanged: a change is
-/// never partial.
+/// Rejects all differences of a stream if one is rejected: a change is never partial, so none of
+/// them is applied.
+fn reject_partial_change(differences: &mut [StreamDiff]) {
+    if differences
+        .iter()
+        .all(|difference| difference.rejected.is_none())
+    {
+        return;
+    }
+
+    for difference in differences {
+        if difference.rejected.is_none() {
+            let reason = "another setting of this stream is rejected";
+            difference.rejected = Some(reason.to_owned());
+        }
+    }
+}
+
+/// Creates or updates a stream.
 async fn put(
     connection: &Connection,
     plan: &StreamSpec,
     found: Option<&Info>,
-    differences: &[StreamDiff],
 ) -> Result<(), ProvisionError> {
-    if differences
-        .iter()
-        .any(|difference| difference.rejected.is_some())
-    {
-        return Ok(());
-    }
-
     let name = plan.name();
     let jetstream = &connection.jetstream;
     match found {
@@ -364,4 +374,34 @@ fn smaller(expected: i64, info: &Info) -> Option<String> {
              are not needed"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn difference(rejected: Option<&str>) -> StreamDiff {
+        StreamDiff {
+            stream: "EVENTS".to_owned(),
+            field: "max_age is 1h, expected 2h".to_owned(),
+            missing: false,
+            rejected: rejected.map(str::to_owned),
+        }
+    }
+
+    #[track_caller]
+    fn check(rejected: &[Option<&str>], expected: &[Option<&str>]) {
+        let mut differences: Vec<_> = rejected.iter().copied().map(difference).collect();
+        reject_partial_change(&mut differences);
+        let expected: Vec<_> = expected.iter().copied().map(difference).collect();
+        assert_eq!(differences, expected);
+    }
+
+    #[test]
+    fn rejected_setting_rejects_the_others_of_its_stream() {
+        let loss = Some("the oldest would be dropped");
+        let other = Some("another setting of this stream is rejected");
+        check(&[None, loss], &[other, loss]);
+        check(&[None, None], &[None, None]);
+    }
 }
