@@ -59,6 +59,12 @@ struct Description {
     replaces: Option<u64>,
 }
 
+/// Metadata of an object, as it is stored.
+struct StoredMetadata {
+    sequence: u64,
+    info: ObjectInfo,
+}
+
 /// Snapshots of one shard. Each request can fail with [`ShardLogError::Unavailable`].
 #[derive(Clone)]
 pub struct Snapshots {
@@ -229,6 +235,7 @@ impl Snapshots {
         error: ShardLogError,
     ) -> Result<(), ShardLogError> {
         let id = description.info.nuid.clone();
+        let replaces = description.replaces.unwrap_or_default();
         // Earlier metadata may list a complete snapshot, which a withdrawal would delete.
         let is_first = description.replaces == Some(0);
         description.info.deleted = true;
@@ -236,14 +243,17 @@ impl Snapshots {
         // A read cannot prove that the description does not arrive later. The withdrawal replaces
         // the same metadata, so the servers store only one of the two.
         let is_withdrawn = is_first && self.describe(&description).await.is_ok();
-        let stored = self.bucket.info(&description.info.name).await;
-        let stored = stored.ok().filter(|info| info.nuid == id);
-        if stored.as_ref().is_some_and(|info| !info.deleted) {
+        let stored = self.metadata(&description.info.name).await.ok().flatten();
+        let is_ours = stored.as_ref().is_some_and(|stored| stored.info.nuid == id);
+        if is_ours && stored.as_ref().is_some_and(|stored| !stored.info.deleted) {
             return Ok(());
         }
 
-        // Otherwise the chunks remain: the next owner deletes them if no snapshot refers to them.
-        if is_withdrawn || stored.is_some() {
+        // Later metadata has taken the place of the description: the servers reject it from now on.
+        let is_overtaken = stored.is_some_and(|stored| stored.sequence > replaces);
+        // Otherwise it may still arrive. The chunks remain: the next owner deletes them if no
+        // snapshot refers to them.
+        if is_withdrawn || is_overtaken {
             self.purge(&id).await.ok();
         }
         Err(error)
@@ -303,22 +313,28 @@ impl Snapshots {
         }
 
         let info = self.described(snapshot, id, size, pieces, digest(hash));
-        let replaces = self.metadata_sequence(&info.name).await?;
+        let replaced = self.metadata(&info.name).await?;
+        let replaces = replaced.map_or(0, |replaced| replaced.sequence);
         Ok(Description {
             info,
             replaces: Some(replaces),
         })
     }
 
-    /// Returns the sequence of the metadata of an object; 0 if it has none.
-    async fn metadata_sequence(&self, object: &str) -> Result<u64, ShardLogError> {
+    /// Returns the metadata of an object, if there is some. Its sequence and its content are of one
+    /// read.
+    async fn metadata(&self, object: &str) -> Result<Option<StoredMetadata>, ShardLogError> {
         let stream = self.stream().await?;
         match stream
             .get_last_raw_message_by_subject(&metadata_subject(object))
             .await
         {
-            Ok(message) => Ok(message.sequence),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(0),
+            Ok(message) => {
+                let info = serde_json::from_slice(&message.payload).map_err(unavailable)?;
+                let sequence = message.sequence;
+                Ok(Some(StoredMetadata { sequence, info }))
+            }
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(unavailable(error)),
         }
     }
