@@ -522,6 +522,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn status_whose_message_is_not_unicode_keeps_its_code() {
+        let trailers = [("grpc-status", "5"), ("grpc-message", "no%ffsuch order")];
+        let missing = classify(call(response(None, &[], &trailers)).await);
+        assert_eq!(missing.failure().code, "grpc_not_found");
+        assert!(missing.failure().message.ends_with("NOT_FOUND"));
+    }
+
+    #[tokio::test]
     async fn only_one_message_within_the_limit_is_accepted() {
         let largest = [7; MAX_RESPONSE];
         let plain = call(response(None, &message(0, &largest), OK)).await;

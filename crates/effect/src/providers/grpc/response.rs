@@ -19,6 +19,7 @@ use flate2::read::MultiGzDecoder;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::BodyExt as _;
+use percent_encoding::percent_decode;
 use tonic::body::Body;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
@@ -75,6 +76,12 @@ fn received_status(headers: &HeaderMap) -> Option<Status> {
     if !is_valid {
         // tonic panics if the details are not base64.
         headers.remove(details);
+    }
+
+    let message = headers.get(Status::GRPC_MESSAGE);
+    if message.is_some_and(|message| percent_decode(message.as_bytes()).decode_utf8().is_err()) {
+        // tonic would replace the code, which decides whether the call was executed.
+        headers.remove(Status::GRPC_MESSAGE);
     }
     Status::from_header_map(&headers)
 }
