@@ -23,6 +23,7 @@ mod operations;
 mod policy;
 mod provider;
 pub mod providers;
+mod quote;
 mod receipt;
 mod response_rules;
 pub mod retry;

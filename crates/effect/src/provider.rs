@@ -352,11 +352,12 @@ impl ProviderError {
         self
     }
 
-    /// Sets the minimum delay before the next attempt; a permanent error ignores it.
+    /// Sets the minimum delay before the next attempt, if there is one; a permanent error ignores
+    /// it.
     #[must_use]
-    pub fn with_retry_after(mut self, delay: Duration) -> Self {
+    pub fn with_retry_after(mut self, delay: impl Into<Option<Duration>>) -> Self {
         if let Self::Transient { retry_after, .. } = &mut self {
-            *retry_after = Some(delay);
+            *retry_after = delay.into();
         }
         self
     }

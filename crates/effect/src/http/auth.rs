@@ -235,10 +235,7 @@ impl OAuth2Config {
 
         if !status.is_success() {
             let error = failed(token_response::error(status, &body, scrub));
-            return Err(match retry_after {
-                Some(delay) => error.with_retry_after(delay),
-                None => error,
-            });
+            return Err(error.with_retry_after(retry_after));
         }
         let issued = token_response::token(&body).map_err(failed)?;
 

@@ -20,15 +20,13 @@ use serde_json::{Value, json};
 
 use crate::http::headers::DATA_VERSION;
 use crate::provider::{ProviderError, Reply};
+use crate::quote::quote;
 
 /// Default maximum number of body bytes that are read.
 pub(crate) const MAX_BODY: usize = 1 << 20;
 
 /// Maximum number of text bytes that are kept if the body is not JSON or was truncated.
 const MAX_TEXT: usize = 4096;
-
-/// Maximum number of body characters that a message quotes.
-const MAX_QUOTE: usize = 200;
 
 /// Summary of the request of a response.
 #[derive(Clone, Copy)]
@@ -99,10 +97,7 @@ pub(crate) fn classify_status(
     };
 
     let error = error.with_payload(payload(body));
-    Err(match retry_after(headers) {
-        Some(delay) => error.with_retry_after(delay),
-        None => error,
-    })
+    Err(error.with_retry_after(retry_after(headers)))
 }
 
 /// Returns the schema version of a response: 1 without a header. A header that is no version is a
@@ -161,12 +156,7 @@ pub(crate) fn message(summary: RequestSummary<'_>, response: &HttpResponse) -> S
         );
     }
 
-    // A control character could forge a line of a log.
-    let quote: String = text(&body.bytes)
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(MAX_QUOTE)
-        .collect();
+    let quote = quote(&text(&body.bytes));
     let colon = if quote.is_empty() { "" } else { ": " };
     format!("{summary} returned HTTP {}{colon}{quote}", status.as_u16())
 }

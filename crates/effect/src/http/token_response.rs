@@ -7,10 +7,8 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::quote::quote;
 use crate::secret::SecretScrubber;
-
-/// Maximum number of characters of an error that are quoted.
-const MAX_QUOTE: usize = 200;
 
 /// Token of an issuer.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,12 +73,7 @@ pub(super) fn error(status: StatusCode, body: &[u8], scrub: &SecretScrubber) -> 
     };
 
     // Before the text is cut: a part of a secret would remain.
-    let quote: String = scrub
-        .scrub_text(text)
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(MAX_QUOTE)
-        .collect();
+    let quote = quote(&scrub.scrub_text(text));
     format!("returned {status}: {quote}")
 }
 
@@ -96,6 +89,7 @@ fn seconds(value: &Value) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quote;
     use crate::secret::Secret;
 
     #[track_caller]
@@ -160,7 +154,7 @@ mod tests {
 
     #[test]
     fn secret_at_the_end_of_the_quote_is_scrubbed() {
-        let before = "x".repeat(MAX_QUOTE - "canary".len());
+        let before = "x".repeat(quote::MAX_CHARS - "canary".len());
         let body = format!(r#"{{"error":"{before}canary-7f3a"}}"#);
         let expected = format!("returned 400: {before}[secre");
         check_error(StatusCode::BAD_REQUEST, body.as_bytes(), &expected);

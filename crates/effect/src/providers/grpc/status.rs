@@ -26,11 +26,9 @@ use tonic::{Code, Status};
 
 use super::schema::{self, Schema};
 use crate::provider::{ProbeResult, ProviderError, Reply};
+use crate::quote::quote;
 use crate::response_rules::{ProbeClass, ResponseContext, ResponseRule};
 use crate::secret::SecretScrubber;
-
-/// Maximum number of characters of a status message that are quoted.
-const MAX_QUOTE: usize = 200;
 
 const NAMES: [(Code, &str); 17] = [
     (Code::Ok, "OK"),
@@ -141,11 +139,7 @@ impl GrpcStatus {
     ) -> Self {
         let code = status.code();
         let message = scrub.scrub_text(status.message().to_owned());
-        let quote: String = message
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(MAX_QUOTE)
-            .collect();
+        let quote = quote(&message);
         let colon = if quote.is_empty() { "" } else { ": " };
 
         let details = RpcStatus::decode(status.details())
@@ -244,11 +238,9 @@ impl GrpcStatus {
             | Code::Unauthenticated => ProviderError::permanent(code, message),
         };
 
-        let provider_error = provider_error.with_payload(self.body.clone());
-        match self.retry_after {
-            Some(delay) => provider_error.with_retry_after(delay),
-            None => provider_error,
-        }
+        provider_error
+            .with_payload(self.body.clone())
+            .with_retry_after(self.retry_after)
     }
 }
 

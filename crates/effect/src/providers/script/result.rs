@@ -12,12 +12,10 @@ use serde_json::{Value, json};
 use super::run::ScriptExit;
 use super::spec::Report;
 use crate::provider::{ProviderError, Reply};
+use crate::quote::quote;
 
 /// Maximum number of characters that are kept of output that is not JSON.
 const MAX_TEXT: usize = 4096;
-
-/// Maximum number of characters of the last line that a message quotes.
-const MAX_QUOTE: usize = 300;
 
 /// Classifies the exit; `last` is the last line of its standard error.
 pub(super) fn classify_exit(
@@ -26,11 +24,7 @@ pub(super) fn classify_exit(
     last: &str,
 ) -> Result<Reply, ProviderError> {
     let output = payload(&ended.output);
-    let quote: String = last
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(MAX_QUOTE)
-        .collect();
+    let quote = quote(last);
     let colon = if quote.is_empty() { "" } else { ": " };
 
     match ended.report {

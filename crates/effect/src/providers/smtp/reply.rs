@@ -14,9 +14,7 @@ use serde_json::{Value, json};
 
 use super::connection::{SendError, SmtpReply};
 use crate::provider::{ProviderError, Reply};
-
-/// Maximum number of characters of a reply that are quoted.
-const MAX_QUOTE: usize = 200;
+use crate::quote::quote;
 
 pub(crate) fn classify_reply(
     upstream: &str,
@@ -60,12 +58,7 @@ fn rejection(
     to: Option<&str>,
     delay: Duration,
 ) -> ProviderError {
-    let quote: String = reply
-        .to_string()
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(MAX_QUOTE)
-        .collect();
+    let quote = quote(&reply.to_string());
     let recipient = to.map_or_else(String::new, |to| format!(" for {to}"));
     let code = format!("smtp_{}", reply.code);
     let message = format!("{upstream} returned {quote}{recipient}");
@@ -74,10 +67,9 @@ fn rejection(
         421 => ProviderError::unavailable(code, message),
         450 | 451 => ProviderError::throttled(code, message)
             .with_retry_after(requested_delay(&reply.text).unwrap_or(delay)),
-        400..=499 => match requested_delay(&reply.text) {
-            Some(delay) => ProviderError::throttled(code, message).with_retry_after(delay),
-            None => ProviderError::throttled(code, message),
-        },
+        400..=499 => {
+            ProviderError::throttled(code, message).with_retry_after(requested_delay(&reply.text))
+        }
         // The sender is not authorized; effects wait until the operator corrects it.
         530 | 534 | 535 | 538 => ProviderError::unavailable("smtp_auth", message),
         _ => {
