@@ -86,11 +86,9 @@ impl CountChanges {
     ) -> Result<(), Error> {
         // Instances that change there and back within one group leave the count as it was.
         for (key, change) in self.0.iter().filter(|(_, change)| *change != 0) {
-            let old = tables
-                .get(Table::Count, key, |value| {
-                    decode::<u64>(Table::Count, value)
-                })
-                .and_then(Option::transpose);
+            let old = tables.try_get(Table::Count, key, |value| {
+                decode::<u64>(Table::Count, value)
+            });
             let Some(old) = readable(old)? else {
                 // A damaged count must not reject the commits of its instances: the next opening
                 // counts them again.

@@ -152,6 +152,16 @@ impl MergedTables {
         }
     }
 
+    /// Reads a row as [`MergedTables::get`], with a function that can fail.
+    pub(crate) fn try_get<R>(
+        &self,
+        table: Table,
+        key: &[u8],
+        read: impl FnOnce(&[u8]) -> Result<R, Error>,
+    ) -> Result<Option<R>, Error> {
+        self.get(table, key, read).and_then(Option::transpose)
+    }
+
     /// Returns whether a row has this key, also if the row is damaged.
     pub(crate) fn contains(&self, table: Table, key: &[u8]) -> Result<bool, Error> {
         match self.in_memory(table, key) {

@@ -39,9 +39,7 @@ pub(super) fn append(
     }
 
     let head = keys::history(row, 0);
-    let range = tables
-        .get(Table::JobLog, &head, |value| decode(Table::JobLog, value))
-        .and_then(Option::transpose);
+    let range = tables.try_get(Table::JobLog, &head, |value| decode(Table::JobLog, value));
     let JobLogRange { first, next } = match readable(range)? {
         Some(range) => range.unwrap_or(JobLogRange { first: 1, next: 1 }),
         // A damaged range must not reject the lines of its instance: the chunks have it too.
@@ -75,6 +73,11 @@ fn delete_oldest(
     stored: JobLogRange,
     keep_from: u64,
 ) -> Result<u64, Error> {
+    // Most appends stay within the limit, and need no scan.
+    if stored.first >= keep_from {
+        return Ok(stored.first);
+    }
+
     let mut first = stored.next;
     let mut remaining = PURGE_BATCH;
     let start = keys::history(row, stored.first);
@@ -117,11 +120,9 @@ fn stored_range(tables: &MergedTables, row: &[u8]) -> Result<JobLogRange, Error>
         return Ok(JobLogRange { first: 1, next: 1 });
     };
 
-    let chunk = tables
-        .get(Table::JobLog, &keys::history(row, last), |value| {
-            decode::<JobLogChunk>(Table::JobLog, value)
-        })
-        .and_then(Option::transpose);
+    let chunk = tables.try_get(Table::JobLog, &keys::history(row, last), |value| {
+        decode::<JobLogChunk>(Table::JobLog, value)
+    });
     // The length of a damaged chunk is unknown. A gap in the numbers is harmless, an overlap is
     // not.
     let lines = readable(chunk)?
