@@ -4,6 +4,7 @@
 //! Each row that is found names a candidate. The instance itself is read, and a candidate that has
 //! changed since is skipped.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use orlog_model::{CorrelationId, Instance, InstanceKey, Name, SagaName, TenantId, Timestamp};
@@ -194,7 +195,8 @@ impl Reader {
         for class in classes {
             let after = index_keys::changed(&key, *class, at);
             let range = index_keys::changed_range(tenant, saga, *class, None).after(&after);
-            found.extend(self.first_candidates(range, &rows, limit, &by_change(*class))?);
+            let later = self.first_candidates(range, &rows, limit, &by_change(*class))?;
+            extend(&mut found, later);
         }
 
         // Two classes are two ranges of the index, each in order.
@@ -417,12 +419,20 @@ fn collect_pages(
         // A page lacks the candidates that changed while it was read, so a short page is not the
         // end.
         let rest = page.last.clone().filter(|_| !page.is_end);
-        found.extend(page.instances());
+        extend(&mut found, page.instances().collect());
 
         let Some(last) = rest else { break };
         range = range.after(&last);
     }
     Ok(found)
+}
+
+/// Adds instances that were read later. They replace those that have changed in between, and thus
+/// have two rows.
+fn extend(found: &mut Vec<(InstanceKey, Instance)>, later: Vec<(InstanceKey, Instance)>) {
+    let keys: HashSet<_> = later.iter().map(|(key, _)| key).collect();
+    found.retain(|(key, _)| !keys.contains(key));
+    found.extend(later);
 }
 
 /// Sorts rows, and removes those after the first `limit` and one more.
@@ -534,6 +544,44 @@ mod tests {
         };
         assert_eq!(ids(3), ["1", "4", "6"]);
         assert_eq!(ids(9), ["1", "4", "6", "7"]);
+    }
+
+    #[test]
+    fn instance_that_changes_between_two_pages_is_returned_once() {
+        let ids = ["a", "b", "a", "c"];
+        // Each page has one row.
+        let read = |range: &KeyRange, _| {
+            let start = (0..4)
+                .position(|number| range.contains(&Key::from_slice(&[number])))
+                .expect("the last page ends the read");
+            let number = u8::try_from(start).expect("small");
+            let row = Key::from_slice(&[number]);
+            let version = u64::from(number) + 1;
+            Ok(CandidatePage {
+                found: vec![(
+                    row.clone(),
+                    key("acme", ids[start]),
+                    instance(version, Status::Running),
+                )],
+                last: Some(row),
+                is_end: start == 3,
+                scanned: 0,
+            })
+        };
+
+        let found = collect_pages(KeyRange::all(), 3, read).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(key, instance)| (key.correlation.to_string(), instance.version))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("b".to_owned(), 2),
+                ("a".to_owned(), 3),
+                ("c".to_owned(), 4)
+            ]
+        );
     }
 
     #[test]
