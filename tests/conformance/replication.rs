@@ -593,6 +593,28 @@ fn pod_with_a_pending_part(log: &MemoryLog, is_stored: bool) -> Pod {
 }
 
 #[test]
+fn snapshot_is_saved_while_the_log_before_the_start_cannot_be_counted() {
+    let log = MemoryLog::new(1 << 20);
+    let mut pod = Pod::new(&log, 1);
+    (1..=2).for_each(|number| pod.commit(number).expect("the log is sound"));
+    pod.writer.close().expect("there is space");
+    let dir = pod.crash();
+    let end = log.entries().last().expect("there are commits").number;
+
+    // The takeover with the old directory follows these commits, which reach the threshold.
+    let mut other = Pod::new(&log, 2);
+    (3..=5).for_each(|number| other.commit(number).expect("the log is sound"));
+    drop(other);
+    log.set_unreadable_before(end);
+
+    let pod = Pod::on_with_thresholds(dir, &log, 3, 3, u64::MAX);
+    wait(|| {
+        let stats = pod.reader.stats().replication.expect("replicated");
+        stats.snapshots == 1
+    });
+}
+
+#[test]
 fn unreadable_snapshot_falls_back_to_an_older_one() {
     let log = MemoryLog::new(TINY);
     let mut pod = Pod::with_snapshots(&log, 1, 3);

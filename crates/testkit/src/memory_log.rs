@@ -44,6 +44,8 @@ struct LogState {
     damaged: Vec<u64>,
     late: Vec<(Option<u64>, Bytes)>,
     claim: Option<LogPosition>,
+    /// First entry that can be read.
+    first_readable: u64,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +70,7 @@ impl MemoryLog {
             damaged: Vec::new(),
             late: Vec::new(),
             claim: None,
+            first_readable: 0,
         };
         Self {
             log: Arc::new(Mutex::new(log)),
@@ -104,6 +107,11 @@ impl MemoryLog {
     /// Sets the maximum entry size, as another server can have another one.
     pub fn set_max_entry_bytes(&self, bytes: usize) {
         self.log.lock().max_entry_bytes = bytes;
+    }
+
+    /// Lets reads fail that start before the entry `number`.
+    pub fn set_unreadable_before(&self, number: u64) {
+        self.log.lock().first_readable = number;
     }
 
     /// Sets whether the log is unavailable to this client.
@@ -265,13 +273,18 @@ impl CommitLog for MemoryLog {
         after: u64,
         visit: &mut dyn FnMut(LogEntry) -> ControlFlow<()>,
     ) -> Result<(), CommitLogError> {
-        let entries: Vec<_> = self
-            .up()?
+        let log = self.up()?;
+        if after + 1 < log.first_readable {
+            return Err(no_response());
+        }
+
+        let entries: Vec<_> = log
             .entries
             .iter()
             .filter(|entry| entry.number > after)
             .cloned()
             .collect();
+        drop(log);
         for entry in entries {
             if visit(entry).is_break() {
                 break;

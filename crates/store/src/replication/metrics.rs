@@ -35,8 +35,10 @@ impl LogMetrics {
     /// Records the start of a takeover with a copy that ends at `start`. The log after it is
     /// counted while it is followed.
     pub(crate) fn start_takeover(&self, start: LogPosition) {
+        // Together: a thread of the earlier takeover may still count.
+        let mut uncounted = lock(&self.uncounted);
         self.stats().take_tail();
-        *lock(&self.uncounted) = Some(start);
+        *uncounted = Some(start);
     }
 
     /// Returns the position up to which the log after the last snapshot is not counted yet.
@@ -44,13 +46,19 @@ impl LogMetrics {
         *lock(&self.uncounted)
     }
 
-    /// Adds the log between the last snapshot and the uncounted position.
-    pub(crate) fn count_until_start(&self, tail: LogTail) {
+    /// Adds the log between the last snapshot and the uncounted position `start`. A count for an
+    /// earlier takeover is dropped.
+    pub(crate) fn count_until_start(&self, start: LogPosition, tail: LogTail) {
+        let mut uncounted = lock(&self.uncounted);
+        if uncounted.take_if(|uncounted| *uncounted == start).is_none() {
+            return;
+        }
+
         let mut stats = self.stats();
         stats.add_tail(tail);
-        // A failure to count is the only one before the first snapshot.
+        // The failure to count has ended. A snapshot that failed is still due, and its retry
+        // records the next failure.
         stats.snapshot_failure = None;
-        *lock(&self.uncounted) = None;
     }
 
     /// Records the start of a writer.
@@ -154,6 +162,36 @@ impl ReplicationStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn count_for_an_earlier_takeover_is_dropped() {
+        let meter = LogMetrics::default();
+        let tail = LogTail {
+            commits: 2,
+            bytes: 30,
+        };
+        let earlier = LogPosition {
+            log: [7; 16],
+            position: 1,
+            number: 2,
+            epoch: 1,
+            writer: 1,
+        };
+        let later = LogPosition {
+            position: 2,
+            ..earlier
+        };
+        meter.start_takeover(earlier);
+        meter.start_takeover(later);
+
+        meter.count_until_start(earlier, tail);
+        assert_eq!(meter.tail(), LogTail::default());
+        assert_eq!(meter.uncounted(), Some(later));
+
+        meter.count_until_start(later, tail);
+        assert_eq!(meter.tail(), tail);
+        assert_eq!(meter.uncounted(), None);
+    }
 
     #[test]
     fn log_of_a_cancelled_or_failed_snapshot_counts_again() {

@@ -98,13 +98,12 @@ pub(crate) fn run(
         not_before = None;
         // A failure lasts: it is logged once, and so is its end.
         match save_if_due(shared, meter, replication, dir) {
-            Ok(true) if failures > 0 => {
-                tracing::info!(failures, "snapshots are saved again");
+            Ok(is_saved) if failures > 0 => {
+                tracing::info!(failures, is_saved, "snapshots can be saved again");
                 failures = 0;
             }
-            Ok(false) => failures = 0,
             // The store is closing.
-            Ok(true) | Err(Error::Closed) => {}
+            Ok(_) | Err(Error::Closed) => {}
             Err(_) if wake.try_recv() == Err(TryRecvError::Disconnected) => return,
             Err(error) => {
                 // While it fails, the statistics of the store contain the reason.
@@ -128,9 +127,11 @@ fn save_if_due(
     replication: &ReplicationOptions,
     dir: &Path,
 ) -> Result<bool, Error> {
-    count_until_start(meter, replication)?;
+    // The rest of the log may exceed a threshold alone. The snapshot then covers the part that
+    // cannot be counted.
+    let counted = count_until_start(meter, replication);
     if !replication.is_snapshot_due(meter) {
-        return Ok(false);
+        return counted.map(|()| false);
     }
     save(shared, meter, replication, dir)?;
     Ok(true)
@@ -146,7 +147,7 @@ fn count_until_start(meter: &LogMetrics, replication: &ReplicationOptions) -> Re
 
     match tail_before(&start, replication) {
         Ok(tail) => {
-            meter.count_until_start(tail);
+            meter.count_until_start(start, tail);
             Ok(())
         }
         Err(error) => {
