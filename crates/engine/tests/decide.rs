@@ -43,6 +43,10 @@ impl StubProgram {
                         starts: true,
                     },
                     EventSubscription {
+                        kind: kind("Brief"),
+                        starts: true,
+                    },
+                    EventSubscription {
                         kind: kind("Paid"),
                         starts: false,
                     },
@@ -96,6 +100,7 @@ impl Program for StubProgram {
         match input {
             ProgramInput::Event(event) => match event.kind.as_str() {
                 "Placed" => running(vec![charge(), reserve()], vec![arm("pay"), arm("other")]),
+                "Brief" => running(vec![charge_with(0, Duration::from_secs(1))], vec![]),
                 "NextRound" => running(vec![charge_in_round(1)], vec![arm("pay")]),
                 "Confirmed" => running(vec![reserve_with(Confirmation::Acceptance)], vec![]),
                 "Rearm" => running(vec![charge()], vec![arm("pay")]),
@@ -143,12 +148,16 @@ fn charge() -> Work {
 }
 
 fn charge_in_round(round: u64) -> Work {
+    charge_with(round, MINUTE)
+}
+
+fn charge_with(round: u64, timeout: Duration) -> Work {
     Work::Effect(Effect {
         round,
         tag: name("charge"),
         name: EffectName::new("payments.charge").unwrap(),
         payload: json!({"amount": 5}),
-        timeout: Some(MINUTE),
+        timeout: Some(timeout),
         retry: None,
         schema_version: 1,
         in_doubt: None,
@@ -300,6 +309,13 @@ fn start_creates_instance_work_timers_dedupe_key_and_history() {
             .collect::<Vec<_>>(),
         ["charge", "reserve"]
     );
+}
+
+/// The result has the last error only if it arrives before the timer of the step.
+#[test]
+fn work_with_a_short_timeout_ends_a_tenth_before_it() {
+    let commit = commit(None, &event("Brief", 1_000));
+    assert_eq!(commit.work[0].deadline, Some(at(1_900)));
 }
 
 #[test]
