@@ -49,21 +49,35 @@ struct LastRead {
     /// Version of the file whose content was read.
     version: FileVersion,
     denied: Arc<DeniedTokens>,
-    /// Error of the last attempt to read the file, which is logged once.
+    /// Error of the last attempt to read the file, which is logged once; `None` after a read that
+    /// succeeded.
     failure: Option<String>,
 }
 
 impl LastRead {
+    /// Logs that the file cannot be read, unless the attempt before this one failed with the same
+    /// error: each request reads the file.
     fn report(&mut self, error: &anyhow::Error) {
         let error = format!("{error:#}");
         if self.failure.as_ref() != Some(&error) {
-            tracing::error!(
-                error,
-                "denied tokens not reloaded; the last valid list applies"
-            );
+            log_failure(&error);
             self.failure = Some(error);
         }
     }
+
+    /// Ends a failure, so that the next one is logged, also if it has the same error.
+    fn report_success(&mut self, path: &Path) {
+        if self.failure.take().is_some() {
+            tracing::info!(file = %path.display(), "denied tokens are readable again");
+        }
+    }
+}
+
+fn log_failure(error: &str) {
+    tracing::error!(
+        error,
+        "denied tokens not reloaded; the last valid list applies"
+    );
 }
 
 impl DeniedFile {
@@ -91,17 +105,19 @@ impl DeniedFile {
         let mut last = self.last.lock();
 
         match self.changed(last.version) {
-            Ok(None) => {}
+            // The file can return with the version that it had before it was unreadable.
+            Ok(None) => last.report_success(&self.path),
             Ok(Some((version, text))) => {
-                // Also if the content is invalid: another read would not change it.
+                last.report_success(&self.path);
+                // Also if the content is invalid: another read would not change it. Its error is
+                // therefore logged once.
                 last.version = version;
                 match parse(&self.path, &text) {
                     Ok(denied) => {
                         tracing::info!(file = %self.path.display(), "denied tokens reloaded");
                         last.denied = Arc::new(denied);
-                        last.failure = None;
                     }
-                    Err(error) => last.report(&error),
+                    Err(error) => log_failure(&format!("{error:#}")),
                 }
             }
             // The next request reads the file again: a denial must not be missed because the file
@@ -183,6 +199,22 @@ mod tests {
         std::fs::write(&path, "jti = [\"other\"").unwrap();
         assert!(file.current().contains(&TOKEN));
         assert_eq!(file.last.lock().version, version(&path).unwrap());
+    }
+
+    #[test]
+    fn failure_ends_when_the_unchanged_file_is_readable_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("denied.toml");
+        std::fs::write(&path, "jti = [\"b\"]").unwrap();
+        let file = DeniedFile::open(&path).unwrap();
+
+        let elsewhere = dir.path().join("elsewhere.toml");
+        std::fs::rename(&path, &elsewhere).unwrap();
+        assert!(file.current().contains(&TOKEN));
         assert!(file.last.lock().failure.is_some());
+
+        std::fs::rename(&elsewhere, &path).unwrap();
+        assert!(file.current().contains(&TOKEN));
+        assert_eq!(file.last.lock().failure, None);
     }
 }
