@@ -3,6 +3,7 @@
 //! The format is `OpenMetrics` if requested, else the older Prometheus text format, which all other
 //! clients read.
 
+mod failed_reads;
 mod format;
 mod messages;
 mod node;
@@ -24,6 +25,7 @@ use orlog_actors::MetricSink as _;
 use super::context::{ApiState, RequestContext};
 use super::health;
 use super::problem::Problem;
+use failed_reads::FailedReads;
 use node::BusMetrics;
 use orlog_node::app::App;
 use orlog_node::auth::Caller;
@@ -99,9 +101,13 @@ fn read_gauges(app: &App, caller: &Caller, bus: BusMetrics<'_>) -> MetricsRegist
         "instance_mailbox_max_depth",
         types::int_gauge(mailboxes.deepest),
     );
-    stores::register(app, &mut registry);
-    sagas::register(app, caller, &mut registry);
-    messages::register(app, &mut registry);
+
+    let mut failed = FailedReads::default();
+    stores::register(app, &mut failed, &mut registry);
+    sagas::register(app, caller, &mut failed, &mut registry);
+    messages::register(app, &mut failed, &mut registry);
+    let shards = app.runtime.numbered_readers().map(|(shard, _)| shard);
+    failed.register(shards, &mut registry);
 
     if app.config.role == Role::Effect {
         workers::register(app, bus.consumers, &mut registry);

@@ -7,6 +7,7 @@ use orlog_model::{Timestamp, WorkKind};
 use orlog_sagas::message::{self, PeerTask};
 use orlog_store::{Error, Reader};
 
+use super::failed_reads::FailedReads;
 use super::types::{float_gauge, int_gauge};
 use orlog_node::app::App;
 use orlog_node::telemetry::MetricsRegistry;
@@ -22,12 +23,11 @@ struct Undelivered {
 }
 
 /// Registers the metrics.
-pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
+pub(super) fn register(app: &App, failed: &mut FailedReads, registry: &mut MetricsRegistry) {
     let mut undelivered = Undelivered::default();
-    for reader in app.runtime.readers() {
-        // A store that closes at this moment has no metrics.
+    for (shard, reader) in app.runtime.numbered_readers() {
         if let Err(error) = undelivered.add(&reader) {
-            tracing::debug!(%error, "undelivered messages unavailable");
+            failed.report(shard, "undelivered messages", &error);
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use orlog_model::{Status, Timestamp};
 
+use super::failed_reads::FailedReads;
 use super::types::LabeledMetrics;
 use orlog_node::app::App;
 use orlog_node::auth::{Caller, Right};
@@ -26,15 +27,25 @@ struct AttentionCounts {
 }
 
 /// Registers the metrics. Active sagas without stuck instances are included.
-pub(super) fn register(app: &App, caller: &Caller, registry: &mut MetricsRegistry) {
+pub(super) fn register(
+    app: &App,
+    caller: &Caller,
+    failed: &mut FailedReads,
+    registry: &mut MetricsRegistry,
+) {
     let visible = VisibleDefinitions::to(caller, Right::Metrics, &app.access, &app.programs);
     let mut labeled = LabeledMetrics::default();
-    attention(app, &visible, &mut labeled);
+    attention(app, &visible, failed, &mut labeled);
     definitions(app, &visible, &mut labeled);
     labeled.register(registry);
 }
 
-fn attention(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMetrics) {
+fn attention(
+    app: &App,
+    visible: &VisibleDefinitions,
+    failed: &mut FailedReads,
+    labeled: &mut LabeledMetrics,
+) {
     let active = app.definitions.active();
     let references = || {
         active
@@ -55,8 +66,17 @@ fn attention(app: &App, visible: &VisibleDefinitions, labeled: &mut LabeledMetri
     let mut sagas: BTreeMap<String, AttentionCounts> = names
         .map(|name| (name, AttentionCounts::default()))
         .collect();
-    for reader in app.runtime.readers() {
-        for (key, attention) in reader.attention(SCAN_LIMIT).unwrap_or_default() {
+    for (shard, reader) in app.runtime.numbered_readers() {
+        let found = match reader.attention(SCAN_LIMIT) {
+            Ok(found) => found,
+            // Without this, an alert on stuck instances reads a 0 that was never counted.
+            Err(error) => {
+                failed.report(shard, "instances that require attention", &error);
+                continue;
+            }
+        };
+
+        for (key, attention) in found {
             let saga = visible.of_instance(&key.tenant, &key.saga);
             let saga = sagas.entry(saga.to_owned()).or_default();
             saga.paused += u64::from(attention.status.paused);

@@ -8,6 +8,7 @@ use orlog_actors::MetricSink as _;
 use orlog_model::{TenantId, Timestamp, WorkKind};
 use orlog_store::{Error, Reader, Stats, TenantUsage};
 
+use super::failed_reads::FailedReads;
 use super::types::{LabeledMetrics, StaticHistograms, int_gauge};
 use orlog_node::app::App;
 use orlog_node::telemetry::MetricsRegistry;
@@ -16,7 +17,7 @@ use orlog_node::telemetry::MetricsRegistry;
 const MAX_DUE_COUNTED: usize = 1000;
 
 /// Registers the metrics.
-pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
+pub(super) fn register(app: &App, failed: &mut FailedReads, registry: &mut MetricsRegistry) {
     let mut gauges = LabeledMetrics::default();
     let now = app.clock.now();
     let mut fsync = StaticHistograms::default();
@@ -34,13 +35,17 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
             append.add(shard, &log.append);
         }
 
-        // A store that closes at this moment has no metrics; a later read finds it on its new
-        // owner, or not at all.
         if let Err(error) = contents(&label, &reader, now, &mut gauges) {
-            tracing::debug!(shard, %error, "store statistics unavailable");
+            failed.report(shard, "pending rows", &error);
         }
-        for (tenant, usage) in reader.usages().unwrap_or_default() {
-            tenants.entry(tenant).or_default().add(&usage);
+
+        match reader.usages() {
+            Ok(usages) => {
+                for (tenant, usage) in usages {
+                    tenants.entry(tenant).or_default().add(&usage);
+                }
+            }
+            Err(error) => failed.report(shard, "sizes of tenants", &error),
         }
     }
     stored_bytes(app, tenants, &mut gauges);
@@ -48,9 +53,15 @@ pub(super) fn register(app: &App, registry: &mut MetricsRegistry) {
     gauges.register(registry);
     registry.register("store_fsync_seconds", fsync);
     registry.register("log_append_seconds", append);
-    if let Ok(disk) = rustix::fs::statvfs(&app.config.data_dir) {
-        registry.register("disk_free_bytes", int_gauge(disk.f_bavail * disk.f_frsize));
-        registry.register("disk_size_bytes", int_gauge(disk.f_blocks * disk.f_frsize));
+    match rustix::fs::statvfs(&app.config.data_dir) {
+        Ok(disk) => {
+            registry.register("disk_free_bytes", int_gauge(disk.f_bavail * disk.f_frsize));
+            registry.register("disk_size_bytes", int_gauge(disk.f_blocks * disk.f_frsize));
+        }
+        Err(error) => {
+            let dir = app.config.data_dir.display();
+            tracing::warn!(%dir, %error, "size of the disk unavailable; no metrics");
+        }
     }
 }
 
