@@ -276,6 +276,26 @@ enum ReportState {
     OfOtherPod(String),
 }
 
+impl ReportState {
+    /// Returns the state of a report that is not applied. The worker discards an invalid report,
+    /// so that a problem of this pod must not make it one: it sends the report again.
+    fn rejected(problem: Problem) -> Self {
+        let of_pod = [
+            Code::Unavailable,
+            Code::StoreError,
+            Code::DamagedTables,
+            Code::DamagedJournal,
+        ];
+        let is_of_pod = of_pod.iter().any(|code| code.as_str() == problem.code());
+        let status = if is_of_pod {
+            ReportStatus::NotStored
+        } else {
+            ReportStatus::Invalid
+        };
+        Self::Rejected(status, problem)
+    }
+}
+
 /// Reports about jobs of one other pod, in the order of the message.
 struct ReportsOfPod {
     pod: Pod,
@@ -410,10 +430,9 @@ impl ReportSorter<'_> {
         body: Result<T, Problem>,
         list: &impl Fn(&mut ReportBatch) -> &mut Vec<Value>,
     ) -> Result<ReportState, ReportState> {
-        let invalid = |problem| ReportState::Rejected(ReportStatus::Invalid, problem);
-        let body = body.map_err(invalid)?;
+        let body = body.map_err(ReportState::rejected)?;
         let job = job.ok_or_else(|| {
-            invalid(Problem::new(
+            ReportState::rejected(Problem::new(
                 Code::InvalidBody,
                 "/job: missing, or not a job id",
             ))
@@ -427,9 +446,11 @@ impl ReportSorter<'_> {
         let Some(pod) = pod else {
             // For each item: a tenant above its quota still reports results, which end work.
             if T::ADDS_DATA {
-                tenant_storage::check(&jobs.request, tenant).map_err(invalid)?;
+                tenant_storage::check(&jobs.request, tenant).map_err(ReportState::rejected)?;
             }
-            let report = body.about(job, self.sender).map_err(invalid)?;
+            let report = body
+                .about(job, self.sender)
+                .map_err(ReportState::rejected)?;
             self.own.push(report);
             return Ok(ReportState::Waits);
         };
@@ -583,4 +604,25 @@ fn items_of<T: ToSchema>() -> Array {
     let item = AnyOfBuilder::new().item(report).item(invalid);
 
     ArrayBuilder::new().items(item).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_is_invalid_only_if_a_repetition_has_the_same_result() {
+        for (code, expected) in [
+            (Code::InvalidBody, ReportStatus::Invalid),
+            (Code::SignatureRequired, ReportStatus::Invalid),
+            (Code::Unavailable, ReportStatus::NotStored),
+            (Code::StoreError, ReportStatus::NotStored),
+        ] {
+            let state = ReportState::rejected(Problem::new(code, "reason"));
+            let ReportState::Rejected(status, _) = state else {
+                panic!("{code:?} does not reject the report");
+            };
+            assert_eq!(status, expected, "{code:?}");
+        }
+    }
 }
