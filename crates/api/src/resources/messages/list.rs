@@ -90,15 +90,17 @@ impl Conditions {
     }
 
     fn admit(&self, message: &MessageSummary) -> bool {
-        self.status.is_none_or(|status| status == message.status)
-            && self.kind.is_none_or(|kind| kind == message.kind())
+        self.status
+            .is_none_or(|status| message.may_have_status(status))
+            && self.kind.is_none_or(|kind| message.may_have_kind(kind))
     }
 }
 
 /// List messages
 ///
 /// Ordered by id, or with `thread` by time. A page can be short and still have a `next_cursor`; the
-/// last page has none.
+/// last page has none. A message that cannot be read has an entry with the status `unreadable`,
+/// whatever the filters are.
 #[utoipa::path(
     get,
     path = "/v1/messages",
@@ -160,7 +162,7 @@ fn box_page(
         query.scan_limit = conditions.scan_limit - scanned;
         let found = find(scope, query.clone(), shard)?;
         for located in &found.items {
-            let message = MessageSummary::read(scope, &located.found.key, &located.found.instance)?;
+            let message = MessageSummary::listed(&located.found.key, &located.found.instance);
             if conditions.admit(&message) && !page.push(message, located.cursor()) {
                 return Ok(MessagePage::of(page.finish(None)));
             }
@@ -281,12 +283,11 @@ fn thread_page(
             continue;
         };
 
-        let mut message = MessageSummary::read(scope, &position.key, &instance)?;
+        let message = MessageSummary::listed_with_body(&position.key, &instance);
         if !conditions.admit(&message) {
             continue;
         }
 
-        message.read_body(&position.key, &instance)?;
         if !page.push(message, position.text()) {
             break;
         }

@@ -4,12 +4,13 @@ use orlog_model::{Instance, InstanceKey, format_duration};
 use orlog_program::SagaState as _;
 use orlog_sagas::message::{
     self, Message, MessageFormat, MessageLine, MessageStatus, MessageType, ReceivedMessage,
-    SentMessage, Timeouts,
+    SentMessage, THREAD, Timeouts,
 };
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::resources::sagas::built_in::{ListedView, UNREADABLE};
 use crate::server::page::BuiltPage;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
@@ -44,13 +45,13 @@ pub(crate) struct MessageSummary {
     mailbox: &'static str,
     /// Id that the sender chose.
     message_id: String,
-    /// `job`, `chat` or `mail`.
+    /// `job`, `chat` or `mail`; `null` if the message is `unreadable`.
     #[serde(rename = "type")]
-    #[schema(value_type = String)]
-    kind: MessageType,
-    /// `html`, `text` or `md`.
-    #[schema(value_type = String)]
-    format: MessageFormat,
+    #[schema(value_type = Option<String>)]
+    kind: Option<MessageType>,
+    /// `html`, `text` or `md`; `null` if the message is `unreadable`.
+    #[schema(value_type = Option<String>)]
+    format: Option<MessageFormat>,
     /// Context of the sender: `context@node`.
     from: String,
     /// Context of the receiver: `context@node`.
@@ -59,9 +60,8 @@ pub(crate) struct MessageSummary {
     thread: String,
     /// Subject.
     subject: Option<String>,
-    /// `dispatched`, `acknowledged`, `processed` or `error`.
-    #[schema(value_type = String)]
-    pub(super) status: MessageStatus,
+    /// `dispatched`, `acknowledged`, `processed`, `error` or `unreadable`.
+    status: &'static str,
     /// Whether the sender cancelled it; its status is `error`.
     cancelled: bool,
     /// Whether inputs are buffered, not applied.
@@ -91,6 +91,10 @@ pub(crate) struct MessageSummary {
     /// Body; absent in lists that select no thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<String>,
+    /// Reason of the status `unreadable`: only id, box, thread, time of the start and path are
+    /// known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// Message.
@@ -171,28 +175,34 @@ impl State {
 }
 
 impl MessageSummary {
-    /// Returns the view of a message without its body.
-    pub(super) fn read(
-        _: &ReadScope,
-        key: &InstanceKey,
-        instance: &Instance,
-    ) -> Result<Self, Problem> {
-        Ok(Self::of(key, instance, &State::read(key, instance)?))
+    /// Returns the entry of a message without its body. One that cannot be read has an entry with
+    /// the error, so that it does not hide the others.
+    pub(super) fn listed(key: &InstanceKey, instance: &Instance) -> Self {
+        match State::read(key, instance) {
+            Ok(state) => Self::of(key, instance, &state),
+            Err(problem) => Self::unreadable(key, instance, problem.detail().to_owned()),
+        }
     }
 
-    /// Adds the body.
-    pub(super) fn read_body(
-        &mut self,
-        key: &InstanceKey,
-        instance: &Instance,
-    ) -> Result<(), Problem> {
-        self.body = Some(State::read(key, instance)?.message().body.clone());
-        Ok(())
+    /// Returns the entry of a message with its body.
+    pub(super) fn listed_with_body(key: &InstanceKey, instance: &Instance) -> Self {
+        match State::read(key, instance) {
+            Ok(state) => Self {
+                body: Some(state.message().body.clone()),
+                ..Self::of(key, instance, &state)
+            },
+            Err(problem) => Self::unreadable(key, instance, problem.detail().to_owned()),
+        }
     }
 
-    /// Returns the type.
-    pub(super) fn kind(&self) -> MessageType {
-        self.kind
+    /// Returns whether the message has this status. One that cannot be read has any.
+    pub(super) fn may_have_status(&self, status: MessageStatus) -> bool {
+        self.error.is_some() || self.status == status.as_str()
+    }
+
+    /// Returns whether the message has this type. One that cannot be read has any.
+    pub(super) fn may_have_kind(&self, kind: MessageType) -> bool {
+        self.kind.is_none_or(|own| own == kind)
     }
 
     fn of(key: &InstanceKey, instance: &Instance, state: &State) -> Self {
@@ -237,13 +247,13 @@ impl MessageSummary {
             id: key.correlation.to_string(),
             mailbox,
             message_id: message.id.to_string(),
-            kind: message.kind,
-            format: message.format,
+            kind: Some(message.kind),
+            format: Some(message.format),
             from: message.from.to_string(),
             to: message.to.to_string(),
             thread: message.thread.clone(),
             subject: message.subject.clone(),
-            status,
+            status: status.as_str(),
             cancelled,
             paused: instance.paused,
             user: message.user.clone(),
@@ -256,6 +266,44 @@ impl MessageSummary {
             tenant: key.tenant.to_string(),
             instance: path(&["v1", "sagas", key.saga.as_str(), key.correlation.as_str()]),
             body: None,
+            error: None,
+        }
+    }
+}
+
+impl ListedView for MessageSummary {
+    fn unreadable(key: &InstanceKey, instance: &Instance, error: String) -> Self {
+        let is_sent = key.saga.as_str() == message::SAGA;
+        let thread = instance
+            .reference
+            .as_ref()
+            .and_then(|reference| reference.part(THREAD));
+
+        Self {
+            id: key.correlation.to_string(),
+            mailbox: if is_sent { "out" } else { "in" },
+            message_id: String::new(),
+            kind: None,
+            format: None,
+            from: String::new(),
+            to: String::new(),
+            thread: thread.unwrap_or_default().to_owned(),
+            subject: None,
+            status: UNREADABLE,
+            cancelled: false,
+            paused: instance.paused,
+            user: None,
+            by: None,
+            failure: None,
+            // The other times are part of the state.
+            sent_at: instance.created_at.to_string(),
+            delivered_at: None,
+            acknowledged_at: None,
+            ended_at: None,
+            tenant: key.tenant.to_string(),
+            instance: path(&["v1", "sagas", key.saga.as_str(), key.correlation.as_str()]),
+            body: None,
+            error: Some(error),
         }
     }
 }
@@ -272,7 +320,7 @@ impl MessageView {
         summary.body = Some(state.message().body.clone());
         let flow = matches!(
             (&state, summary.kind),
-            (State::Received(_), MessageType::Job)
+            (State::Received(_), Some(MessageType::Job))
         );
         let flow = flow.then(|| path(&["v1", "flows", key.correlation.as_str()]));
         let (result, lines, total_lines, timeouts) = match state {
@@ -320,6 +368,40 @@ impl From<Timeouts> for TimeoutsView {
             delivery: format_duration(delivery),
             acknowledgement: acknowledgement.map(format_duration),
             result: result.map(format_duration),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orlog_model::{CorrelationId, SagaName, TenantId};
+
+    use super::*;
+    use crate::resources::sagas::built_in::tests::instance;
+
+    #[test]
+    fn unreadable_message_has_an_entry_with_its_error_and_matches_every_filter() {
+        let key = InstanceKey {
+            tenant: TenantId::default(),
+            saga: SagaName::new(message::INBOX_SAGA).unwrap(),
+            correlation: CorrelationId::new("in-1").unwrap(),
+        };
+        let mut stored = instance(&key.saga);
+        stored.state = b"state of a later release".to_vec();
+
+        for entry in [
+            MessageSummary::listed(&key, &stored),
+            MessageSummary::listed_with_body(&key, &stored),
+        ] {
+            assert!(entry.may_have_status(MessageStatus::Processed));
+            assert!(entry.may_have_kind(MessageType::Job));
+
+            let entry = serde_json::to_value(&entry).unwrap();
+            assert_eq!(entry["id"], "in-1");
+            assert_eq!(entry["box"], "in");
+            assert_eq!(entry["status"], "unreadable");
+            let error = entry["error"].as_str().unwrap();
+            assert!(error.contains("cannot be read by this release"), "{error}");
         }
     }
 }

@@ -171,7 +171,7 @@ pub(crate) fn identified(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use orlog_model::{CorrelationId, DefinitionRef, EventId, Status, Timestamp};
 
     use super::*;
@@ -185,7 +185,8 @@ mod tests {
         }
     }
 
-    fn instance(saga: &SagaName) -> Instance {
+    /// Returns a running instance with an empty state.
+    pub(crate) fn instance(saga: &SagaName) -> Instance {
         Instance {
             definition: DefinitionRef {
                 saga: saga.clone(),
