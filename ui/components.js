@@ -34,6 +34,12 @@ export function badge(status, paused) {
 /** Badge without an icon: `statusMark('open', 'stuck')`. */
 export const statusMark = (text, variant) => h('span', { class: `badge ${variant}` }, format.words(text));
 
+/** Status cell of an entry: its badge, and the reason of a failed or unreadable one. */
+export const statusWithError = (mark, { error }) => (error ? [mark, h('div', { class: 'error-text' }, error)] : mark);
+
+/** Cell of an entry whose state the node could read; a dash for an unreadable one, whose fields are placeholders. */
+export const ifReadable = (render) => (entry) => (entry.status === 'unreadable' ? h('span', { class: 'muted' }, '–') : render(entry));
+
 /** Time relative to now, or absolute. The tooltip contains the full time. */
 export function time(iso, style = 'relative') {
   if (!iso) return h('span', { class: 'muted' }, '–');

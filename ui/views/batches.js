@@ -4,12 +4,12 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { pager, section, statusMark, table, time, turnPage } from '../components.js';
+import { ifReadable, pager, section, statusMark, statusWithError, table, time, turnPage } from '../components.js';
 
 const INTERVAL_MS = 3000;
 const PAGE_SIZE = 100;
 /** Badge of each batch status. */
-const STATUS_BADGES = { awaiting_approval: 'stuck', stopping: 'compensating', stopped: 'cancelled' };
+const STATUS_BADGES = { awaiting_approval: 'stuck', stopping: 'compensating', stopped: 'cancelled', unreadable: 'failed' };
 
 export function open(page) {
   page.title('Batches');
@@ -29,11 +29,11 @@ export function open(page) {
 function list(items) {
   const columns = [
     { title: 'Batch', head: true, render: ({ id }) => h('a', { href: router.to(['batches', id]) }, id) },
-    { title: 'Instruction', render: ({ action }) => instruction(action) },
-    { title: 'Saga', render: ({ selection }) => h('a', { href: router.to(['definitions', selection.saga]) }, selection.saga) },
-    { title: 'Status', render: statusBadge },
-    { title: 'Progress', render: progress },
-    { title: 'Failed', number: true, render: ({ failed }) => h('span', { class: failed ? 'error-text' : null }, format.number(failed)) },
+    { title: 'Instruction', render: ifReadable(({ action }) => instruction(action)) },
+    { title: 'Saga', render: ifReadable(({ selection }) => h('a', { href: router.to(['definitions', selection.saga]) }, selection.saga)) },
+    { title: 'Status', render: (batch) => statusWithError(statusBadge(batch), batch) },
+    { title: 'Progress', render: ifReadable(progress) },
+    { title: 'Failed', number: true, render: ifReadable(({ failed }) => h('span', { class: failed ? 'error-text' : null }, format.number(failed))) },
     { title: 'User', render: ({ user }) => user ?? h('span', { class: 'muted' }, '–') },
     { title: 'Created', render: ({ created_at: at }) => time(at) },
   ];

@@ -4,12 +4,12 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { pager, section, statusMark, table, time, turnPage } from '../components.js';
+import { ifReadable, pager, section, statusMark, statusWithError, table, time, turnPage } from '../components.js';
 
 const INTERVAL_MS = 3000;
 const PAGE_SIZE = 100;
 /** Badge of each status of a flow or a job. */
-const STATUS_BADGES = { started: 'running', finished: 'completed', error: 'failed', dispatched: 'paused' };
+const STATUS_BADGES = { started: 'running', finished: 'completed', error: 'failed', dispatched: 'paused', unreadable: 'failed' };
 
 export function open(page) {
   page.title('Flows');
@@ -30,8 +30,8 @@ function list(items) {
   const columns = [
     { title: 'Flow', head: true, render: ({ id }) => h('a', { href: router.to(['flows', id]) }, id) },
     { title: 'Name', render: ({ name }) => name ?? h('span', { class: 'muted' }, '–') },
-    { title: 'Status', render: ({ status }) => statusBadge(status) },
-    { title: 'Finished jobs', number: true, render: finished },
+    { title: 'Status', render: (flow) => statusWithError(statusBadge(flow.status), flow) },
+    { title: 'Finished jobs', number: true, render: ifReadable(finished) },
     { title: 'User', render: ({ user }) => user ?? h('span', { class: 'muted' }, '–') },
     { title: 'Submitted', render: ({ created_at: at }) => time(at) },
   ];

@@ -44,11 +44,11 @@ async function conversation(thread, log, signal) {
 }
 
 /** A body is displayed as text, also if it is HTML of another context. */
-function article({ id, box, from, user, subject, sent_at: at, body }, current) {
+function article({ id, box, from, user, subject, sent_at: at, body, error }, current) {
   const name = subject || 'Show';
   return h('article', { class: `message ${box}`, 'data-key': id },
     h('header', {}, h('strong', {}, from), user ? ` ${user}` : '', ' ', time(at), ' ', id === current ? null : h('a', { href: router.to(['messages', id]) }, name)),
-    h('p', {}, body));
+    error ? h('p', { class: 'error-text' }, error) : h('p', {}, body));
 }
 
 function lines(rows) {

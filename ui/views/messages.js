@@ -5,12 +5,12 @@ import * as api from '../api.js';
 import * as caller from '../caller.js';
 import * as router from '../router.js';
 import { openDialog } from '../dialog.js';
-import { button, field, pager, section, statusMark, table, time, turnPage } from '../components.js';
+import { button, field, ifReadable, pager, section, statusMark, statusWithError, table, time, turnPage } from '../components.js';
 
 const INTERVAL_MS = 3000;
 const PAGE_SIZE = 100;
 /** Badge of each status of a message. */
-const STATUS_BADGES = { dispatched: 'paused', acknowledged: 'running', processed: 'completed', error: 'failed' };
+const STATUS_BADGES = { dispatched: 'paused', acknowledged: 'running', processed: 'completed', error: 'failed', unreadable: 'failed' };
 const BOXES = [['in', 'Inbox'], ['out', 'Outbox']];
 const STATUSES = [['', 'All statuses'], ['dispatched', 'dispatched'], ['acknowledged', 'acknowledged'], ['processed', 'processed'], ['error', 'error']];
 
@@ -50,9 +50,9 @@ function list(items, box) {
   const other = box === 'in' ? 'From' : 'To';
   const columns = [
     { title: 'Message', head: true, render: ({ id, subject }) => h('a', { href: router.to(['messages', id]) }, subject || id) },
-    { title: 'Type', render: ({ type }) => type },
-    { title: other, render: ({ from, to }) => (box === 'in' ? from : to) },
-    { title: 'Status', render: ({ status }) => statusBadge(status) },
+    { title: 'Type', render: ifReadable(({ type }) => type) },
+    { title: other, render: ifReadable(({ from, to }) => (box === 'in' ? from : to)) },
+    { title: 'Status', render: (message) => statusWithError(statusBadge(message.status), message) },
     { title: 'User', render: ({ user }) => user ?? h('span', { class: 'muted' }, '–') },
     { title: 'Sent', render: ({ sent_at: at }) => time(at) },
   ];

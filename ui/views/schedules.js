@@ -4,12 +4,12 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { badge, pager, section, statusMark, table, time, turnPage } from '../components.js';
+import { badge, ifReadable, pager, section, statusMark, statusWithError, table, time, turnPage } from '../components.js';
 
 const INTERVAL_MS = 5000;
 const PAGE_SIZE = 50;
 /** Badge of each schedule status. */
-const STATUS_BADGES = { active: 'completed', paused: 'paused', ended: 'cancelled' };
+const STATUS_BADGES = { active: 'completed', paused: 'paused', ended: 'cancelled', unreadable: 'failed' };
 
 export function open(page) {
   page.title('Schedules');
@@ -29,13 +29,13 @@ export function open(page) {
 function list(items) {
   const columns = [
     { title: 'Schedule', head: true, render: (schedule) => h('a', { href: router.to(['schedules', schedule.name]) }, schedule.name) },
-    { title: 'Saga', render: ({ spec }) => h('a', { href: router.to(['definitions', spec.saga]) }, spec.saga) },
-    { title: 'Rule', render: ({ spec }) => rule(spec) },
-    { title: 'Zone', render: ({ spec }) => zone(spec) ?? h('span', { class: 'muted' }, '–') },
-    { title: 'Status', render: statusBadge },
+    { title: 'Saga', render: ifReadable(({ spec }) => h('a', { href: router.to(['definitions', spec.saga]) }, spec.saga)) },
+    { title: 'Rule', render: ifReadable(({ spec }) => rule(spec)) },
+    { title: 'Zone', render: ifReadable(({ spec }) => zone(spec) ?? h('span', { class: 'muted' }, '–')) },
+    { title: 'Status', render: (schedule) => statusWithError(statusBadge(schedule), schedule) },
     { title: 'Next start', render: ({ next }) => time(next[0]) },
     { title: 'Last run', render: lastRun },
-    { title: 'Missed', number: true, render: ({ missed }) => h('span', { class: missed ? 'error-text' : null }, format.number(missed)) },
+    { title: 'Missed', number: true, render: ifReadable(({ missed }) => h('span', { class: missed ? 'error-text' : null }, format.number(missed))) },
   ];
   return section('All schedules', {}, table({
     caption: 'Schedules by name', columns, rows: items, key: (schedule) => schedule.name,

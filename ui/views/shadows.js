@@ -4,12 +4,12 @@ import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { pager, section, statusMark, table, time, turnPage } from '../components.js';
+import { ifReadable, pager, section, statusMark, statusWithError, table, time, turnPage } from '../components.js';
 
 const INTERVAL_MS = 3000;
 const PAGE_SIZE = 100;
 /** Badge of each status of a shadow. */
-const STATUS_BADGES = { ending: 'compensating', stopped: 'cancelled', promoted: 'completed', superseded: 'cancelled' };
+const STATUS_BADGES = { ending: 'compensating', stopped: 'cancelled', promoted: 'completed', superseded: 'cancelled', unreadable: 'failed' };
 
 export function open(page) {
   page.title('Shadows');
@@ -29,13 +29,13 @@ export function open(page) {
 function list(items) {
   const columns = [
     { title: 'Saga', head: true, render: ({ saga }) => h('a', { href: router.to(['shadows', saga]) }, saga) },
-    { title: 'Version', render: versions },
-    { title: 'Status', render: statusBadge },
+    { title: 'Version', render: ifReadable(versions) },
+    { title: 'Status', render: (shadow) => statusWithError(statusBadge(shadow), shadow) },
     { title: 'Sample', render: ({ sample }) => sample },
-    { title: 'Compared', number: true, render: ({ compared }) => format.number(compared) },
-    { title: 'Different', number: true, render: ({ different }) => h('span', { class: different ? 'error-text' : null }, format.number(different)) },
-    { title: 'Skipped', number: true, render: (shadow) => format.number(skipped(shadow)) },
-    { title: 'Until', render: ({ until }) => time(until) },
+    { title: 'Compared', number: true, render: ifReadable(({ compared }) => format.number(compared)) },
+    { title: 'Different', number: true, render: ifReadable(({ different }) => h('span', { class: different ? 'error-text' : null }, format.number(different))) },
+    { title: 'Skipped', number: true, render: ifReadable((shadow) => format.number(skipped(shadow))) },
+    { title: 'Until', render: ifReadable(({ until }) => time(until)) },
   ];
   return section('All shadows', {}, table({
     caption: 'Shadows, by saga', columns, rows: items, key: ({ saga }) => saga,
