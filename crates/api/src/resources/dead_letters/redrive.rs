@@ -184,16 +184,21 @@ pub(crate) async fn redrive_many(
         .read(move |scope| choose(scope, &of_tenant, &selection, limit))
         .await?;
 
-    // The canary and the others meet the same definitions.
-    let _alone = definitions.lock().await;
-    // Under the lock: another request may have redriven or discarded some of them meanwhile.
-    let selected = api.read(move |scope| load(scope, &tenant, &ids)).await?;
     let mut redriven = RedriveResponse {
-        matched: selected.len(),
         has_more: next.is_some(),
         next_cursor: next.map(|id| id.to_string()),
         ..RedriveResponse::default()
     };
+    // Before the lock: it waits for deployments, migrations and replays in progress.
+    if ids.is_empty() {
+        return Ok(Json(redriven));
+    }
+
+    // The canary and the others meet the same definitions.
+    let _alone = definitions.lock().await;
+    // Under the lock: another request may have redriven or discarded some of them meanwhile.
+    let selected = api.read(move |scope| load(scope, &tenant, &ids)).await?;
+    redriven.matched = selected.len();
     send(&instances, selected, canary, &mut redriven).await;
     // Each attempted dead letter is in one of the counts; the difference is what a stop has left.
     redriven.skipped = redriven.matched - redriven.sent();
