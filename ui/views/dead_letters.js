@@ -76,8 +76,13 @@ function redriveCause(cause, refresh) {
       refresh();
       const failed = response.dead_lettered + response.rejected;
       const parts = [`${response.applied + response.published} redriven`, failed ? `${failed} failed again` : '', response.skipped ? `${response.skipped} skipped` : ''].filter(Boolean);
-      const firstError = response.failures[0] ? ` First error: ${response.failures[0].detail}` : '';
-      return `${parts.join(', ')}.${firstError}`;
+      const notes = [
+        response.stopped ? `Stopped: ${response.stopped}.` : null,
+        response.failures[0] ? `First error: ${response.failures[0].detail}` : null,
+        // Only the user continues: a larger selection was not requested.
+        response.has_more ? 'Incomplete: more dead letters match, or were not scanned yet; redrive again.' : null,
+      ];
+      return [`${parts.join(', ')}.`, ...notes.filter(Boolean)].join(' ');
     },
   });
 }

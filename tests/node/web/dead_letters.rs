@@ -43,6 +43,18 @@ async fn dead_letters_are_grouped_redriven_and_discarded() {
         .click("button", &format!("Redrive: {send} order"));
     site.browser.click("button", "Redrive");
     site.browser.wait_for_text("1 failed again");
+    site.browser
+        .wait_for_text("Stopped: 1 of the first 1 failed again");
+    site.wait_for_dead_letters(3).await;
+
+    // A limit below the number of matches leaves some, which the page states.
+    site.browser.until("!document.querySelector('dialog')");
+    site.browser
+        .click("button", &format!("Redrive: {send} order"));
+    site.browser.fill("Limit", "1");
+    site.browser.click("button", "Redrive");
+    site.browser
+        .wait_for_text("Incomplete: more dead letters match");
     site.wait_for_dead_letters(3).await;
     site.browser
         .eval("document.querySelector('td details').open = true");
