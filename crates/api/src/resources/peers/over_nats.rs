@@ -18,7 +18,7 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use orlog_bus::Message;
-use orlog_bus::nats::{ReceivedRequest, Requests};
+use orlog_bus::nats::{Connection, ReceivedRequest, Requests};
 use orlog_bus::requests;
 use orlog_model::NodeName;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -40,13 +40,16 @@ const QUEUE_GROUP: &str = "orlog";
 /// Maximum number of requests in progress. Above it, a request is rejected at once, because the
 /// sender would wait for its timeout.
 const MAX_IN_PROGRESS: usize = 128;
-/// Maximum size of a response in bytes: the default limit of a NATS message, less its headers.
-const MAX_RESPONSE: usize = (1 << 20) - (4 << 10);
+/// Maximum size of a response with its headers, in bytes: the limit of the sender of the request.
+const MAX_RESPONSE: usize = 1 << 20;
+/// Size that is reserved for the headers of a response: status and signature.
+const HEADER_BYTES: usize = 4 << 10;
 /// Grace period of requests in progress when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Server of the requests of other nodes.
 struct Server {
+    connection: Connection,
     peers: Arc<Peers>,
     service: TowerToHyperService<Router>,
     places: Arc<Semaphore>,
@@ -77,6 +80,7 @@ pub(crate) async fn serve(app: &App, router: Router, shutdown: impl Future<Outpu
     tracing::info!(subject, "serving peers over NATS");
 
     let server = Arc::new(Server {
+        connection: connection.clone(),
         peers: Arc::clone(&app.peers),
         service: TowerToHyperService::new(router),
         places: Arc::new(Semaphore::new(MAX_IN_PROGRESS)),
@@ -117,7 +121,10 @@ impl Server {
             Some(_) => self.respond(&request.message).await,
             None => busy().into_response(),
         };
-        let Some(SizedResponse { status, payload }) = SizedResponse::of(response).await else {
+        // Read for each response: after a reconnect, the server can have another limit.
+        let limit = max_body(self.connection.max_payload());
+        let Some(SizedResponse { status, payload }) = SizedResponse::of(response, limit).await
+        else {
             return;
         };
 
@@ -165,26 +172,36 @@ struct SizedResponse {
 impl SizedResponse {
     /// Reads a response. One that does not fit is replaced by a problem: the sender would wait for
     /// its timeout and repeat the request without an end.
-    async fn of(response: Response) -> Option<Self> {
+    async fn of(response: Response, limit: usize) -> Option<Self> {
         let status = response.status().as_u16();
-        let error = match to_bytes(response.into_body(), MAX_RESPONSE).await {
+        let error = match to_bytes(response.into_body(), limit).await {
             Ok(payload) => return Some(Self { status, payload }),
             // A truncated body would be signed as the complete response.
             Err(error) => error,
         };
 
-        tracing::warn!(status, %error, "response to a peer is incomplete");
-        let problem = unsendable(status).into_response();
+        tracing::warn!(status, limit, %error, "response to a peer is incomplete");
+        let problem = unsendable(status, limit).into_response();
         let status = problem.status().as_u16();
-        let payload = to_bytes(problem.into_body(), MAX_RESPONSE).await.ok()?;
+        let payload = match to_bytes(problem.into_body(), limit).await {
+            Ok(payload) => payload,
+            // The limit of the server is below that of any useful message. The status alone still
+            // ends the wait of the sender.
+            Err(_) => Bytes::new(),
+        };
         Some(Self { status, payload })
     }
 }
 
-fn unsendable(status: u16) -> Problem {
+/// Returns the maximum size of the body of a response over a server with this limit of a message.
+fn max_body(max_payload: usize) -> usize {
+    max_payload.min(MAX_RESPONSE).saturating_sub(HEADER_BYTES)
+}
+
+fn unsendable(status: u16, limit: usize) -> Problem {
     let detail = format!(
         "the response with the status {status} cannot be sent over NATS: it is incomplete or has \
-         more than {MAX_RESPONSE} bytes; the log of this node has the reason"
+         more than {limit} bytes; the log of this node has the reason"
     );
     Problem::new(Code::Internal, detail)
 }
@@ -251,17 +268,30 @@ mod tests {
 
     #[tokio::test]
     async fn response_that_exceeds_a_message_is_sent_as_a_problem() {
-        let sized = async |bytes: usize| {
-            let response = Response::new(Body::from(vec![b'x'; bytes]));
-            SizedResponse::of(response).await.unwrap()
-        };
-        let largest = sized(MAX_RESPONSE).await;
-        assert_eq!((largest.status, largest.payload.len()), (200, MAX_RESPONSE));
+        // The default of a server, and a lower limit.
+        for max_payload in [1 << 20, 64 << 10] {
+            let limit = max_body(max_payload);
+            let sized = async |bytes: usize| {
+                let response = Response::new(Body::from(vec![b'x'; bytes]));
+                SizedResponse::of(response, limit).await.unwrap()
+            };
+            let largest = sized(limit).await;
+            assert_eq!((largest.status, largest.payload.len()), (200, limit));
 
-        let SizedResponse { status, payload } = sized(MAX_RESPONSE + 1).await;
-        assert_eq!(status, 500);
-        let problem: serde_json::Value = serde_json::from_slice(&payload).unwrap();
-        let detail = problem["detail"].as_str().unwrap();
-        assert!(detail.contains("cannot be sent over NATS"), "{detail}");
+            let SizedResponse { status, payload } = sized(limit + 1).await;
+            assert_eq!(status, 500);
+            let problem: serde_json::Value = serde_json::from_slice(&payload).unwrap();
+            let detail = problem["detail"].as_str().unwrap();
+            let reason = format!("more than {limit} bytes");
+            assert!(detail.contains("cannot be sent over NATS"), "{detail}");
+            assert!(detail.contains(&reason), "{detail}");
+        }
+    }
+
+    #[test]
+    fn response_fits_into_the_message_of_the_server_and_of_the_sender() {
+        assert_eq!(max_body(512 << 10), (512 << 10) - HEADER_BYTES);
+        assert_eq!(max_body(8 << 20), MAX_RESPONSE - HEADER_BYTES);
+        assert_eq!(max_body(1), 0);
     }
 }
