@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use orlog_model::{TenantId, format_duration};
 use serde_json::{Value, json};
 use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::server::forward;
 use crate::server::parts::cluster::Cluster;
@@ -107,12 +107,14 @@ fn file(name: &str, bytes: &[u8]) -> Value {
 
 /// Sends a deployment to the other pods.
 async fn send(cluster: &Cluster, headers: &HeaderMap, path: &str, bundle: Bytes) -> Distribution {
-    // Less than the limit of the request itself, whose response must contain the warnings.
+    // For all pods together, and less than the limit of the request itself, whose response must
+    // contain the warnings: pods that do not respond would otherwise add up.
     let limit = cluster.request_timeout();
+    let until = Instant::now() + limit;
     let sent = cluster.other_pods().into_iter().map(async |pod| {
         let sent = forward::forward_post(cluster, &pod, path, headers, bundle.clone());
         SentDeployment {
-            response: timeout(limit, sent).await,
+            response: timeout_at(until, sent).await,
             pod: pod.name,
         }
     });
@@ -142,8 +144,9 @@ async fn send(cluster: &Cluster, headers: &HeaderMap, path: &str, bundle: Bytes)
             Ok(Err(error)) => distribution
                 .warnings
                 .push(format!("pod {pod} did not respond: {error}; deploy again")),
+            // The pod may have it: a repetition has no further effect there.
             Err(_) => distribution.warnings.push(format!(
-                "pod {pod} did not respond within {}; deploy again",
+                "pod {pod} did not respond within {}, the limit for all pods together; deploy again",
                 format_duration(limit)
             )),
         }
