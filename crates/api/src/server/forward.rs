@@ -303,14 +303,10 @@ pub(crate) async fn send_body(
         .await?;
     }
 
-    // The client receives no addresses of pods; the log has them.
+    let limit = pod_client::timeout(target, cluster.request_timeout());
     let unavailable = |reason: pod_client::Error| {
         tracing::warn!(pod = pod.name, url = pod.url, %reason, "request not forwarded");
-        Problem::new(
-            Code::Unavailable,
-            "the request cannot be forwarded to the owner of the shard; the log of this pod has \
-             the reason",
-        )
+        Problem::new(Code::Unavailable, reason.explain(&pod.name, limit))
     };
     let forwarded_request = cluster
         .request_to(pod, method, target)

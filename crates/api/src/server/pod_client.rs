@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method};
 use orlog_bus::membership::Pod;
+use orlog_model::format_duration;
 use subtle::ConstantTimeEq as _;
 
 use super::problem::{Code, Problem};
@@ -51,6 +52,41 @@ pub(crate) enum Error {
     /// The pod did not respond, or its identity is not the expected one.
     #[error("{0:#}")]
     Request(anyhow::Error),
+}
+
+impl Error {
+    /// Returns the explanation for the client: the pod, and whether it may have executed the
+    /// request, which `limit` bounds. It contains no address of a pod; the log has it.
+    pub(crate) fn explain(&self, pod: &str, limit: Option<Duration>) -> String {
+        const LOG: &str = "the log of this pod has the reason";
+
+        let Some(sent) = self.of_sent_request() else {
+            return format!(
+                "the request was not executed: it cannot be forwarded to pod {pod}; {LOG}"
+            );
+        };
+
+        let failure = match limit {
+            Some(limit) if sent.is_timeout() => {
+                format!("did not respond within {}", format_duration(limit))
+            }
+            _ => "did not respond completely".to_owned(),
+        };
+        format!(
+            "pod {pod} {failure}; it may have executed the request: send it again with the same \
+             id; {LOG}"
+        )
+    }
+
+    /// Returns the error of a request that the pod may have received.
+    fn of_sent_request(&self) -> Option<&reqwest::Error> {
+        let Self::Request(error) = self else {
+            return None;
+        };
+        let error: &reqwest::Error = error.downcast_ref()?;
+        // Without a connection, no byte of the request was sent.
+        (!error.is_connect() && !error.is_builder()).then_some(error)
+    }
 }
 
 impl From<reqwest::Error> for Error {
@@ -325,6 +361,35 @@ mod tests {
         let (response, (received, _)) = send(None).await;
         assert!(matches!(response, Err(Error::Plaintext(_))), "{response:?}");
         assert_eq!(received, "");
+    }
+
+    /// Sends a request to an address, and returns the explanation of its failure.
+    async fn explained(url: String, limit: Duration) -> String {
+        let cluster = ClusterConfig::default();
+        let request = PodClient::new().request(None, &cluster, &pod(url), Method::GET, "/");
+        let response = request.unwrap().timeout(limit).send().await;
+        Error::from(response.unwrap_err()).explain("b", Some(limit))
+    }
+
+    #[tokio::test]
+    async fn failure_states_the_pod_and_whether_the_request_may_be_executed() {
+        let forbidden = Error::Forbidden("http://10.0.0.7:7070".to_owned());
+        let text = forbidden.explain("b", None);
+        assert!(text.contains("was not executed"), "{text}");
+        assert!(!text.contains("10.0.0.7"), "{text}");
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        // The connection is open, and no response arrives.
+        let text = explained(url.clone(), Duration::from_millis(50)).await;
+        assert!(text.starts_with("pod b did not"), "{text}");
+        assert!(text.contains("did not respond within 50ms"), "{text}");
+        assert!(text.contains("may have executed"), "{text}");
+
+        drop(listener);
+        let text = explained(url, Duration::from_secs(5)).await;
+        assert!(text.contains("was not executed"), "{text}");
+        assert!(text.contains("to pod b;"), "{text}");
     }
 
     #[test]

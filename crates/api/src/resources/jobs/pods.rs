@@ -342,7 +342,10 @@ pub(super) async fn send_to(
         .await
         .unwrap_or_else(|_| {
             let limit = format_duration(RESPONSE_TIMEOUT);
-            let detail = format!("another pod did not respond within {limit}; try again");
+            let detail = format!(
+                "pod {} did not respond within {limit}; it may have executed the request; try again",
+                pod.name
+            );
             Err(Problem::new(Code::Unavailable, detail))
         })
 }
