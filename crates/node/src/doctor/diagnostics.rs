@@ -278,13 +278,7 @@ impl NodeParts<'_> {
                     "check the upstream: `orlog inspect outbox` lists the pending work",
                 ));
             }
-            Err(error) => {
-                findings.push(CheckResult::error(
-                    &check,
-                    error.to_string(),
-                    "see the log of the node",
-                ));
-            }
+            Err(error) => findings.push(unknown(&check, "age of the oldest work item", &error)),
             Ok(_) => {}
         }
 
@@ -368,6 +362,13 @@ impl NodeParts<'_> {
 
 /// Reports a number that a store cannot tell, because it cannot be read.
 fn unknown(check: &str, number: &str, error: &orlog_store::Error) -> CheckResult {
+    // A store is closed for a moment while its shard stops, moves or restarts: it is not damaged.
+    if matches!(error, orlog_store::Error::Closed) {
+        let found = format!("the {number} is unknown: the shard stops, moves or restarts");
+        let remedy = "run the command again; if the shard stays closed, see the log of the node";
+        return CheckResult::warn(check, found, remedy);
+    }
+
     let found = format!("the {number} is unknown: {error}");
     let remedy = "check the disk; if the store is damaged, restore a backup or rebuild its tables \
         (docs/backup.md)";
@@ -413,4 +414,24 @@ fn attention(check: &str, reader: &Reader) -> Vec<CheckResult> {
     );
 
     stuck.into_iter().chain(unapplied).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::check::CheckStatus;
+
+    #[test]
+    fn closed_store_is_not_reported_as_damaged() {
+        let closed = unknown("shard 0", "number of events", &orlog_store::Error::Closed);
+        assert_eq!(closed.status, CheckStatus::Warn);
+        assert!(!closed.remedy.contains("damaged"), "{closed:?}");
+
+        let other = orlog_store::Error::Unavailable {
+            reason: "no response".to_owned(),
+        };
+        let failed = unknown("shard 0", "number of events", &other);
+        assert_eq!(failed.status, CheckStatus::Error);
+        assert!(failed.remedy.contains("damaged"), "{failed:?}");
+    }
 }
