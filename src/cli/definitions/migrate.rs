@@ -69,13 +69,17 @@ async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandErr
     let mut all = Vec::new();
     let mut cursor = Value::Null;
     let mut last = Value::Null;
+    let mut named = args.only.as_slice();
     let limit = args.limit.unwrap_or(usize::MAX);
     // Page by page: a request has a time limit, and each page is durable when its response arrives.
     while all.len() < limit {
+        let size = PAGE.min(limit - all.len());
+        // The node rejects more names than instances of a page.
+        let only = next_chunk(&mut named, size);
         let body = json!({
-            "from": args.from, "to": args.to, "only": args.only, "dry_run": args.dry_run,
+            "from": args.from, "to": args.to, "only": only, "dry_run": args.dry_run,
             "user": args.user,
-            "limit": PAGE.min(limit - all.len()), "cursor": cursor,
+            "limit": size, "cursor": cursor,
         });
         last = client
             .post(
@@ -87,7 +91,8 @@ async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandErr
         // A page can be short, or empty, and still have a cursor: other definitions are skipped.
         cursor = last["next_cursor"].take();
 
-        if cursor.is_null() {
+        // Names have no cursor: each request has others.
+        if cursor.is_null() && named.is_empty() {
             break;
         }
     }
@@ -104,8 +109,16 @@ async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandErr
     Ok(json!({
         "dry_run": args.dry_run, "to_version": version, "to_hash": hash, "counts": counts,
         "items": all,
+        "has_more": !cursor.is_null() || !named.is_empty(),
         "next_cursor": cursor,
     }))
+}
+
+/// Removes up to `size` names from the start of a list, and returns them.
+fn next_chunk<'a>(names: &mut &'a [String], size: usize) -> &'a [String] {
+    let (chunk, rest) = names.split_at(size.min(names.len()));
+    *names = rest;
+    chunk
 }
 
 fn report(result: &Value, console: &Console) -> Result<(), CommandError> {
@@ -142,7 +155,7 @@ fn report(result: &Value, console: &Console) -> Result<(), CommandError> {
         ));
     }
 
-    if !result["next_cursor"].is_null() {
+    if result["has_more"] == true {
         note("--limit reached; more instances possible");
     }
     let counts = &result["counts"];
@@ -159,4 +172,26 @@ fn report(result: &Value, console: &Console) -> Result<(), CommandError> {
     };
 
     console.line(&format!("{classes}; {done}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_sent_in_chunks_of_a_page() {
+        let names: Vec<String> = (0..450).map(|number| format!("o-{number}")).collect();
+        let mut rest = names.as_slice();
+        let mut sent = Vec::new();
+        let mut sizes = Vec::new();
+        while !rest.is_empty() {
+            let chunk = next_chunk(&mut rest, PAGE);
+            sizes.push(chunk.len());
+            sent.extend_from_slice(chunk);
+        }
+
+        assert_eq!(sizes, [200, 200, 50]);
+        assert_eq!(sent, names);
+        assert!(next_chunk(&mut rest, PAGE).is_empty());
+    }
 }
