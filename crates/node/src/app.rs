@@ -255,7 +255,7 @@ impl App {
         tracing::debug!("audit trail opened");
 
         // Removes the copies of an earlier process, which only use space.
-        let backup_dir = claim_dir(&config)?;
+        let backup_dir = claim_dir(&config);
         tracing::debug!(dir = %backup_dir.display(), "backup directory claimed");
 
         // Before the upstreams, some of which dispatch over NATS.

@@ -1,9 +1,9 @@
 //! Backups of a running node, copied to a separate directory and then downloaded from it.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use orlog_actors::Runtime;
 use orlog_model::Clock;
 use parking_lot::Mutex;
@@ -96,6 +96,9 @@ impl Backups {
             if let Some(old) = old {
                 backups.delete(old.id);
             }
+            // A copy that failed, and could not be removed then, must not use the space of this
+            // one. No other backup exists while this one has the turn.
+            remove_all(&backups.dir);
             backups.copy()
         });
         let handle = copying.await.map_err(|_| BackupError::ShuttingDown)??;
@@ -151,8 +154,8 @@ impl Backups {
                 Ok(handle)
             }
             Err(error) => {
-                // A partial copy only uses space; the next start removes it too.
-                std::fs::remove_dir_all(&dir).ok();
+                // A partial copy only uses space.
+                remove(&dir);
                 Err(error)
             }
         }
@@ -211,36 +214,70 @@ impl Backups {
         let Some(handle) = self.handle.lock().take_if(|handle| handle.id == id) else {
             return false;
         };
-        if let Err(error) = std::fs::remove_dir_all(&handle.dir) {
-            tracing::warn!(dir = %handle.dir.display(), %error, "backup removal failed; retrying \
-                at the next start");
-        }
+        remove(&handle.dir);
         true
     }
 }
 
 /// Returns the directory of the backups, without those of an earlier run of the process.
-pub(crate) fn claim_dir(config: &Config) -> anyhow::Result<PathBuf> {
+pub(crate) fn claim_dir(config: &Config) -> PathBuf {
     let shared = config
         .backup
         .dir
         .as_ref()
         .map(|dir| dir.join(own_name(&config.node_name())));
-    let dir = shared.unwrap_or_else(|| config.data_dir.join("backups"));
-    for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-        // Removes only backup directories; users may have stored other files here.
-        let is_ours = entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| name.starts_with(PREFIX));
-        if is_ours && config.role.runs_sagas() {
-            let path = entry.path();
-            std::fs::remove_dir_all(&path)
-                .with_context(|| format!("{} cannot be removed", path.display()))?;
+    let own = config.data_dir.join("backups");
+    let dir = shared.unwrap_or_else(|| own.clone());
+
+    if config.role.runs_sagas() {
+        remove_all(&dir);
+        // Without `backup.dir`, an earlier run stored its backup here.
+        if dir != own {
+            remove_all(&own);
         }
     }
 
-    Ok(dir)
+    dir
+}
+
+/// Removes the backups in the directory of a node. One that cannot be removed stops neither the
+/// node nor the next backup: it only uses space.
+fn remove_all(dir: &Path) {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // It is created with the first backup.
+        Err(error) if error.kind() == ErrorKind::NotFound => return,
+        Err(error) => {
+            tracing::warn!(dir = %dir.display(), %error, "earlier backups not removed");
+            return;
+        }
+    };
+
+    for entry in entries.flatten() {
+        // Only backup directories; users may have stored other files here, also backups that they
+        // have named themselves.
+        let is_backup = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_prefix(PREFIX))
+            .is_some_and(|id| Uuid::parse_str(id).is_ok());
+        if is_backup {
+            remove(&entry.path());
+        }
+    }
+}
+
+fn remove(backup: &Path) {
+    match std::fs::remove_dir_all(backup) {
+        Ok(()) => {}
+        // A copy that failed early has created no directory.
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => {
+            let dir = backup.display();
+            tracing::warn!(%dir, %error, "backup not removed; retrying at the next backup and at \
+                the next start");
+        }
+    }
 }
 
 /// Returns the name of the node's directory within a directory that other nodes may share. Names of
@@ -271,10 +308,10 @@ mod tests {
                 ..Config::default()
             };
             config.backup.dir = Some(shared.path().to_owned());
-            claim_dir(&config).unwrap()
+            claim_dir(&config)
         };
 
-        let backup = claim("pod.1").join(format!("{PREFIX}copy"));
+        let backup = claim("pod.1").join(format!("{PREFIX}{}", Uuid::nil()));
         std::fs::create_dir_all(&backup).unwrap();
         claim("pod-1");
         claim("pod_1");
@@ -282,5 +319,33 @@ mod tests {
 
         claim("pod.1");
         assert!(!backup.exists());
+    }
+
+    #[test]
+    fn backups_of_earlier_runs_are_removed_and_those_of_users_stay() {
+        let root = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            node_name: "a".to_owned(),
+            data_dir: root.path().join("data"),
+            ..Config::default()
+        };
+
+        // A failed backup, of a run without `backup.dir`.
+        let own = claim_dir(&config);
+        let partial = own.join(format!("{PREFIX}{}", Uuid::nil()));
+        std::fs::create_dir_all(partial.join("shard-0")).unwrap();
+        let named = own.join(format!("{PREFIX}monday"));
+        std::fs::create_dir_all(&named).unwrap();
+
+        config.backup.dir = Some(root.path().join("shared"));
+        let shared = claim_dir(&config);
+        assert!(!partial.exists());
+        assert!(named.exists());
+
+        // The next backup removes the directory that this run has left.
+        let left = shared.join(format!("{PREFIX}{}", Uuid::nil()));
+        std::fs::create_dir_all(&left).unwrap();
+        remove_all(&shared);
+        assert!(!left.exists());
     }
 }
