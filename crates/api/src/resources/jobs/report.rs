@@ -58,8 +58,9 @@ pub(super) trait ReportBody: Serialize {
 pub(super) enum ReportFailure {
     /// A board rejects it, or no board has the claim.
     Rejected(ReportRejection),
-    /// No board has the claim, and the stores cannot be read: the result may be stored. The worker
-    /// sends it again.
+    /// No board has the claim, and the stores cannot be read: the result may be stored. The sender
+    /// relies on neither: a result that is stored is acknowledged as a duplicate when it is sent
+    /// again, and another one as a lost claim. The failure itself changes nothing.
     Unknown(Problem),
 }
 
@@ -187,10 +188,12 @@ enum JobResultKind {
     Succeeded,
     /// The job failed permanently.
     Failed,
-    /// The job failed; another attempt may succeed.
+    /// The job was not executed under this claim; another attempt may succeed.
     Retry,
-    /// The worker cannot determine whether an earlier attempt executed the job, and executed
-    /// nothing.
+    /// It is unknown whether this claim or an earlier attempt executed the job. The claim has
+    /// ended, and the worker does not continue the execution. The saga receives no result of the
+    /// worker: the `in_doubt` policy decides. With `retry`, the job is in doubt and is repeated
+    /// under the same idempotency key, if attempts are left; otherwise the effect timed out.
     Unknown,
 }
 
