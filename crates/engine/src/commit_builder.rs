@@ -1,14 +1,12 @@
 //! Builds the commit of a transition: snapshot, ids, timers, history.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use orlog_model::{
     ArmedTimer, ChildResult, Commit, Confirmation, ControlRequest, DedupeKey, EventType, Fact,
     Failure, HistoryEntry, Input, InputOrigin, Instance, InstanceKey, InstanceUsers, Name,
     NotifyParent, ParentEndPolicy, ParentRef, PendingWork, SagaResult, Status, Timer, TimerChange,
-    Timestamp, Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id,
-    derive_id,
+    Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id, derive_id,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -17,10 +15,6 @@ use crate::context::{DecisionContext, TransitionCause, cleanup_commit, expiry_ti
 use crate::last_error::last_error;
 use crate::wait_origin::set_origins;
 use crate::{abandoned_work, excluded_users, record, task_updates};
-
-/// Maximum time between the end of the execution of work and the timer of its step: enough to store
-/// the result, also of a remote executor, on a busy node.
-const MAX_TIME_FOR_RESULT: Duration = Duration::from_millis(500);
 
 /// Returns the commit of a transition.
 pub(crate) fn build_commit(
@@ -324,7 +318,7 @@ fn item(
     WorkItem {
         id,
         instance: context.key.clone(),
-        deadline: work.timeout().map(|timeout| deadline(context.now, timeout)),
+        deadline: work.deadline(context.now),
         priority: work.priority(),
         work,
         causation: cause.id.clone(),
@@ -335,16 +329,6 @@ fn item(
             .or_else(|| context.instance.and_then(|i| i.trace.clone())),
         created_at: context.now,
     }
-}
-
-/// Returns the time until which work is executed. The timer of its step fires at the end of the
-/// timeout and says no more than that, so the executor ends a little earlier: its result contains
-/// the last error of the upstream.
-fn deadline(now: Timestamp, timeout: Duration) -> Timestamp {
-    let time_for_result = MAX_TIME_FOR_RESULT.min(timeout / 10);
-
-    // The time counts from the decision, so that a backlog or an outage does not reduce it.
-    now.saturating_add(timeout.saturating_sub(time_for_result))
 }
 
 /// Records work that can return a result.

@@ -80,7 +80,7 @@ pub use trace::{SpanId, TraceParent};
 pub use wait_token::{WaitToken, WaitTokenError};
 pub use work::{
     CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy,
-    NotifyParent, OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind,
+    NotifyParent, OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind, work_deadline,
 };
 pub use work_result::WorkResult;
 pub use workflow::{

@@ -395,6 +395,12 @@ impl Work {
         }
     }
 
+    /// Returns the time until which the work is executed, if it is requested now.
+    #[must_use]
+    pub fn deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        self.timeout().map(|timeout| work_deadline(now, timeout))
+    }
+
     /// Returns the timeout, counted from the transition.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
@@ -408,4 +414,19 @@ impl Work {
             | Work::PublishResult(_) => None,
         }
     }
+}
+
+/// Maximum time between the end of the execution of work and the timer of its step: enough to store
+/// the result, also of a remote executor, on a busy node.
+const MAX_TIME_FOR_RESULT: Duration = Duration::from_millis(500);
+
+/// Returns the time until which work with this timeout is executed. The timer of its step fires at
+/// the end of the timeout and says no more than that, so the executor ends a little earlier: its
+/// result contains the last error of the upstream.
+#[must_use]
+pub fn work_deadline(requested_at: Timestamp, timeout: Duration) -> Timestamp {
+    let time_for_result = MAX_TIME_FOR_RESULT.min(timeout / 10);
+
+    // The time counts from the decision, so that a backlog or an outage does not reduce it.
+    requested_at.saturating_add(timeout.saturating_sub(time_for_result))
 }
