@@ -187,7 +187,13 @@ function steps({ state }) {
   const round = (step) => step.rounds?.at(-1).round ?? step.round;
   const waits = (step) => step.state === 'running' && step.job === 'dispatched';
   return section('Steps', {}, h('ol', { class: 'steps' }, state.steps.map((step) => h('li', { class: variant(step), 'data-key': step.id },
-    h('span', { class: 'name' }, step.id), statusMark(step.state, variant(step)), round(step) ? h('span', { class: 'muted' }, `round ${round(step)}`) : null, waits(step) ? h('span', { class: 'muted' }, 'job dispatched') : null, step.until ? h('span', { class: 'muted' }, 'due ', time(step.until)) : null))));
+    h('span', { class: 'name' }, step.id), statusMark(step.state, variant(step)), round(step) ? h('span', { class: 'muted' }, `round ${round(step)}`) : null, waits(step) ? h('span', { class: 'muted' }, 'job dispatched') : null, step.until ? h('span', { class: 'muted' }, 'due ', time(step.until)) : null, step.failure ? h('span', { class: 'muted' }, handledFailure(step.failure)) : null))));
+}
+
+/** Text of a failure after which the saga runs on. */
+function handledFailure({ code, message, handled_by: handledBy }) {
+  const reason = { on_timeout: 'handled by on_timeout', on_failure: 'handled by on_failure', join: 'tolerated by a join' }[handledBy];
+  return `${code}: ${message} (${reason})`;
 }
 
 /** History entries, attempts and armed timers by time. */

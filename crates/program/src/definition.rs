@@ -6,6 +6,7 @@
 //! same pass. A definition with a placeholder never leaves the front-end.
 
 mod action;
+mod failure_handler;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,7 @@ use crate::yaml::tree::{Content, Node};
 use action::AnyAction;
 use step::Steps;
 
+pub use failure_handler::{AfterFailure, FailureHandler};
 pub use step::{CompensationSpec, Join, ResultMatcher, Step, StepDependencies};
 
 language_map! {
@@ -98,7 +100,7 @@ impl Definition {
 
     /// Returns the names of the variables that are set anywhere.
     pub(crate) fn variables(&self) -> BTreeSet<String> {
-        let saved = self.steps.iter().flat_map(|step| step.save.keys());
+        let saved = self.steps.iter().flat_map(Step::saved_names);
         let handled = self.on.iter().flat_map(|handler| handler.save.keys());
         // Only migrated instances have these variables, but the expressions of all may name them.
         let migrated = self.migrations.iter().flat_map(|form| form.vars.keys());

@@ -286,6 +286,8 @@ impl FlowJob {
             in_doubt: self.in_doubt,
             publish: None,
             priority: self.priority.clone(),
+            on_timeout: None,
+            on_failure: None,
         }
     }
 }

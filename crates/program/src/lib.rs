@@ -40,8 +40,9 @@ pub use contract::{
 };
 pub use correlation::correlation_by_field;
 pub use definition::{
-    AfterHandler, CompensationSpec, CorrelationSpec, DEFAULT_EARLY_EVENT_TTL, Definition, FactSpec,
-    HandlerSpec, Join, MigrationSpec, ResultMatcher as AnswerForm, Step, StepDependencies,
+    AfterFailure, AfterHandler, CompensationSpec, CorrelationSpec, DEFAULT_EARLY_EVENT_TTL,
+    Definition, FactSpec, FailureHandler, HandlerSpec, Join, MigrationSpec,
+    ResultMatcher as AnswerForm, Step, StepDependencies,
 };
 pub use diagnostic::{Diagnostic, did_you_mean};
 pub use expression::{

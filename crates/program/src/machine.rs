@@ -14,6 +14,7 @@
 //! | phase | input | next phase |
 //! |---|---|---|
 //! | running | a step succeeds, others are pending | running |
+//! | running | a step fails, and its handler does not fail the saga | running |
 //! | running | a step fails, and a join tolerates it | running; its branch is compensated |
 //! | running | a round of a loop ends, its condition holds | running; its steps start again |
 //! | running | a step restarts the saga, nothing is open | running; the state of a new run |
@@ -96,8 +97,9 @@ use step_state::{Phase, StepState};
 use version::VersionDecision;
 
 pub(crate) use compiled::{
-    CompiledAction, CompiledFact, CompiledHandler, CompiledMigration, CompiledSaga, CompiledStep,
-    EventBinding, SAGA_TIMER, compensation_tag, handler_tag,
+    CompiledAction, CompiledAfterFailure, CompiledFact, CompiledFailureHandler, CompiledHandler,
+    CompiledMigration, CompiledSaga, CompiledStep, EventBinding, SAGA_TIMER, compensation_tag,
+    handler_tag,
 };
 pub use in_doubt::{EXECUTED, NOT_EXECUTED};
 pub(crate) use migrate::{MigrationSource, migrate};

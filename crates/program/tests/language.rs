@@ -18,6 +18,8 @@ mod early_events;
 mod envelopes;
 #[path = "language/events.rs"]
 mod events;
+#[path = "language/failure_handlers.rs"]
+mod failure_handlers;
 #[path = "language/foreach.rs"]
 mod foreach;
 #[path = "language/in_doubt.rs"]
@@ -128,6 +130,8 @@ fn every_saga_passes_the_definition_suite() {
             json!({ "items": [{ "sku": "a", "n": 1 }, { "sku": "b", "n": 2 }, { "sku": "c", "n": 3 }] }),
         ),
         (attempts::BOOKING, json!({})),
+        (failure_handlers::SIGN_UP, json!({})),
+        (failure_handlers::LINES, json!({ "items": [1, 2, 3] })),
         (loops::REVIEW, json!({})),
         (stuck::PIVOT, json!({})),
         (stuck::COMPENSATION, json!({})),

@@ -5,14 +5,15 @@ use super::expressions::{ExpressionCompiler, ExpressionScope, LiteralText, Site}
 use super::order::{self, StepOrder};
 use super::{events, validate};
 use crate::definition::{
-    CompensationSpec, Definition, FactSpec, HandlerSpec, Join, MigrationSpec, ResultMatcher, Step,
+    AfterFailure, CompensationSpec, Definition, FactSpec, FailureHandler, HandlerSpec, Join,
+    MigrationSpec, ResultMatcher, Step,
 };
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 use crate::expression::{Root, Scope};
 use crate::limits::MAX_STEPS;
 use crate::machine::{
-    CompiledAction, CompiledFact, CompiledHandler, CompiledMigration, CompiledSaga, CompiledStep,
-    compensation_tag, handler_tag,
+    CompiledAction, CompiledAfterFailure, CompiledFact, CompiledFailureHandler, CompiledHandler,
+    CompiledMigration, CompiledSaga, CompiledStep, compensation_tag, handler_tag,
 };
 use crate::steps::kind::{ActionOptions, CompiledMatcher, Completion};
 use crate::steps::{
@@ -297,6 +298,8 @@ fn step(
             kind,
             options,
         },
+        on_timeout: failure_handler(compiler, site, "on_timeout", form.on_timeout.as_ref()),
+        on_failure: failure_handler(compiler, site, "on_failure", form.on_failure.as_ref()),
         save: compiler.map(saved.at(&format!("{path}.save")), &form.save),
         compensation: form
             .compensate
@@ -315,6 +318,40 @@ fn result_scope(kind: &CompiledActionKind) -> ExpressionScope {
             ExpressionScope::Response
         }
     }
+}
+
+/// Compiles `on_timeout` or `on_failure`. Its variables are those of the whole step: the failure of
+/// an element is that of its step.
+fn failure_handler(
+    compiler: &mut ExpressionCompiler<'_>,
+    step: Site<'_>,
+    field: &str,
+    form: Option<&FailureHandler>,
+) -> Option<CompiledFailureHandler> {
+    let form = form?;
+    let path = format!("{}.{field}.save", step.path);
+    let site = Site {
+        path: &path,
+        scope: ExpressionScope::Compensation,
+        element: None,
+        ..step
+    };
+
+    let then = match &form.then {
+        AfterFailure::Fail => CompiledAfterFailure::Fail,
+        AfterFailure::Continue => CompiledAfterFailure::Continue,
+        // Unknown steps are reported with the order of the steps.
+        AfterFailure::Steps(ids) => CompiledAfterFailure::Steps(
+            ids.iter()
+                .filter_map(|id| compiler.steps.iter().position(|step| *step == id))
+                .collect(),
+        ),
+    };
+
+    Some(CompiledFailureHandler {
+        save: compiler.map(site, &form.save),
+        then,
+    })
 }
 
 fn compile_compensation(

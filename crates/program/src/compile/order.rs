@@ -18,7 +18,7 @@ use loops::LoopContext;
 pub(crate) struct StepOrder {
     /// For each step, its direct predecessors.
     pub(crate) before: Vec<Vec<usize>>,
-    /// For each step, the switches that select it.
+    /// For each step, the switches, and the steps with failure handlers, that select it.
     pub(crate) selected_by: Vec<Vec<usize>>,
     /// All steps in topological order; ties in the order of the definition.
     pub(crate) sorted: Vec<usize>,
@@ -33,7 +33,7 @@ pub(crate) struct StepOrder {
     ancestors: Vec<Vec<bool>>,
     /// For each step, the steps that are certainly finished when it starts.
     finished_before: Vec<Vec<bool>>,
-    /// For each step, the switch branches of which one must be selected.
+    /// For each step, the branches of switches and failures of which one must be selected.
     branches: Vec<paths::Branches>,
 }
 
@@ -142,13 +142,13 @@ impl StepNames<'_> {
         found
     }
 
-    /// Returns for each step the switches that select it.
+    /// Returns for each step the switches, and the steps with failure handlers, that select it.
     fn selected_by(&mut self) -> Vec<Vec<usize>> {
         let mut selected_by = vec![Vec::new(); self.steps.len()];
         for (i, step) in self.steps.iter().enumerate() {
-            for (n, case) in step.action.cases().iter().enumerate() {
-                for id in &case.then {
-                    let path = format!("steps[{i}].do.switch[{n}].then");
+            for (field, selected) in step.selections() {
+                for id in selected {
+                    let path = format!("steps[{i}].{field}");
                     match self.find(id.as_str(), path.clone()) {
                         Some(target) if target == i => {
                             self.findings.push(RawDiagnostic::new(
@@ -185,8 +185,8 @@ impl StepNames<'_> {
         firsts
     }
 
-    /// Returns the direct predecessors of a step: those in its `after`; else the switches that
-    /// select it; else the previous step.
+    /// Returns the direct predecessors of a step: those in its `after`; else those that select it;
+    /// else the previous step.
     fn before(&mut self, i: usize, selected_by: &[usize]) -> Vec<usize> {
         let steps = self.steps;
         let step = &steps[i];
@@ -198,7 +198,7 @@ impl StepNames<'_> {
                     .filter_map(|(n, id)| self.find(id.as_str(), format!("steps[{i}].after[{n}]")))
                     .collect()
             }
-            // A selected step starts with its switch, wherever it is in the text.
+            // A selected step follows the one that selects it, wherever it is in the text.
             None if !selected_by.is_empty() => selected_by.to_vec(),
             // A job that names other steps does not also follow the one before it in the text.
             None if !needs.is_empty() => Vec::new(),
@@ -248,7 +248,7 @@ impl StepNames<'_> {
     }
 }
 
-/// Checks that a switch selects only steps that come after it.
+/// Checks that a switch or a failure handler selects only steps that come after its step.
 fn switches_lead(
     steps: &[Step],
     selected_by: &[Vec<usize>],
@@ -261,9 +261,13 @@ fn switches_lead(
             .filter(|switch| !ancestors[target][**switch])
         {
             let target = &steps[target].id;
+            let kind = match steps[*switch].action {
+                Action::Switch(_) => "switch",
+                _ => "step",
+            };
             let switch = &steps[*switch].id;
             let message =
-                format!("switch `{switch}` selects `{target}`, which does not come after it");
+                format!("{kind} `{switch}` selects `{target}`, which does not come after it");
 
             let index = steps
                 .iter()

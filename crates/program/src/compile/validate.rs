@@ -155,6 +155,7 @@ fn fields(path: &str, step: &Step, findings: &mut RawDiagnostics) {
         );
     }
 
+    let is_loop = matches!(step.action, Action::Repeat(_));
     let present = [
         ("ok", !step.ok.is_empty()),
         ("fail", !step.fail.is_empty()),
@@ -162,6 +163,9 @@ fn fields(path: &str, step: &Step, findings: &mut RawDiagnostics) {
         ("timeout", step.timeout.is_some()),
         ("undo", step.compensate.is_some()),
         ("foreach", step.foreach.is_some()),
+        ("on_timeout", step.on_timeout.is_some()),
+        // Too many rounds make the step that ends a loop fail.
+        ("on_failure", step.on_failure.is_some() && !is_loop),
     ];
 
     for (field, present) in present {
@@ -175,6 +179,12 @@ fn fields(path: &str, step: &Step, findings: &mut RawDiagnostics) {
                 finding
             });
         }
+    }
+
+    if step.on_timeout.is_some() && step.timeout.is_none() && !traits.lacks("on_timeout") {
+        let message = "the step has no `timeout`, so `on_timeout` never applies";
+        let finding = RawDiagnostic::new(format!("{path}.on_timeout"), message);
+        findings.push(finding.with_suggestion("set a `timeout`, or write `on_failure`"));
     }
 }
 

@@ -4,6 +4,7 @@ use orlog_model::{EventType, InDoubtPolicy, Name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::FailureHandler;
 use super::action::{AnyAction, decode_action, unread_action};
 use crate::diagnostic::RawDiagnostic;
 use crate::language::{
@@ -66,6 +67,52 @@ language_map! {
             "Priority of the command, the effect or the job: `high`, `normal`, `low`, or an \
              expression. Work of a tenant that waits for an upstream is executed in this order. \
              Default: `normal`.";
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "on_timeout" on_timeout: Option<FailureHandler> = FailureHandler,
+            "What follows if the `timeout` passes: `continue`, `fail`, or variables and steps. \
+             Default: `on_failure`.";
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "on_failure" on_failure: Option<FailureHandler> = FailureHandler,
+            "What follows if the step fails: `continue`, `fail`, or variables and steps. Default: \
+             the saga fails.";
+    }
+}
+
+impl Step {
+    /// Returns the failure handlers, each with the name of its field.
+    pub fn failure_handlers(&self) -> impl Iterator<Item = (&'static str, &FailureHandler)> {
+        let timeout = self
+            .on_timeout
+            .as_ref()
+            .map(|handler| ("on_timeout", handler));
+        let failure = self
+            .on_failure
+            .as_ref()
+            .map(|handler| ("on_failure", handler));
+        timeout.into_iter().chain(failure)
+    }
+
+    /// Returns the names of the variables that the step and its failure handlers save.
+    pub fn saved_names(&self) -> impl Iterator<Item = &String> {
+        let handled = self
+            .failure_handlers()
+            .flat_map(|(_, handler)| handler.save.keys());
+        self.save.keys().chain(handled)
+    }
+
+    /// Returns the lists of steps that the step selects, each with its path within the step: the
+    /// cases of a switch, and the steps after a failure.
+    pub(crate) fn selections(&self) -> Vec<(String, &[Name])> {
+        let cases = self.action.cases().iter().enumerate();
+        let cases = cases.map(|(n, case)| (format!("do.switch[{n}].then"), case.then.as_slice()));
+        let handlers = self
+            .failure_handlers()
+            .map(|(field, handler)| (format!("{field}.then"), handler.steps()));
+        cases.chain(handlers).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::context::LintContext;
 use super::suppress;
 use crate::compile::CompiledDefinition;
-use crate::definition::Step;
+use crate::definition::{FailureHandler, Step};
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::kind::Completion;
 use crate::steps::{Action, OnMaxRounds, TimeLimit};
@@ -112,14 +112,26 @@ fn repeats(context: &LintContext<'_>, step: usize, other: usize) -> bool {
     loops[step].is_some() && loops[step] == loops[other]
 }
 
-fn can_fail(step: &Step) -> bool {
+/// Returns true if the step can fail the saga.
+pub(super) fn can_fail(step: &Step) -> bool {
+    let handles =
+        |handler: Option<&FailureHandler>| handler.is_some_and(FailureHandler::prevents_failure);
+    let handles_failures = handles(step.on_failure.as_ref());
+    let handles_timeouts = step
+        .on_timeout
+        .as_ref()
+        .map_or(handles_failures, FailureHandler::prevents_failure);
+
     // A loop has no result, but too many rounds make it fail.
     if let Action::Repeat(repeat) = &step.action {
-        return repeat.on_max == OnMaxRounds::Fail;
+        return repeat.on_max == OnMaxRounds::Fail && !handles_failures;
     }
+    let times_out = step.timeout.is_some() && !handles_timeouts;
     match step.action.traits().completion {
-        Completion::Acceptance | Completion::Outcome => true,
-        Completion::Event | Completion::User => !step.fail.is_empty() || step.timeout.is_some(),
+        Completion::Acceptance | Completion::Outcome => !handles_failures || times_out,
+        Completion::Event | Completion::User => {
+            times_out || (!step.fail.is_empty() && !handles_failures)
+        }
         Completion::Timer | Completion::None => false,
     }
 }

@@ -1,8 +1,10 @@
 //! Lints of the flow: unreachable steps, switches, useless pivots, needless compensations.
 
 use super::context::LintContext;
+use super::failure::can_fail;
+use crate::definition::Join;
 use crate::diagnostic::RawDiagnostic;
-use crate::steps::{is_never, never_matches};
+use crate::steps::{Action, is_never, never_matches};
 
 /// OL01: a step that never starts.
 pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
@@ -49,6 +51,10 @@ fn is_dead(context: &LintContext<'_>, i: usize, dead: &[bool]) -> bool {
     // bypassed.
     let switches = &context.order.selected_by[i];
     let is_never_selected = switches.iter().all(|switch| {
+        // A step can fail at any time, so its failure handler can select others.
+        if !matches!(steps[*switch].action, Action::Switch(_)) {
+            return false;
+        }
         let cases = steps[*switch].action.cases();
         let mut selecting =
             (0..cases.len()).filter(|case| cases[*case].then.contains(&steps[i].id));
@@ -80,8 +86,9 @@ pub(super) fn missing_default_case(context: &LintContext<'_>) -> Vec<RawDiagnost
 pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let steps = &context.definition.steps;
     let mut findings = Vec::new();
-    for (_, switch) in context.steps() {
-        let selected = switch.action.cases().iter().flat_map(|case| &case.then);
+    for (at, switch) in context.steps() {
+        let selections = switch.selections();
+        let selected = selections.iter().flat_map(|(_, selected)| *selected);
         let branches: Vec<usize> = selected
             .filter_map(|id| steps.iter().position(|step| step.id == *id))
             .collect();
@@ -98,14 +105,22 @@ pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagn
             }
 
             // If another case is selected, the step is bypassed with its branch.
-            let ending = branches.iter().find(|other| {
-                context.order.exclude(**other, *branch) && !context.has_followers(**other)
+            let others = (0..steps.len()).filter(|other| {
+                branches.contains(other) || context.order.before[*other].contains(&at)
+            });
+            let ending = others.into_iter().find(|other| {
+                context.order.exclude(*other, *branch) && !context.has_followers(*other)
             });
             if let Some(ending) = ending {
+                let other = &steps[ending].id;
+                let selects = if branches.contains(&ending) {
+                    "selects"
+                } else {
+                    "continues with"
+                };
                 let branch = &steps[*branch].id;
-                let other = &steps[*ending].id;
                 let message = format!(
-                    "step `{}` follows only `{branch}`: if `{}` selects `{other}`, it is bypassed",
+                    "step `{}` follows only `{branch}`: if `{}` {selects} `{other}`, it is bypassed",
                     step.id, switch.id
                 );
                 let suggestion = format!(
@@ -116,6 +131,47 @@ pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagn
                         .with_suggestion(suggestion),
                 );
             }
+        }
+    }
+    findings
+}
+
+/// OL20: a join of some steps that starts when the time of a wait has passed, although another of
+/// them has failed.
+pub(super) fn joins_a_wait(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let steps = &context.definition.steps;
+    let mut findings = Vec::new();
+    for (i, step) in context.steps() {
+        let is_join = matches!(&step.after, Some(after) if after.join != Join::All);
+        if !is_join {
+            continue;
+        }
+
+        let before = &context.order.before[i];
+        let is_wait = |before: &usize| matches!(steps[*before].action, Action::Wait(_));
+        let wait = before.iter().copied().find(is_wait);
+        let failing = before
+            .iter()
+            .copied()
+            .find(|before| can_fail(&steps[*before]));
+        if let Some(wait) = wait
+            && let Some(failing) = failing
+        {
+            let wait = &steps[wait].id;
+            let failing = &steps[failing].id;
+            let message = format!(
+                "step `{}` starts when the time of `{wait}` has passed, also if `{failing}` has \
+                 failed",
+                step.id
+            );
+            let suggestion = format!(
+                "put the time into `timeout` of `{failing}`, and write what follows it as \
+                 `on_timeout`"
+            );
+            findings.push(
+                RawDiagnostic::new(format!("steps[{i}].after"), message)
+                    .with_suggestion(suggestion),
+            );
         }
     }
     findings

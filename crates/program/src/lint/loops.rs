@@ -33,7 +33,8 @@ pub(super) fn constant_condition(context: &LintContext<'_>) -> Vec<RawDiagnostic
         read.search_text(condition);
 
         let saves = |name: &String| {
-            handled.contains(name.as_str()) || body().any(|step| step.save.contains_key(name))
+            handled.contains(name.as_str())
+                || body().any(|step| step.saved_names().any(|saved| saved == name))
         };
         let reads_job = contains_name(condition, "results")
             && body().any(|s| matches!(s.action, Action::Job(_)));

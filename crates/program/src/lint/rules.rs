@@ -14,7 +14,7 @@ pub(super) const UNKNOWN_CHILD: &str = "OL15";
 pub(super) const SIMILAR_EVENT: &str = "OL16";
 pub(super) const UNKNOWN_FIELD: &str = "OL17";
 
-const RULES: [LintRule; 15] = [
+const RULES: [LintRule; 16] = [
     ("OL01", flow::unreachable_step),
     ("OL02", failure::no_failure_path),
     (failure::MISSING_COMPENSATION, failure::missing_compensation),
@@ -30,6 +30,7 @@ const RULES: [LintRule; 15] = [
     ("OL14", texts::missing_equals),
     ("OL18", loops::constant_condition),
     ("OL19", names::same_child_for_each_event),
+    ("OL20", flow::joins_a_wait),
 ];
 
 /// Returns the warnings of all rules, and those that the group found, in the order of the text.

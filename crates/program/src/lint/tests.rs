@@ -558,3 +558,47 @@ fn ol02_saga_that_stays_active_is_ended_by_a_handler() {
         "keep_active: true\non: {{ event: Closed, then: complete }}\n{steps}"
     ));
 }
+
+#[test]
+fn ol20_join_goes_on_after_a_wait() {
+    let sign_up = |verified: &str| {
+        format!(
+            "steps:\n- {{ id: verified, after: [], do: {{ event: V }}{verified} }}\n- {{ id: patience, after: [], do: {{ wait: 1d }} }}\n- {{ id: charge, after: {{ any: [verified, patience] }}, do: {{ wait: 1s }} }}\ntimeout: 9d\n"
+        )
+    };
+    warns(
+        &sign_up(", timeout: 2h"),
+        "OL20 7:24 step `charge` starts when the time of `patience` has passed, also if `verified` has failed",
+    );
+    has_no_warnings(&sign_up(""));
+    has_no_warnings(&sign_up(", timeout: 2h, on_timeout: continue"));
+}
+
+#[test]
+fn handled_failures_are_no_failures_of_the_saga() {
+    let steps = |handler: &str| {
+        format!(
+            "steps:\n- {{ id: a, do: {{ effect: e.a }} }}\n- {{ id: b, do: {{ effect: e.b }}, timeout: 1h{handler} }}\n"
+        )
+    };
+    let warning = "OL03 5:3 step `a` has no `undo`: its change remains if `b` fails";
+    warns(&steps(""), warning);
+    warns(&steps(", on_timeout: continue"), warning);
+    warns(&steps(", on_failure: continue, on_timeout: fail"), warning);
+    has_no_warnings(&steps(", on_failure: continue"));
+}
+
+#[test]
+fn ol06_step_follows_a_failure_only() {
+    let steps = |after: &str| {
+        format!(
+            "steps:\n- {{ id: pay, do: {{ event: P }}, timeout: 1h, on_timeout: {{ then: late }} }}\n- {{ id: ship, do: {{ wait: 1s }} }}\n- {{ id: late, do: {{ wait: 1s }} }}\n- {{ id: close, {after} do: {{ wait: 1s }} }}\n"
+        )
+    };
+    warns(
+        &steps(""),
+        "OL06 8:3 step `close` follows only `late`: if `pay` continues with `ship`, it is bypassed",
+    );
+    has_no_warnings(&steps("after: [late],"));
+    has_no_warnings(&steps("after: [late, ship],"));
+}

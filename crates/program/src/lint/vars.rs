@@ -33,6 +33,13 @@ pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
             .keys()
             .map(move |name| (name, format!("steps[{i}].save.{name}")))
     });
+    let failing = definition.steps.iter().enumerate();
+    let after_failures = failing.flat_map(|(i, step)| {
+        step.failure_handlers().flat_map(move |(field, handler)| {
+            let names = handler.save.keys();
+            names.map(move |name| (name, format!("steps[{i}].{field}.save.{name}")))
+        })
+    });
     let handlers = definition.on.iter().enumerate();
     let handled = handlers.flat_map(|(n, on)| {
         on.save
@@ -42,6 +49,7 @@ pub(super) fn unused_variable(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
 
     let unused = vars
         .chain(saved)
+        .chain(after_failures)
         .chain(handled)
         .filter(|(name, _)| !used.names.contains(*name));
     unused

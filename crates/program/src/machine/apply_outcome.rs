@@ -10,6 +10,7 @@ use super::complete::complete_step;
 use super::execution::{Execution, NoTransition};
 use super::fail::{end_round, fail_step};
 use super::in_doubt::{close_in_doubt_task, open_in_doubt_task, request_again};
+use super::join;
 use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::{Certainty, StepInput, expression_error};
@@ -184,6 +185,14 @@ fn save_result(
         // The values of a past round belong to this round: only its compensation reads them.
         if let Some(past) = run.state.past_round_mut(at) {
             past.vars.insert(name.clone(), value);
+            continue;
+        }
+
+        // The steps that follow a failure decide by the variables of its handler, also after a late
+        // success.
+        if join::handler_of(run.saga, &run.state, at.step)
+            .is_some_and(|handler| handler.saves(name))
+        {
             continue;
         }
 

@@ -96,7 +96,7 @@ pub(crate) struct CompiledStep {
     /// Indices of the steps that must be finished first.
     pub(crate) before: Vec<usize>,
     pub(crate) join: Join,
-    /// Switches that select the step.
+    /// Switches, and steps with failure handlers, that select the step.
     pub(crate) selected_by: Vec<usize>,
     /// For a join that does not require all predecessors: the steps whose paths all lead to it, in
     /// topological order.
@@ -109,10 +109,30 @@ pub(crate) struct CompiledStep {
     pub(crate) foreach: Option<CompiledForeach>,
     pub(crate) action: CompiledAction,
     pub(crate) save: Vec<(String, Template)>,
+    /// What follows if the time limit of the step is reached.
+    pub(crate) on_timeout: Option<CompiledFailureHandler>,
+    /// What follows another failure of the step, and a timeout without `on_timeout`.
+    pub(crate) on_failure: Option<CompiledFailureHandler>,
     pub(crate) compensation: Option<CompiledAction>,
     pub(crate) pivot: bool,
     /// Whether a named result is published as an event.
     pub(crate) publishes_result: bool,
+}
+
+/// Compiled failure handler of a step.
+#[derive(Debug)]
+pub(crate) struct CompiledFailureHandler {
+    pub(crate) save: Vec<(String, Template)>,
+    pub(crate) then: CompiledAfterFailure,
+}
+
+/// What follows a failure of a step.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum CompiledAfterFailure {
+    Fail,
+    Continue,
+    /// Indices of the steps that follow instead of the others.
+    Steps(Vec<usize>),
 }
 
 /// Compiled action and its result options. The tag is also the name of its timer.
@@ -136,6 +156,50 @@ pub(crate) struct CompiledMigration {
     pub(crate) from: Vec<u32>,
     pub(crate) steps: BTreeMap<Name, Option<Name>>,
     pub(crate) vars: Vec<(String, Template)>,
+}
+
+impl CompiledStep {
+    /// Returns the handler of a failure, or of a timeout.
+    pub(super) fn failure_handler(&self, is_timeout: bool) -> Option<&CompiledFailureHandler> {
+        let on_timeout = self.on_timeout.as_ref().filter(|_| is_timeout);
+        on_timeout.or(self.on_failure.as_ref())
+    }
+
+    /// Returns true if the step is selected only after a failure of this one.
+    pub(super) fn follows_failure(&self, step: usize) -> bool {
+        let handlers = self.on_timeout.iter().chain(&self.on_failure);
+        handlers.into_iter().any(|handler| handler.selects(step))
+    }
+
+    /// Returns the variables that the step and its failure handlers save.
+    pub(super) fn all_saved(&self) -> impl Iterator<Item = &(String, Template)> {
+        let handlers = self.on_timeout.iter().chain(&self.on_failure);
+        self.save
+            .iter()
+            .chain(handlers.flat_map(|handler| &handler.save))
+    }
+}
+
+impl CompiledFailureHandler {
+    pub(super) fn selects(&self, step: usize) -> bool {
+        match &self.then {
+            CompiledAfterFailure::Steps(steps) => steps.contains(&step),
+            CompiledAfterFailure::Fail | CompiledAfterFailure::Continue => false,
+        }
+    }
+
+    /// Returns whether a step that comes after the failed one follows it.
+    pub(super) fn leads_to(&self, failed: &CompiledStep, step: usize) -> bool {
+        match &self.then {
+            CompiledAfterFailure::Steps(steps) => steps.contains(&step),
+            CompiledAfterFailure::Continue => !failed.follows_failure(step),
+            CompiledAfterFailure::Fail => false,
+        }
+    }
+
+    pub(super) fn saves(&self, name: &str) -> bool {
+        self.save.iter().any(|(saved, _)| saved == name)
+    }
 }
 
 impl CompiledAction {
@@ -173,7 +237,7 @@ impl CompiledAction {
 impl CompiledSaga {
     /// Returns the names under `vars` that results set.
     pub(super) fn saved(&self) -> impl Iterator<Item = &String> {
-        let steps = self.steps.iter().flat_map(|step| &step.save);
+        let steps = self.steps.iter().flat_map(CompiledStep::all_saved);
         steps
             .chain(self.handlers.iter().flat_map(|handler| &handler.save))
             .map(|(name, _)| name)

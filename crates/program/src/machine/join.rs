@@ -1,21 +1,25 @@
 //! Joins: when a step starts, when it is bypassed, and which branches are discarded.
 //!
+//! A predecessor has *passed* if it has completed, or if one of its failure handlers continues. It
+//! passes only to the steps that follow its outcome: the selected case of a switch, and the steps
+//! that `on_timeout` or `on_failure` name.
+//!
 //! | join | its predecessors | the step |
 //! |---|---|---|
-//! | any | every switch that selects it selected another case | is bypassed |
+//! | any | every step that selects it selected others | is bypassed |
 //! | all | some are not finished | waits |
 //! | all | all finished, all bypassed | is bypassed |
 //! | all | all finished | starts |
 //! | n of m | all skipped or bypassed | starts, or is bypassed if all are bypassed |
-//! | n of m | as many completed as required and possible | starts; the others are discarded |
-//! | n of m | too few can still complete | fails |
+//! | n of m | as many passed as required and possible | starts; the others are discarded |
+//! | n of m | too few can still pass | fails |
 //! | n of m | otherwise | waits |
 //!
 //! The *region* of a join that does not require all predecessors contains the steps whose paths all
 //! lead to it. Only these can be discarded.
 
-use super::compiled::CompiledSaga;
-use super::state::State;
+use super::compiled::{CompiledFailureHandler, CompiledSaga};
+use super::state::{FailureReaction, State};
 use super::step_state::StepState;
 use crate::definition::Join;
 
@@ -52,9 +56,10 @@ pub(super) fn join_state(saga: &CompiledSaga, state: &State, index: usize) -> Jo
                 };
             };
 
-            let done = step.before.iter().filter(|b| {
-                state.step_state(**b) == StepState::Completed && !dead_edge(saga, state, **b, index)
-            });
+            let done = step
+                .before
+                .iter()
+                .filter(|b| has_passed(saga, state, **b) && !dead_edge(saga, state, **b, index));
 
             if done.count() >= required {
                 JoinState::Start
@@ -72,9 +77,10 @@ fn join_all_state(saga: &CompiledSaga, state: &State, index: usize) -> JoinState
     let mut alive = step.before.is_empty();
     for before in step.before.iter().copied() {
         match state.step_state(before) {
-            StepState::Completed | StepState::Skipped => {
+            _ if has_passed(saga, state, before) => {
                 alive |= !dead_edge(saga, state, before, index);
             }
+            StepState::Skipped => alive |= !dead_edge(saga, state, before, index),
             StepState::Bypassed => {}
             // Also after a failed predecessor: in a flow, a rerun can still complete it (ADR 0080).
             _ => return JoinState::Wait,
@@ -88,7 +94,27 @@ fn join_all_state(saga: &CompiledSaga, state: &State, index: usize) -> JoinState
     }
 }
 
-/// Returns true if every switch that selects the step selected another case.
+/// Returns true if the step has completed, or if its failure handler continues.
+fn has_passed(saga: &CompiledSaga, state: &State, step: usize) -> bool {
+    state.step_state(step) == StepState::Completed || handler_of(saga, state, step).is_some()
+}
+
+/// Returns the handler of the failure of a step, if it has one.
+pub(super) fn handler_of<'s>(
+    saga: &'s CompiledSaga,
+    state: &State,
+    step: usize,
+) -> Option<&'s CompiledFailureHandler> {
+    let is_timeout = match state.failure(step)?.handled_by {
+        FailureReaction::OnTimeout => true,
+        FailureReaction::OnFailure => false,
+        FailureReaction::Join => return None,
+    };
+    saga.steps[step].failure_handler(is_timeout)
+}
+
+/// Returns true if every step that selects this one, a switch or one with failure handlers, has
+/// selected others.
 fn selects_other_cases(saga: &CompiledSaga, state: &State, index: usize) -> bool {
     let switches = &saga.steps[index].selected_by;
     !switches.is_empty()
@@ -100,8 +126,14 @@ fn selects_other_cases(saga: &CompiledSaga, state: &State, index: usize) -> bool
 /// Returns true if the edge from a step to its successor was not taken.
 fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool {
     let entry = state.steps[from];
-    let Some(cases) = saga.steps[from].action.kind.cases() else {
-        return entry.state == StepState::Bypassed;
+    let step = &saga.steps[from];
+    if let Some(handler) = handler_of(saga, state, from) {
+        return !handler.leads_to(step, to);
+    }
+
+    let Some(cases) = step.action.kind.cases() else {
+        let has_no_failure = matches!(entry.state, StepState::Completed | StepState::Skipped);
+        return entry.state == StepState::Bypassed || (has_no_failure && step.follows_failure(to));
     };
 
     match entry.state {
@@ -141,8 +173,8 @@ fn join_counts(
         );
         if !passed && !dead_edge(saga, state, before, index) {
             eligible += 1;
-            live +=
-                usize::from(is_live(state, before) && !dead.get(before).is_some_and(|dead| *dead));
+            let is_dead = dead.get(before).is_some_and(|dead| *dead);
+            live += usize::from(is_live(saga, state, before) && !is_dead);
         }
     }
 
@@ -154,14 +186,15 @@ fn join_counts(
     (eligible > 0).then_some((required, live))
 }
 
-/// Returns true if the step is completed or can still complete.
-fn is_live(state: &State, step: usize) -> bool {
+/// Returns true if the step has passed or can still pass.
+fn is_live(saga: &CompiledSaga, state: &State, step: usize) -> bool {
     let step_state = state.step_state(step);
     step_state.is_in_progress()
+        || has_passed(saga, state, step)
         || matches!(
             step_state,
             // A blocked step can complete after a decision of an operator.
-            StepState::Pending | StepState::Blocked | StepState::Completed
+            StepState::Pending | StepState::Blocked
         )
 }
 
@@ -196,7 +229,7 @@ fn steps_to_discard(
         .before
         .iter()
         .copied()
-        .filter(|before| is_live(state, *before) && !dead[*before]);
+        .filter(|before| is_live(saga, state, *before) && !dead[*before]);
     let served = leading_to(saga, &step.region, alive.collect());
     let losing = step
         .region
@@ -239,10 +272,7 @@ pub(super) fn losing_branches(saga: &CompiledSaga, state: &State, join: usize) -
         .before
         .iter()
         .copied()
-        .filter(|before| {
-            state.step_state(*before) == StepState::Completed
-                && !dead_edge(saga, state, *before, join)
-        })
+        .filter(|before| has_passed(saga, state, *before) && !dead_edge(saga, state, *before, join))
         .collect();
 
     // A step with elements is complete with its last one.

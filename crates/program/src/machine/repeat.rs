@@ -75,6 +75,7 @@ fn begin_round(run: &mut Execution<'_>, end: usize, next: usize) -> Result<(), S
     // The tags of the next round are other ones, so the key rounds of this one are not needed.
     forget_requests(run, &body, is_kept);
 
+    run.state.forget_failures(&body);
     for step in body {
         run.state.steps[step] = StepEntry::default();
     }
@@ -134,7 +135,7 @@ fn past_round(
     let mut past = PastRound::new(round, kept);
     for step in run.steps_of_loop(end).map(|step| &run.saga.steps[step]) {
         // Also the variables of steps that are not kept: the `undo` of another step can read them.
-        for (name, _) in &step.save {
+        for (name, _) in step.all_saved() {
             copy(name, &run.state.vars, &mut past.vars);
         }
         if let (CompiledActionKind::Job(_), Some(results)) =

@@ -27,6 +27,9 @@ pub(super) use run::PastRound;
 use run::RunState;
 pub(super) use step_entry::{StepEntry, StepIndex};
 
+/// Maximum number of characters of the message of a failure after which the saga runs on.
+const MAX_FAILURE_MESSAGE: usize = 200;
+
 /// Current format.
 const FORMAT: u8 = 2;
 
@@ -107,8 +110,31 @@ pub(super) struct OptionalState {
     #[serde(default)]
     pub(super) rounds: Vec<(Name, u64)>,
     /// Events whose steps have not started, in the order of arrival.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub(super) early: Vec<EarlyEvent>,
+    /// Failures of steps after which the saga runs on. It is the last field, because states are
+    /// read by position.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) failures: Vec<StepFailure>,
+}
+
+/// Failure of a step after which the saga runs on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StepFailure {
+    pub(super) step: u16,
+    pub(super) code: String,
+    pub(super) message: String,
+    pub(super) handled_by: FailureReaction,
+}
+
+/// Why the saga runs on after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum FailureReaction {
+    OnTimeout,
+    OnFailure,
+    /// A join does not need the step.
+    Join,
 }
 
 /// Event that is kept until its step starts.
@@ -268,6 +294,39 @@ impl State {
         if let Some(extra) = &mut self.extra {
             extra.elements.retain(|(of, _)| usize::from(*of) != step);
             extra.results.remove(id);
+        }
+    }
+
+    /// Returns the failure of a step after which the saga runs on.
+    pub(super) fn failure(&self, step: usize) -> Option<&StepFailure> {
+        let failures = &self.extra.as_ref()?.failures;
+        failures
+            .iter()
+            .find(|failure| usize::from(failure.step) == step)
+    }
+
+    pub(super) fn add_failure(
+        &mut self,
+        step: usize,
+        cause: &FailureCause,
+        handled_by: FailureReaction,
+    ) {
+        // The message comes from outside, and an instance can have many of them.
+        let message = cause.message.chars().take(MAX_FAILURE_MESSAGE).collect();
+        self.extra_mut().failures.push(StepFailure {
+            step: step_entry::index(step),
+            code: cause.code.clone(),
+            message,
+            handled_by,
+        });
+    }
+
+    /// Deletes the failures of steps that start again.
+    pub(super) fn forget_failures(&mut self, steps: &[usize]) {
+        if let Some(extra) = &mut self.extra {
+            extra
+                .failures
+                .retain(|failure| !steps.contains(&usize::from(failure.step)));
         }
     }
 

@@ -6,7 +6,7 @@ use orlog_model::Name;
 use serde_json::{Map, Value, json};
 
 use super::compiled::{CompiledSaga, CompiledStep};
-use super::state::{Flags, State, StepEntry, StepIndex};
+use super::state::{Flags, State, StepEntry, StepFailure, StepIndex};
 use super::step_state::{Phase, StepState};
 
 /// Returns the state with its steps in the order of the definition; `None` if it is not a state of
@@ -90,6 +90,19 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
             );
         }
         _ => attempts(entry, &mut fields),
+    }
+
+    if let Some(failure) = state.failure(index) {
+        let StepFailure {
+            code,
+            message,
+            handled_by,
+            ..
+        } = failure;
+        fields.insert(
+            "failure".to_owned(),
+            json!({ "code": code, "message": message, "handled_by": handled_by }),
+        );
     }
 
     let collected = state

@@ -77,11 +77,20 @@ impl KindTraits {
         match self.completion {
             Completion::Acceptance | Completion::Outcome | Completion::User => false,
             Completion::Event => field == "ok",
-            Completion::Timer => matches!(field, "ok" | "fail" | "save" | "timeout"),
+            Completion::Timer => matches!(
+                field,
+                "ok" | "fail" | "save" | "timeout" | "on_timeout" | "on_failure"
+            ),
             Completion::None => {
                 matches!(
                     field,
-                    "ok" | "fail" | "save" | "timeout" | "undo" | "foreach"
+                    "ok" | "fail"
+                        | "save"
+                        | "timeout"
+                        | "on_timeout"
+                        | "on_failure"
+                        | "undo"
+                        | "foreach"
                 )
             }
         }

@@ -393,3 +393,28 @@ fn saga_that_stays_active_is_explored_to_its_end() {
     );
     assert_eq!(report.not_covered, Vec::<String>::new());
 }
+
+/// Saga with a handler that selects a step, and one that continues.
+const SIGN_UP: &str = "
+saga: sign-up
+version: 1
+start: SignedUp
+steps:
+  - { id: verified, do: { event: Verified }, timeout: 24h, on_timeout: { save: { why: =failure.code }, then: farewell } }
+  - { id: account, do: { effect: accounts.create }, undo: { effect: accounts.delete } }
+  - { id: charge, do: { effect: payments.charge }, timeout: 1h, undo: { effect: payments.refund }, on_failure: continue }
+  - { id: welcome, do: { effect: mail.welcome } }
+  - { id: farewell, do: { effect: mail.farewell, data: =vars.why } }
+";
+
+#[test]
+fn failure_handlers_are_explored() {
+    let program: Arc<dyn Program> = Arc::new(compiled(SIGN_UP));
+    let report = run(&program, 300);
+    assert!(
+        report.counterexample.is_none(),
+        "{:#?}",
+        report.counterexample
+    );
+    assert_eq!(report.not_covered, Vec::<String>::new());
+}

@@ -1,7 +1,7 @@
 //! Conversion of a definition to nodes and edges.
 
 use orlog_program::{
-    Action, AfterHandler, Definition, Join, RepeatAction, Step, TimeLimit, TimeSpec,
+    Action, AfterFailure, AfterHandler, Definition, Join, RepeatAction, Step, TimeLimit, TimeSpec,
 };
 use serde_json::Value;
 
@@ -182,7 +182,7 @@ fn condition(repeat: &RepeatAction) -> Option<String> {
 }
 
 /// Returns the positions of the predecessors of a step, each with the condition of the case if it
-/// is a switch.
+/// is a switch, or the failure after which the step follows.
 fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)> {
     let step = &definition.steps[index];
     let position = |id: &str| {
@@ -196,7 +196,7 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
         .steps
         .iter()
         .enumerate()
-        .flat_map(|(at, step)| switch_edges(at, step))
+        .flat_map(|(at, step)| selected_edges(at, step))
         .collect();
     let label = |from: usize| {
         let labels: Vec<_> = edges
@@ -207,7 +207,7 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
         (!labels.is_empty()).then(|| labels.join(" or "))
     };
 
-    // The rules of the compiler: `after`, else the switches that select the step, else the previous
+    // The rules of the compiler: `after`, else the steps that select this one, else the previous
     // step.
     let mut found: Vec<usize> = if let Some(after) = &step.after {
         after
@@ -242,19 +242,33 @@ fn before(definition: &Definition, index: usize) -> Vec<(usize, Option<String>)>
     found.into_iter().map(|from| (from, label(from))).collect()
 }
 
-/// Returns the cases of a switch: source, target step and condition.
-fn switch_edges(at: usize, step: &Step) -> Vec<(usize, &str, String)> {
-    let Action::Switch(cases) = &step.action else {
-        return Vec::new();
-    };
+/// Returns the steps that a step selects, the cases of a switch and the steps after a failure:
+/// source, target and condition.
+fn selected_edges(at: usize, step: &Step) -> Vec<(usize, &str, String)> {
     let mut edges = Vec::new();
-    for case in cases {
-        let label = case.when.as_deref().map_or("otherwise", expression_text);
-        for to in &case.then {
-            edges.push((at, to.as_str(), label.to_owned()));
+    if let Action::Switch(cases) = &step.action {
+        for case in cases {
+            let label = case.when.as_deref().map_or("otherwise", expression_text);
+            for to in &case.then {
+                edges.push((at, to.as_str(), label.to_owned()));
+            }
+        }
+    }
+
+    for (field, handler) in step.failure_handlers() {
+        for to in handler.steps() {
+            edges.push((at, to.as_str(), failure_text(field).to_owned()));
         }
     }
     edges
+}
+
+/// Returns the field of a failure handler as a text.
+fn failure_text(field: &str) -> &'static str {
+    match field {
+        "on_timeout" => "on timeout",
+        _ => "on failure",
+    }
 }
 
 fn expression_text(expression: &str) -> &str {
@@ -283,6 +297,16 @@ fn step(step: &Step) -> Node {
         TimeLimit::Constant(timeout) => format!("within {}", duration(*timeout)),
         TimeLimit::Computed(expression) => format!("within {}", expression_text(expression)),
     }));
+
+    for (field, handler) in step.failure_handlers() {
+        let text = match &handler.then {
+            AfterFailure::Continue => "continue",
+            AfterFailure::Fail => "fail",
+            // An edge shows it.
+            AfterFailure::Steps(_) => continue,
+        };
+        notes.push(format!("{}: {text}", failure_text(field)));
+    }
 
     let join = step.after.as_ref().and_then(|after| match after.join {
         Join::All => None,

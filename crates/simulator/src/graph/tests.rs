@@ -112,3 +112,21 @@ fn open_saga_shows_the_events_that_end_it() {
         assert!(graph.contains(part), "{part} is missing in\n{graph}");
     }
 }
+
+#[test]
+fn failure_handler_has_an_edge_or_a_note() {
+    let text = "saga: pay\nversion: 1\nstart: Go\nsteps:\n  - { id: pay, do: { effect: e.pay }, timeout: 1h, on_timeout: { then: late }, on_failure: continue }\n  - { id: ship, do: { effect: e.ship } }\n  - { id: late, do: { effect: e.late } }\n";
+    insta::assert_snapshot!(mermaid(&definition(text), None), @r#"
+    flowchart TD
+      n0(["<b>Go</b>"])
+      n1["<b>pay</b><br/>effect e.pay<br/>within 1h<br/>on failure: continue"]
+      n2["<b>ship</b><br/>effect e.ship"]
+      n3["<b>late</b><br/>effect e.late"]
+      n4(["<b>completed</b>"])
+      n0 --> n1
+      n1 --> n2
+      n1 -->|"on timeout"| n3
+      n2 --> n4
+      n3 --> n4
+    "#);
+}

@@ -666,3 +666,21 @@ fn reduced_search_has_the_result_of_the_full_search() {
         check_reduction(MutantProgram::new(compiled(SMALL[3]), bug), 1);
     }
 }
+
+/// The charge follows the verification only; without one, the saga says farewell.
+const SIGN_UP: &str = "
+saga: sign-up
+version: 1
+start: SignedUp
+correlate: user
+steps:
+  - { id: verified, do: { event: Verified }, timeout: 24h, on_timeout: { then: farewell } }
+  - { id: charge, do: { effect: payments.charge }, timeout: 1h, undo: { effect: payments.refund }, on_failure: continue }
+  - { id: open, do: { effect: accounts.open }, undo: { effect: accounts.close } }
+  - { id: farewell, pivot: true, do: { effect: mail.farewell } }
+";
+
+#[test]
+fn failure_handlers_are_proved() {
+    check_proved(SIGN_UP);
+}

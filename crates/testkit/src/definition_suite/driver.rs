@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use orlog_model::{
-    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, Reference, Status, TaskChange,
-    TaskSpec, TenantId, TimerChange, Timestamp, Transition, WaitKind, Work, WorkOutcome,
+    CorrelationId, Event, EventId, EventType, Failure, InstanceKey, PendingWork, Reference, Status,
+    TaskChange, TaskSpec, TenantId, TimerChange, Timestamp, Transition, WaitKind, Work,
+    WorkOutcome,
 };
 use orlog_program::{Context, Migration, Program, ProgramInput, ProgramOutput};
 use serde_json::Value;
+use uuid::Uuid;
 
 /// Instance of a program. An input without a transition returns an error with the reason; the instance
 /// does not change.
@@ -20,6 +22,7 @@ pub struct InstanceDriver<'a> {
     last: Option<Transition>,
     failure: Option<Failure>,
     work: Vec<Work>,
+    pending: Vec<PendingWork>,
     was_requested: Vec<String>,
     was_compensated: Vec<String>,
     timers: Vec<(String, Timestamp)>,
@@ -47,6 +50,7 @@ impl<'a> InstanceDriver<'a> {
             last: None,
             failure: None,
             work: Vec::new(),
+            pending: Vec::new(),
             was_requested: Vec::new(),
             was_compensated: Vec::new(),
             timers: Vec::new(),
@@ -256,14 +260,19 @@ impl<'a> InstanceDriver<'a> {
             key: &self.key,
             version: self.version + 1,
             now: self.now,
-            pending_work: &[],
+            pending_work: &self.pending,
             attempts: 0,
         };
         let decide = || self.program.apply(self.state.as_deref(), input, &context);
         let output = decide();
         assert_eq!(output, decide(), "the same input produced another output");
         match output.map_err(|fault| fault.to_string())? {
-            ProgramOutput::Applied(transition) => Ok(self.apply(*transition)),
+            ProgramOutput::Applied(transition) => {
+                if let ProgramInput::WorkResult { tag, .. } = input {
+                    self.pending.retain(|work| work.tag.as_str() != *tag);
+                }
+                Ok(self.apply(*transition))
+            }
             ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason) => {
                 Err(reason.into_owned())
             }
@@ -277,6 +286,17 @@ impl<'a> InstanceDriver<'a> {
                 self.was_requested
                     .retain(|requested| requested != tag.as_str());
                 self.was_requested.push(tag.to_string());
+
+                self.pending.retain(|pending| pending.tag != *tag);
+                self.pending.push(PendingWork {
+                    id: Uuid::nil(),
+                    kind: work.kind(),
+                    tag: tag.clone(),
+                    requested_at: self.now,
+                    survives_end: false,
+                    dead_letter: None,
+                    abandoned: false,
+                });
             }
         }
         let tasks = transition.tasks.iter().filter_map(|change| match change {

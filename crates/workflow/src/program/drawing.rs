@@ -217,6 +217,8 @@ fn step(id: Name, action: Action, after: &BTreeSet<Name>, list: Option<&Foreach>
         in_doubt: None,
         publish: None,
         priority: None,
+        on_timeout: None,
+        on_failure: None,
     }
 }
 

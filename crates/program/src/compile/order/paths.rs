@@ -3,9 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::definition::{Join, Step};
+use crate::steps::Action;
 
-/// By switch, the cases of which one must be selected.
+/// By switch, the cases of which one must be selected; by step with failure handlers, the outcomes
+/// of which one must occur.
 pub(super) type Branches = BTreeMap<usize, BTreeSet<usize>>;
+
+/// Outcome of a step with failure handlers: it completed, or a handler continues as if it had.
+/// Other outcomes are the failures whose handlers select steps.
+const COMPLETED: usize = 0;
 
 fn join(step: &Step) -> Join {
     step.after.as_ref().map_or(Join::All, |after| after.join)
@@ -103,7 +109,7 @@ pub(super) fn finished_before(
     finished_before
 }
 
-/// Returns for each step the switch branches of which one must be selected so that it starts.
+/// Returns for each step the branches of which one must be selected so that it starts.
 pub(super) fn branches(
     steps: &[Step],
     before: &[Vec<usize>],
@@ -115,15 +121,16 @@ pub(super) fn branches(
         // The step starts if at least one predecessor was not bypassed.
         let mut mine: Option<Branches> = None;
         for earlier in &before[step] {
+            let theirs = branches_after(steps, *earlier, step, &by_step[*earlier]);
             mine = Some(match mine {
-                None => by_step[*earlier].clone(),
-                Some(mine) => either(&mine, &by_step[*earlier]),
+                None => theirs,
+                Some(mine) => either(&mine, &theirs),
             });
         }
 
         let mut mine = mine.unwrap_or_default();
 
-        // If several switches select the step, it starts as soon as one of them does.
+        // If several steps select the step, it starts as soon as one of them does.
         if let [switch] = selected_by[step].as_slice() {
             let cases = cases(steps, *switch, step);
             // A predecessor can require cases of the same switch; both conditions must hold.
@@ -148,14 +155,35 @@ fn either(a: &Branches, b: &Branches) -> Branches {
     both.collect()
 }
 
-fn cases(steps: &[Step], switch: usize, target: usize) -> BTreeSet<usize> {
-    let named = steps[switch]
-        .action
-        .cases()
-        .iter()
-        .enumerate()
-        .filter(|(_, case)| case.then.contains(&steps[target].id));
-    named.map(|(number, _)| number).collect()
+/// Returns the branches under which `target` follows `earlier`, whose own are `before`.
+fn branches_after(steps: &[Step], earlier: usize, target: usize, before: &Branches) -> Branches {
+    let mut branches = before.clone();
+    let handlers = steps[earlier].failure_handlers();
+    let selects_steps = handlers
+        .into_iter()
+        .any(|(_, handler)| !handler.steps().is_empty());
+
+    // If a handler selects other steps, the target follows the completion only.
+    if selects_steps && cases(steps, earlier, target).is_empty() {
+        branches.insert(earlier, BTreeSet::from([COMPLETED]));
+    }
+    branches
+}
+
+/// Returns the numbers of the cases, or of the outcomes, that select `target`.
+fn cases(steps: &[Step], selecting: usize, target: usize) -> BTreeSet<usize> {
+    let target = &steps[target].id;
+    let first = match steps[selecting].action {
+        Action::Switch(_) => 0,
+        _ => COMPLETED + 1,
+    };
+
+    let selections = steps[selecting].selections().into_iter();
+    let numbered = (first..).zip(selections);
+    numbered
+        .filter(|(_, (_, selected))| selected.contains(target))
+        .map(|(number, _)| number)
+        .collect()
 }
 
 /// Returns true if two steps with these branches can never both start.

@@ -3,6 +3,7 @@
 
 use orlog_model::Name;
 
+use crate::contract::FailureCause;
 use crate::machine::compiled::COMPENSATE;
 use crate::machine::state::{CollectedEvents, State, StepIndex};
 
@@ -40,6 +41,15 @@ pub(in crate::machine) fn migrate_extra(
         new.extra_mut()
             .results
             .insert(to.to_string(), result.clone());
+    }
+
+    if let Some(failure) = old.failure(index) {
+        let cause = FailureCause {
+            code: failure.code.clone(),
+            message: failure.message.clone(),
+            step: to.to_string(),
+        };
+        new.add_failure(target, &cause, failure.handled_by);
     }
 
     for (tag, child) in &extra.children {

@@ -64,6 +64,10 @@ pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Op
                 envelope.retain(|name, _| !matches!(name.as_str(), "id" | "time"));
             }
         }
+        for failure in &mut extra.failures {
+            failure.code.clear();
+            failure.message.clear();
+        }
         // The rounds only number idempotency keys, which no decision reads.
         extra.rounds.clear();
     }

@@ -1,0 +1,379 @@
+//! Failure handlers: what follows a step that fails or times out.
+
+use std::time::Duration;
+
+use orlog_model::Status;
+use orlog_program::compile_yaml;
+use serde_json::{Value, json};
+
+use super::{diagnostics, fail, ok, saga, start_run, step_state};
+use orlog_testkit::definition_suite::{InstanceDriver, failed, succeeded};
+
+pub(super) const SIGN_UP: &str = "steps:
+  - id: verified
+    do: { event: Verified }
+    timeout: 24h
+    on_timeout: { save: { why: =failure.code }, then: farewell }
+  - { id: account, do: { effect: accounts.create }, undo: { effect: accounts.delete } }
+  - id: charge
+    do: { effect: payments.charge }
+    timeout: 1h
+    save: { plan: =event.plan }
+    undo: { effect: payments.refund }
+    on_failure: { save: { plan: free } }
+  - { id: welcome, do: { effect: mail.welcome, data: =vars.plan } }
+  - { id: farewell, do: { effect: mail.farewell, data: =vars.why } }
+";
+
+pub(super) const LINES: &str = "vars: { items: =event.items }
+steps:
+  - id: lines
+    foreach: { in: =vars.items, as: item }
+    do: { effect: stock.reserve, data: =item }
+    undo: { effect: stock.release }
+    on_failure: { then: apologize }
+  - { id: ship, do: { effect: parcels.send } }
+  - { id: apologize, do: { effect: mail.sorry } }
+";
+
+fn failure_of(run: &InstanceDriver<'_>, id: &str) -> Value {
+    let view = run.state_view();
+    let steps = view["steps"].as_array().unwrap();
+    let step = steps.iter().find(|step| step["id"] == id).unwrap();
+    step["failure"].clone()
+}
+
+#[test]
+fn timeout_selects_the_steps_of_its_handler() {
+    let saga = saga(SIGN_UP);
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_hours(24)).unwrap();
+    assert_eq!(run.labels(), ["mail.farewell"]);
+    for step in ["account", "charge", "welcome"] {
+        assert_eq!(step_state(&run, step), "bypassed", "{step}");
+    }
+    assert_eq!(run.state_view()["vars"]["why"], "timeout");
+    assert_eq!(
+        failure_of(&run, "verified"),
+        json!({ "code": "timeout", "message": "verified: no response within 86400s", "handled_by": "on_timeout" })
+    );
+
+    ok(&mut run, "farewell");
+    assert_eq!(run.status(), Status::Completed);
+    assert!(run.failure().is_none());
+}
+
+#[test]
+fn steps_of_a_handler_are_bypassed_if_the_step_completes() {
+    let saga = saga(SIGN_UP);
+    let mut run = start_run(&saga, json!({}));
+    run.event("Verified", json!({})).unwrap();
+    assert_eq!(step_state(&run, "farewell"), "bypassed");
+    ok(&mut run, "account");
+    run.outcome("charge", &succeeded(json!({ "plan": "pro" })))
+        .unwrap();
+    ok(&mut run, "welcome");
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn handler_without_steps_continues_with_its_values() {
+    let saga = saga(SIGN_UP);
+    let mut run = start_run(&saga, json!({}));
+    run.event("Verified", json!({})).unwrap();
+    ok(&mut run, "account");
+    let note = fail(&mut run, "charge");
+    assert_eq!(
+        note,
+        "charge: broken, charge: continues after: failed with broken"
+    );
+    assert_eq!(step_state(&run, "charge"), "failed");
+    assert_eq!(run.state_view()["vars"]["plan"], "free");
+    ok(&mut run, "welcome");
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn late_success_is_compensated_and_keeps_the_values_of_the_handler() {
+    let saga = saga(SIGN_UP);
+    let mut run = start_run(&saga, json!({}));
+    run.event("Verified", json!({})).unwrap();
+    ok(&mut run, "account");
+    run.advance(Duration::from_hours(1)).unwrap();
+    assert_eq!(step_state(&run, "charge"), "abandoned");
+    assert_eq!(step_state(&run, "welcome"), "running");
+
+    run.outcome("charge", &succeeded(json!({ "plan": "pro" })))
+        .unwrap();
+    assert_eq!(run.compensated(), ["compensate:charge"]);
+    assert_eq!(run.state_view()["vars"]["plan"], "free");
+    ok(&mut run, "welcome");
+    ok(&mut run, "compensate:charge");
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn failure_at_the_end_of_the_time_limit_is_a_timeout() {
+    let steps = "steps:
+  - { id: pay, do: { effect: e.pay }, timeout: 2s, on_timeout: { then: late }, on_failure: { then: broken } }
+  - { id: late, do: { effect: e.late } }
+  - { id: broken, do: { effect: e.broken } }
+";
+    let saga = saga(steps);
+    // The work of the step ends 200 ms before its timer.
+    for (millis, step) in [(1799, "broken"), (1800, "late")] {
+        let mut run = start_run(&saga, json!({}));
+        run.advance(Duration::from_millis(millis)).unwrap();
+        fail(&mut run, "pay");
+        assert_eq!(step_state(&run, step), "running", "{millis}");
+        assert_eq!(failure_of(&run, "pay")["code"], "broken");
+    }
+}
+
+#[test]
+fn command_that_may_have_been_executed_is_compensated_while_the_saga_runs() {
+    let steps = "steps:
+  - { id: book, do: { command: air.Book }, ok: Booked, timeout: 1m, undo: { command: air.Cancel }, on_timeout: continue }
+  - { id: next, do: { effect: e.next } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_mins(1)).unwrap();
+    assert_eq!(run.compensated(), ["compensate:book"]);
+    assert_eq!(step_state(&run, "next"), "running");
+    ok(&mut run, "next");
+    assert_eq!(run.status(), Status::Running);
+    ok(&mut run, "compensate:book");
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn fail_is_the_default() {
+    let steps = "steps:
+  - { id: pay, do: { effect: e.pay }, timeout: 1m, on_timeout: fail, on_failure: continue }
+  - { id: next, do: { effect: e.next } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_mins(1)).unwrap();
+    assert_eq!(run.status(), Status::Failed);
+    assert_eq!(run.failure().unwrap().code, "timeout");
+
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "pay");
+    assert_eq!(step_state(&run, "next"), "running");
+}
+
+#[test]
+fn completed_elements_of_a_failed_step_are_compensated() {
+    let saga = saga(LINES);
+    let mut run = start_run(&saga, json!({ "items": [1, 2, 3] }));
+    ok(&mut run, "lines[0]");
+    fail(&mut run, "lines[1]");
+    assert_eq!(step_state(&run, "ship"), "bypassed");
+    assert_eq!(run.compensated(), ["compensate:lines[0]"]);
+
+    // An element that succeeds late is compensated as well.
+    ok(&mut run, "lines[2]");
+    ok(&mut run, "compensate:lines[0]");
+    ok(&mut run, "compensate:lines[2]");
+    ok(&mut run, "apologize");
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn saga_past_its_pivot_continues() {
+    let steps = "steps:
+  - { id: pay, pivot: true, do: { effect: e.pay } }
+  - { id: mail, do: { effect: e.mail }, on_failure: continue }
+  - { id: last, do: { effect: e.last } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "pay");
+    fail(&mut run, "mail");
+    ok(&mut run, "last");
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn member_whose_handler_continues_satisfies_a_join() {
+    let steps = "steps:
+  - { id: a, after: [], do: { effect: e.a }, on_failure: continue }
+  - { id: b, after: [], do: { effect: e.b }, on_failure: { then: other } }
+  - { id: other, do: { effect: e.other } }
+  - { id: first, after: { any: [a, b] }, do: { effect: e.first } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "b");
+    assert_eq!(step_state(&run, "first"), "pending");
+    fail(&mut run, "a");
+    assert_eq!(step_state(&run, "first"), "running");
+}
+
+#[test]
+fn join_meets_both_outcomes() {
+    let steps = "steps:
+  - { id: pay, do: { effect: e.pay }, on_failure: { then: invoice } }
+  - { id: receipt, do: { effect: e.receipt } }
+  - { id: invoice, do: { effect: e.invoice } }
+  - { id: ship, after: [receipt, invoice], do: { effect: e.ship } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "pay");
+    ok(&mut run, "receipt");
+    assert_eq!(step_state(&run, "ship"), "running");
+
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "pay");
+    ok(&mut run, "invoice");
+    assert_eq!(step_state(&run, "ship"), "running");
+}
+
+#[test]
+fn value_that_a_handler_cannot_compute_fails_the_saga() {
+    let steps = "vars: { amount: =event.?amount.orValue('') }
+steps:
+  - { id: pay, do: { effect: e.pay }, on_failure: { save: { rest: =vars.amount - 1 } } }
+  - { id: next, do: { effect: e.next, data: =vars.rest } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "pay");
+    let failure = run.failure().unwrap();
+    assert_eq!(
+        (run.status(), failure.code.as_str()),
+        (Status::Failed, "expression_error")
+    );
+    assert!(
+        failure.message.contains("cannot set vars.rest"),
+        "{}",
+        failure.message
+    );
+    assert!(
+        failure.message.contains("after broken"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
+fn each_round_of_a_loop_has_its_own_failure() {
+    let steps = "vars: { left: 2 }
+steps:
+  - { id: call, do: { effect: e.call }, on_failure: { save: { left: =vars.left - 1 } } }
+  - { id: again, do: { repeat: call, while: =vars.left > 0, max: 5 } }
+  - { id: last, do: { effect: e.last } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "call[0]");
+    assert_eq!(failure_of(&run, "call"), Value::Null);
+    fail(&mut run, "call[1]");
+    assert_eq!(failure_of(&run, "call")["handled_by"], "on_failure");
+    ok(&mut run, "last");
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn loop_with_too_many_rounds_has_a_handler() {
+    let steps = "steps:
+  - { id: call, do: { effect: e.call } }
+  - { id: again, do: { repeat: call, while: round < 5, max: 1 }, on_failure: { then: give-up } }
+  - { id: last, do: { effect: e.last } }
+  - { id: give-up, do: { effect: e.end } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "call[0]");
+    assert_eq!(failure_of(&run, "again")["code"], "too_many_rounds");
+    assert_eq!(step_state(&run, "last"), "bypassed");
+    ok(&mut run, "give-up");
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn migration_keeps_the_failure() {
+    let version = |number: u32, id: &str| {
+        let steps = format!(
+            "migrations: [{{ from: 1, steps: {{ pay: {id} }} }}]
+steps:
+  - {{ id: {id}, do: {{ effect: e.pay }}, on_failure: {{ then: late }} }}
+  - {{ id: next, do: {{ effect: e.next }} }}
+  - {{ id: late, do: {{ effect: e.late }} }}
+  - {{ id: end, after: [next, late], do: {{ effect: e.end }} }}
+"
+        );
+        let steps = steps.replace("[{ from: 1, steps: { pay: pay } }]", "[]");
+        compile_yaml(
+            &format!("saga: t\nversion: {number}\nstart: Go\n{steps}"),
+            "t",
+        )
+        .unwrap()
+    };
+    let old = version(1, "pay");
+    let new = version(2, "charge");
+    let mut run = start_run(&old, json!({}));
+    run.outcome("pay", &failed("broken")).unwrap();
+    run.migrate(&new).unwrap();
+    assert_eq!(failure_of(&run, "charge")["code"], "broken");
+    ok(&mut run, "late");
+    assert_eq!(step_state(&run, "end"), "running");
+}
+
+#[test]
+fn tolerated_failure_is_shown_at_its_step() {
+    let steps = "steps:
+  - { id: a, after: [], do: { effect: e.a } }
+  - { id: b, after: [], do: { effect: e.b } }
+  - { id: first, after: { any: [a, b] }, do: { effect: e.first } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    let note = fail(&mut run, "a");
+    assert_eq!(note, "a: broken, a: tolerated by first: failed with broken");
+    assert_eq!(
+        failure_of(&run, "a"),
+        json!({ "code": "broken", "message": "failed with broken", "handled_by": "join" })
+    );
+    ok(&mut run, "b");
+    assert_eq!(step_state(&run, "first"), "running");
+}
+
+#[test]
+fn handlers_without_a_meaning_are_rejected() {
+    let found = diagnostics(
+        "steps:
+  - { id: a, do: { effect: e.a }, on_timeout: continue }
+  - { id: b, do: { wait: 1h }, on_failure: continue }
+  - { id: c, do: { effect: e.c }, on_failure: d }
+  - { id: d, do: { effect: e.d }, on_failure: {} }
+  - { id: e, do: { effect: e.e }, on_failure: { then: unknown } }
+  - { id: f, do: { effect: e.f }, on_failure: { then: a } }
+",
+    );
+    for expected in [
+        "steps[0].on_timeout: the step has no `timeout`, so `on_timeout` never applies",
+        "steps[1].on_failure: a wait has no `on_failure`",
+        "steps[2].on_failure: this must be `continue` or `fail`",
+        "steps[3].on_failure: the handler has neither `save` nor `then`",
+        "steps[4].on_failure.then: there is no step `unknown`",
+    ] {
+        assert!(
+            found.contains(expected),
+            "{expected} is missing in\n{found}"
+        );
+    }
+    let cycle = diagnostics(
+        "steps:
+  - { id: a, after: [], do: { effect: e.a } }
+  - { id: b, do: { effect: e.b }, on_failure: { then: a } }
+",
+    );
+    assert!(
+        cycle.contains("step `b` selects `a`, which does not come after it"),
+        "{cycle}"
+    );
+}
