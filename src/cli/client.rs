@@ -165,17 +165,19 @@ pub(crate) enum ClientError {
 /// Successful response.
 struct SuccessfulResponse {
     url: String,
+    status: StatusCode,
     content_type: String,
     body: Vec<u8>,
 }
 
 impl SuccessfulResponse {
-    /// Returns the body as JSON; `null` if it is empty.
+    /// Returns the body as JSON; `null` if the status states that there is none.
     fn json(&self) -> Result<Value, ClientError> {
-        if self.body.is_empty() {
+        if self.status == StatusCode::NO_CONTENT && self.body.is_empty() {
             return Ok(Value::Null);
         }
-        // Without this error, the page of a proxy would be a list without entries.
+        // Without this error, the page of a proxy, or its empty body, would be a list without
+        // entries.
         serde_json::from_slice(&self.body)
             .map_err(|error| self.unreadable(&format!("no JSON: {error}")))
     }
@@ -492,6 +494,7 @@ impl ApiClient {
             return Err(unsuccessful(response).await);
         }
 
+        let status = response.status();
         let content_type = response.headers().get(CONTENT_TYPE);
         let content_type = content_type.map(|value| String::from_utf8_lossy(value.as_bytes()));
         let content_type = content_type.unwrap_or_default().into_owned();
@@ -505,6 +508,7 @@ impl ApiClient {
 
         Ok(SuccessfulResponse {
             url: url.into(),
+            status,
             content_type,
             body: body.into(),
         })
