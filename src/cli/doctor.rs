@@ -245,30 +245,29 @@ async fn dead_letters(client: &ApiClient) -> Result<CheckResult, CommandError> {
         .get("/v1/dead-letters", &[("limit", COUNTED.to_string())])
         .await?;
     let found = items(&page, "items");
-    let more = if page["next_cursor"].is_null() {
-        ""
-    } else {
-        " at least"
-    };
-
     // The list starts with the oldest one, so that only a complete one ends with the latest.
-    let named = match more {
-        "" => ("latest", found.last()),
-        _ => ("oldest", found.first()),
+    let is_complete = page["next_cursor"].is_null();
+    let example = if is_complete {
+        found.last()
+    } else {
+        found.first()
+    };
+    let Some(example) = example else {
+        return Ok(CheckResult::ok("dead letters", "none for this tenant"));
     };
 
-    Ok(match named {
-        (_, None) => CheckResult::ok("dead letters", "none for this tenant"),
-        (age, Some(named)) => {
-            let message = text(named, "message");
-            let found = format!("{}{more}; {age}: {message}", found.len());
-            CheckResult::warn(
-                "dead letters",
-                found,
-                "list them with `orlog dlq list`; fix the cause, then use `orlog dlq redrive`",
-            )
-        }
-    })
+    let message = text(example, "message");
+    let count = found.len();
+    let found = if is_complete {
+        format!("{count}; latest: {message}")
+    } else {
+        format!("{count} at least; oldest: {message}")
+    };
+    Ok(CheckResult::warn(
+        "dead letters",
+        found,
+        "list them with `orlog dlq list`; fix the cause, then use `orlog dlq redrive`",
+    ))
 }
 
 #[cfg(test)]
