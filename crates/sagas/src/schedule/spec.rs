@@ -172,16 +172,11 @@ impl ScheduleSpec {
 
         let event = self.event.as_deref().map(EventType::for_input).transpose();
         let event = keep(&mut errors, "event", event);
-        let times = self.times().map_err(|error| errors.push(error)).ok();
-        let mut optional = |field: &str, text: Option<&String>, default| match text {
-            Some(text) => duration(field, text)
-                .map_err(|error| errors.push(error))
-                .ok(),
-            None => Some(default),
-        };
-
-        let catch_up = optional("catch_up", self.catch_up.as_ref(), DEFAULT_CATCH_UP);
-        let jitter = optional("jitter", self.jitter.as_ref(), Duration::ZERO);
+        let times = keep_error(&mut errors, self.times());
+        let catch_up = duration_or("catch_up", self.catch_up.as_deref(), DEFAULT_CATCH_UP);
+        let catch_up = keep_error(&mut errors, catch_up);
+        let jitter = duration_or("jitter", self.jitter.as_deref(), Duration::ZERO);
+        let jitter = keep_error(&mut errors, jitter);
 
         if catch_up.is_some_and(|window| window < MIN_CATCH_UP) {
             let message = "the window is too short; the minimum is 10s".to_owned();
@@ -191,9 +186,13 @@ impl ScheduleSpec {
             });
         }
 
-        let data = VariableTemplate::compile(&self.data, "data", VARIABLES)
-            .map_err(|found| errors.extend(found.into_iter().map(ScheduleError::from)))
-            .ok();
+        let data = match VariableTemplate::compile(&self.data, "data", VARIABLES) {
+            Ok(data) => Some(data),
+            Err(found) => {
+                errors.extend(found.into_iter().map(ScheduleError::from));
+                None
+            }
+        };
 
         match (saga, event, times, catch_up, jitter, data) {
             (Some(saga), Some(event), Some(times), Some(catch_up), Some(jitter), Some(data))
@@ -244,16 +243,30 @@ fn keep<T, E: fmt::Display>(
     field: &str,
     value: Result<T, E>,
 ) -> Option<T> {
+    let value = value.map_err(|error| ScheduleError {
+        field: field.to_owned(),
+        message: error.to_string(),
+    });
+    keep_error(errors, value)
+}
+
+/// Returns the value, or adds its error to those of the specification, which reports all at once.
+fn keep_error<T>(errors: &mut Vec<ScheduleError>, value: Result<T, ScheduleError>) -> Option<T> {
     match value {
         Ok(value) => Some(value),
         Err(error) => {
-            errors.push(ScheduleError {
-                field: field.to_owned(),
-                message: error.to_string(),
-            });
+            errors.push(error);
             None
         }
     }
+}
+
+fn duration_or(
+    field: &str,
+    text: Option<&str>,
+    default: Duration,
+) -> Result<Duration, ScheduleError> {
+    text.map_or(Ok(default), |text| duration(field, text))
 }
 
 fn duration(field: &str, text: &str) -> Result<Duration, ScheduleError> {
