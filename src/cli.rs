@@ -21,6 +21,7 @@ mod dev;
 mod doctor;
 #[cfg(test)]
 mod documented_names;
+mod encoded_length;
 mod events;
 pub mod exit;
 mod export;

@@ -1,10 +1,10 @@
 //! Splits a sequence of events into requests with a maximum number of events and bytes, in order.
 
-use std::io::{self, Write};
 use std::iter::Peekable;
 
 use serde_json::Value;
 
+use crate::cli::encoded_length::encoded_length;
 use crate::cli::exit::CommandError;
 
 /// Maximum bytes of encoded events per request; half of the default limit of a node.
@@ -27,28 +27,12 @@ pub(crate) struct EventLine {
 impl EventLine {
     /// Creates an event; `bytes` is its length in the file.
     pub(crate) fn new(number: u64, bytes: usize, event: Value) -> Self {
-        let mut length = EncodedLength(0);
-        serde_json::to_writer(&mut length, &event).expect("a counter accepts all bytes");
         Self {
             number,
             bytes,
-            encoded: length.0 + SIGNATURE_BYTES,
+            encoded: encoded_length(&event) + SIGNATURE_BYTES,
             event,
         }
-    }
-}
-
-/// Writer that counts bytes.
-struct EncodedLength(usize);
-
-impl Write for EncodedLength {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -9,9 +9,12 @@ use orlog_effect::EffectObserver;
 use orlog_model::{EventId, LogLine, WorkItem};
 use parking_lot::Mutex;
 
+use crate::cli::encoded_length::encoded_length;
+
 /// Maximum number of lines of a request.
 const MAX_REQUEST_LINES: usize = 1000;
-/// Maximum size of the lines of a request, below the limit of a node for a body.
+/// Maximum size of the encoded lines of a request, below the limit of a node for a body. The last
+/// line can exceed it.
 const MAX_REQUEST_BYTES: usize = 256 * 1024;
 /// Maximum number of lines of a claim. A line has at most 2000 characters, and a flow keeps as many
 /// lines by default.
@@ -52,7 +55,7 @@ impl LineBuffer {
         while taken.len() < MAX_REQUEST_LINES
             && let Some(line) = self.lines.pop_front()
         {
-            bytes += line.len();
+            bytes += encoded_length(&line);
             taken.push(line);
             if bytes >= MAX_REQUEST_BYTES {
                 break;
@@ -136,14 +139,16 @@ mod tests {
 
     #[test]
     fn lines_of_a_request_have_a_limited_size() {
-        let line = "x".repeat(2000);
-        let mut buffer = buffer(1000, &line);
-        let taken = buffer.take().len();
-        assert!(
-            taken * line.len() < MAX_REQUEST_BYTES + line.len(),
-            "{taken}"
-        );
-        assert!(taken > 100, "{taken}");
+        // A control character takes six bytes in JSON.
+        for (character, encoded) in [("x", 1), ("\u{1b}", 6)] {
+            let mut buffer = buffer(1000, &character.repeat(2000));
+            let line_bytes = 2000 * encoded + 2;
+            let taken_bytes = buffer.take().len() * line_bytes;
+            assert!(
+                (MAX_REQUEST_BYTES..MAX_REQUEST_BYTES + line_bytes).contains(&taken_bytes),
+                "{character:?}: {taken_bytes}"
+            );
+        }
     }
 
     #[test]
