@@ -334,8 +334,8 @@ fn report_of(result: Result<Reply, ProviderError>) -> Value {
         ProviderError::Permanent { .. } => "failed",
         ProviderError::Transient { trouble, .. } => match trouble {
             TransientCause::Throttled | TransientCause::Unavailable => "retry",
-            // `retry` would say that the script was not executed, and the node would repeat it
-            // against the policy of the job.
+            // The outcome is unknown. After `retry`, the node would repeat the script, although
+            // `in_doubt` of the job decides about that.
             TransientCause::ReportedUnavailable
             | TransientCause::ResponseLost
             | TransientCause::Undetermined => "unknown",

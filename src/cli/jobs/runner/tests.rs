@@ -187,7 +187,7 @@ async fn attempt_timeout_is_in_doubt() {
 }
 
 #[test]
-fn script_that_may_have_run_is_never_reported_as_not_executed() {
+fn unknown_outcome_of_a_script_is_reported_as_unknown_and_not_as_retry() {
     let result = |error| report_of(Err(error))["result"].clone();
     for (error, expected) in [
         (ProviderError::permanent("exit_65", ""), "failed"),
