@@ -100,13 +100,22 @@ impl Runner {
             }
         };
 
+        let unsent = self.execute_with_lines(&job).await;
+        if unsent > 0 {
+            note(&format!(
+                "{}: the node did not acknowledge {unsent} lines",
+                job.id
+            ));
+        }
+    }
+
+    /// Executes a job and sends its lines; returns the number of lines that the node has not
+    /// acknowledged.
+    async fn execute_with_lines(&self, job: &ClaimedJob) -> u64 {
         let claim = &job.item.causation;
         self.lines.open(claim);
-        self.execute_and_report(&job).await;
-        let unsent = self.lines.close(claim);
-        if unsent > 0 {
-            note(&format!("{}: {unsent} lines were not sent", job.id));
-        }
+        self.execute_and_report(job).await;
+        self.lines.close(claim)
     }
 
     /// Executes a job. The requests about it run beside the execution: a node that does not respond
@@ -185,7 +194,7 @@ impl Runner {
 
             let body = json!({ "claim": job.claim, "log": lines });
             match self.send_until_stored(&job.url("logs"), &body).await {
-                Ok(()) => {}
+                Ok(()) => self.lines.acknowledge(&job.item.causation),
                 Err(error) if is_lost(&error) => return,
                 Err(error) => {
                     // The node would reject the others for the same reason. The job continues.

@@ -29,6 +29,8 @@ struct LineBuffer {
     lines: VecDeque<String>,
     /// Number of lines that were dropped before the first one.
     dropped: u64,
+    /// Number of lines, with the dropped ones, that a request without an acknowledgement has taken.
+    in_flight: u64,
 }
 
 impl LineBuffer {
@@ -44,6 +46,7 @@ impl LineBuffer {
     fn take(&mut self) -> Vec<String> {
         let mut taken = Vec::new();
         let mut bytes = 0;
+        self.in_flight += self.dropped;
         if self.dropped > 0 {
             taken.push(format!(
                 "orlog runner: {} lines are missing here; the node did not accept them in time",
@@ -56,6 +59,7 @@ impl LineBuffer {
             && let Some(line) = self.lines.pop_front()
         {
             bytes += encoded_length(&line);
+            self.in_flight += 1;
             taken.push(line);
             if bytes >= MAX_REQUEST_BYTES {
                 break;
@@ -71,20 +75,27 @@ impl UnsentLines {
         self.0.lock().insert(claim.clone(), LineBuffer::default());
     }
 
-    /// Drops the lines of a claim; returns their number.
+    /// Drops the lines of a claim; returns the number of lines that the node has not acknowledged.
     pub(super) fn close(&self, claim: &EventId) -> u64 {
         let buffer = self.0.lock().remove(claim).unwrap_or_default();
-        buffer.dropped + buffer.lines.len() as u64
+        buffer.dropped + buffer.in_flight + buffer.lines.len() as u64
     }
 
     /// Removes the lines of the next request of a claim. The caller keeps them until the node has
-    /// acknowledged them.
+    /// acknowledged them, and then calls [`Self::acknowledge`].
     pub(super) fn take(&self, claim: &EventId) -> Vec<String> {
         let mut claims = self.0.lock();
         claims
             .get_mut(claim)
             .map(LineBuffer::take)
             .unwrap_or_default()
+    }
+
+    /// Records that the node has stored the lines that were taken.
+    pub(super) fn acknowledge(&self, claim: &EventId) {
+        if let Some(buffer) = self.0.lock().get_mut(claim) {
+            buffer.in_flight = 0;
+        }
     }
 }
 
@@ -149,6 +160,24 @@ mod tests {
                 "{character:?}: {taken_bytes}"
             );
         }
+    }
+
+    #[test]
+    fn close_counts_the_lines_that_the_node_has_not_acknowledged() {
+        let lines = UnsentLines::default();
+        let claim = EventId::new("claim").unwrap();
+        // One request takes 1000 lines, of which the first one states the dropped ones.
+        let mut full = buffer(MAX_BUFFERED_LINES + 5, "line");
+        full.take();
+        lines.0.lock().insert(claim.clone(), full);
+        assert_eq!(lines.close(&claim), MAX_BUFFERED_LINES as u64 + 5);
+
+        let acknowledged = buffer(1500, "line");
+        lines.0.lock().insert(claim.clone(), acknowledged);
+        lines.take(&claim);
+        lines.acknowledge(&claim);
+        lines.take(&claim);
+        assert_eq!(lines.close(&claim), 500);
     }
 
     #[test]

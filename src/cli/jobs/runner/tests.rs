@@ -107,17 +107,17 @@ impl Provider for TestProvider {
     }
 }
 
-/// Executes one job with this provider, against a server with these failures.
-async fn execute_job(
+/// Returns a runner with this provider, of a server with these requests.
+async fn runner_of(
     requests: &Arc<Requests>,
     lines: Arc<UnsentLines>,
     provider: TestProvider,
     timeout: Duration,
-) {
+) -> Runner {
     let router = Router::new()
         .fallback(respond)
         .with_state(Arc::clone(requests));
-    let runner = Runner {
+    Runner {
         client: client_of(&serve(router).await),
         tenant: TenantId::new("").unwrap(),
         name: "r".to_owned(),
@@ -125,15 +125,35 @@ async fn execute_job(
         provider: Arc::new(provider),
         timeout,
         lines,
-    };
+    }
+}
 
-    let job = json!({
+fn job() -> Value {
+    json!({
         "job": "0190163d-8694-739b-aea5-966c26f8ad91", "claim": "c-1", "claim_count": 1,
         "heartbeat_interval_seconds": 0.01, "effect": "job.sh", "saga": "film",
         "correlation": "f-1", "payload": { "job": "cut" },
-    });
-    within("the job", runner.work(&job)).await;
-    assert_eq!(runner.lines.close(&EventId::new("c-1").unwrap()), 0);
+    })
+}
+
+/// Executes one job with this provider, against a server with these failures.
+async fn execute_job(
+    requests: &Arc<Requests>,
+    lines: Arc<UnsentLines>,
+    provider: TestProvider,
+    timeout: Duration,
+) {
+    let runner = runner_of(requests, lines, provider, timeout).await;
+    within("the job", runner.work(&job())).await;
+
+    // A claim that is still open would keep the late lines of its script for ever.
+    let item = runner.read(&job()).unwrap().item;
+    let late = LogLine {
+        at: SystemClock.now(),
+        text: "late".to_owned(),
+    };
+    runner.lines.job_logged(&item, &[late]);
+    assert_eq!(runner.lines.close(&item.causation), 0);
 }
 
 const LONG: Duration = Duration::from_hours(1);
@@ -160,6 +180,21 @@ async fn execution_continues_while_the_node_does_not_respond() {
     let provider = TestProvider::Heartbeat(Arc::clone(&requests));
     execute_job(&requests, Arc::default(), provider, LONG).await;
     assert_eq!(requests.results.lock()[0].report["result"], "succeeded");
+}
+
+#[tokio::test]
+async fn lines_that_the_node_rejects_are_counted() {
+    let requests = Arc::new(Requests::default());
+    requests.failures.lock().push(ScriptedFailure {
+        action: "logs",
+        status: StatusCode::UNPROCESSABLE_ENTITY,
+    });
+    let lines = Arc::new(UnsentLines::default());
+    let provider = TestProvider::Log(1500, Arc::clone(&lines));
+    let runner = runner_of(&requests, lines, provider, LONG).await;
+    let job = runner.read(&job()).unwrap();
+    let unsent = within("the job", runner.execute_with_lines(&job)).await;
+    assert_eq!(unsent, 1500);
 }
 
 #[tokio::test]
