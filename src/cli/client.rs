@@ -21,7 +21,7 @@ pub(crate) use orlog_node::http_client::SIGNATURE_LIFETIME;
 pub(crate) use orlog_node::url_path::path;
 
 /// Request timeout, longer than the maximum response time of a node, except for `drain`.
-const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// URL of a node with the default listen address.
 pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:7070";
@@ -391,7 +391,17 @@ impl ApiClient {
 
     /// Sends a body. The caller handles error responses.
     pub(crate) async fn send(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
-        self.call(Method::POST, path, &[], Some(body), REQUEST_TIMEOUT)
+        self.send_with_timeout(path, body, REQUEST_TIMEOUT).await
+    }
+
+    /// Sends a body with its own timeout. The caller handles error responses.
+    pub(crate) async fn send_with_timeout(
+        &self,
+        path: &str,
+        body: &Value,
+        timeout: Duration,
+    ) -> Result<Value, ClientError> {
+        self.call(Method::POST, path, &[], Some(body), timeout)
             .await
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::unsent_lines::UnsentLines;
-use crate::cli::client::{ApiClient, ClientError, path};
+use crate::cli::client::{ApiClient, ClientError, REQUEST_TIMEOUT, path};
 use crate::cli::console::{items, note, text};
 
 /// Maximum wait of a claim request, which delays the end of the runner.
@@ -160,13 +160,17 @@ impl Runner {
     async fn keep_claim(&self, job: &ClaimedJob) {
         let claim = json!({ "claim": job.claim });
         let interval = job.heartbeat_interval;
+        // A request that hangs must not delay the next heartbeat beyond the expiry of the claim.
+        let timeout = interval.min(REQUEST_TIMEOUT);
         // Not at once: the claim itself starts the time until its expiry.
         let mut heartbeat = interval_at(Instant::now() + interval, interval);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             heartbeat.tick().await;
+            let url = job.url("heartbeat");
+            let sent = self.client.send_with_timeout(&url, &claim, timeout);
             // Another failure is repeated with the next heartbeat, before the claim expires.
-            if let Err(error) = self.client.send(&job.url("heartbeat"), &claim).await
+            if let Err(error) = sent.await
                 && is_lost(&error)
             {
                 return;

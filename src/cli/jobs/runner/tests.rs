@@ -81,8 +81,8 @@ async fn respond(
 enum TestProvider {
     /// Logs this number of lines and succeeds.
     Log(usize, Arc<UnsentLines>),
-    /// Succeeds after a heartbeat.
-    Heartbeat(Arc<Requests>),
+    /// Succeeds after this number of heartbeats.
+    Heartbeats(usize, Arc<Requests>),
     /// Never ends.
     Endless,
 }
@@ -100,7 +100,11 @@ impl Provider for TestProvider {
                     .collect();
                 lines.job_logged(item, &logged);
             }
-            Self::Heartbeat(requests) => requests.heartbeat.notified().await,
+            Self::Heartbeats(count, requests) => {
+                for _ in 0..*count {
+                    requests.heartbeat.notified().await;
+                }
+            }
             Self::Endless => std::future::pending().await,
         }
         Ok(Reply::from(json!({ "done": true })))
@@ -177,7 +181,15 @@ async fn all_lines_are_sent_before_the_result_and_none_twice() {
 #[tokio::test]
 async fn execution_continues_while_the_node_does_not_respond() {
     let requests = Arc::new(Requests::default());
-    let provider = TestProvider::Heartbeat(Arc::clone(&requests));
+    let provider = TestProvider::Heartbeats(1, Arc::clone(&requests));
+    execute_job(&requests, Arc::default(), provider, LONG).await;
+    assert_eq!(requests.results.lock()[0].report["result"], "succeeded");
+}
+
+#[tokio::test]
+async fn heartbeat_without_a_response_does_not_delay_the_next_one() {
+    let requests = Arc::new(Requests::default());
+    let provider = TestProvider::Heartbeats(3, Arc::clone(&requests));
     execute_job(&requests, Arc::default(), provider, LONG).await;
     assert_eq!(requests.results.lock()[0].report["result"], "succeeded");
 }
