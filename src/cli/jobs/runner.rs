@@ -13,7 +13,7 @@ use orlog_model::{
 use orlog_node::clock::SystemClock;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until, timeout};
 
 use super::unsent_lines::UnsentLines;
 use crate::cli::client::{ApiClient, ClientError, REQUEST_TIMEOUT, path};
@@ -25,7 +25,8 @@ const CLAIM_WAIT_SECONDS: u64 = 10;
 const LINES_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time after the end of a job in which its last lines are sent.
 const LINES_TIMEOUT: Duration = Duration::from_secs(10);
-/// Delay before a request is repeated that the node did not answer.
+/// Delay before a request is repeated that failed, and minimum interval of claim requests without
+/// jobs.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum delay before a request is repeated, if the response requests one.
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
@@ -68,10 +69,16 @@ impl Runner {
         });
         // Checked between two jobs only, so that a claimed job is always finished.
         while !*stopping.borrow() {
+            let sent_at = Instant::now();
             match self.client.send("/v1/work/claim", &claim).await {
                 Ok(claimed) => {
-                    for job in items(&claimed, "jobs") {
+                    let jobs = items(&claimed, "jobs");
+                    for job in jobs {
                         self.work(job).await;
+                    }
+                    if jobs.is_empty() {
+                        // A draining node, or a proxy, responds without the wait.
+                        sleep_until(sent_at + RETRY_DELAY).await;
                     }
                 }
                 Err(error) => {

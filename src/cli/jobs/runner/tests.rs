@@ -25,6 +25,8 @@ struct Requests {
     failures: Mutex<Vec<ScriptedFailure>>,
     /// A heartbeat has arrived.
     heartbeat: Notify,
+    /// A claim request has arrived.
+    claim: Notify,
 }
 
 impl Requests {
@@ -62,6 +64,7 @@ async fn respond(
             // A node that does not respond.
             std::future::pending::<()>().await;
         }
+        "claim" => requests.claim.notify_one(),
         "logs" => {
             let lines = items(&body, "log").iter().filter_map(Value::as_str);
             requests.lines.lock().extend(lines.map(str::to_owned));
@@ -207,6 +210,24 @@ async fn lines_that_the_node_rejects_are_counted() {
     let job = runner.read(&job()).unwrap();
     let unsent = within("the job", runner.execute_with_lines(&job)).await;
     assert_eq!(unsent, 1500);
+}
+
+#[tokio::test]
+async fn claims_without_jobs_are_not_repeated_at_once() {
+    let requests = Arc::new(Requests::default());
+    let runner = runner_of(&requests, Arc::default(), TestProvider::Endless, LONG).await;
+    let (_stop, stopping) = watch::channel(false);
+    // The server responds without the wait of the request, as a draining node does.
+    let started = Instant::now();
+    tokio::select! {
+        () = Arc::new(runner).slot(stopping) => {}
+        () = async {
+            for _ in 0..2 {
+                within("a claim", requests.claim.notified()).await;
+            }
+        } => {}
+    }
+    assert!(started.elapsed() >= RETRY_DELAY);
 }
 
 #[tokio::test]
