@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use orlog_effect::{Attempt, Provider, ProviderError, Reply, TransientCause};
@@ -30,6 +31,8 @@ const LINES_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum delay before a request is repeated, if the response requests one.
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
+/// Maximum length of the reason of a rejected result, in characters, so that it fits into a request.
+const MAX_REASON_CHARS: usize = 1000;
 
 /// Runner of a node.
 pub(super) struct Runner {
@@ -52,6 +55,8 @@ struct ClaimedJob {
     claim_count: u32,
     /// An earlier claim may have executed the job.
     in_doubt: bool,
+    /// The node has rejected a heartbeat of the claim.
+    is_lost: AtomicBool,
 }
 
 impl ClaimedJob {
@@ -82,7 +87,8 @@ impl Runner {
                     }
                 }
                 Err(error) => {
-                    // Also after a rejection: another token or role can permit the next request.
+                    // Also after a rejection: a grant, or a reload of the node, can permit the next
+                    // request.
                     let delay = retry_delay(&error).unwrap_or(RETRY_DELAY);
                     note(&self.client.failure(error).to_string());
                     sleep(delay).await;
@@ -101,9 +107,8 @@ impl Runner {
                 let report = json!({
                     "claim": job["claim"], "result": "failed", "code": "bad_job", "message": reason,
                 });
-                return self
-                    .report(&job_url(&text(job, "job"), "result"), &report)
-                    .await;
+                let id = text(job, "job");
+                return self.report(&id, &report, &AtomicBool::new(false)).await;
             }
         };
 
@@ -154,11 +159,12 @@ impl Runner {
                     job.id
                 ));
             }
-            self.report(&job.url("result"), &report).await;
+            self.report(&job.id, &report, &job.is_lost).await;
         });
         tokio::select! {
             () = &mut finish => {}
-            // The result still counts: that of a withdrawn job is accepted without its heartbeats.
+            // The node also rejects the heartbeat of a job whose result it has received, but not
+            // stored yet. Only the response to the result says whether it is stored.
             () = &mut heartbeats => finish.await,
         }
     }
@@ -180,6 +186,7 @@ impl Runner {
             if let Err(error) = sent.await
                 && is_lost(&error)
             {
+                job.is_lost.store(true, Ordering::Relaxed);
                 return;
             }
         }
@@ -204,7 +211,9 @@ impl Runner {
             }
 
             let body = json!({ "claim": job.claim, "log": lines });
-            match self.send_until_stored(&job.url("logs"), &body).await {
+            let url = job.url("logs");
+            let sent = self.send_until_stored(&url, &body, &job.is_lost);
+            match sent.await {
                 Ok(()) => self.lines.acknowledge(&job.item.causation),
                 Err(error) if is_lost(&error) => return,
                 Err(error) => {
@@ -218,19 +227,47 @@ impl Runner {
         }
     }
 
-    /// Reports a result until the node has stored or rejected it.
-    async fn report(&self, url: &str, report: &Value) {
+    /// Reports a result until the node has stored it, or the claim is lost. If the node rejects the
+    /// result itself, for example because it is too large, reports a failure in its place.
+    async fn report(&self, id: &str, report: &Value, is_claim_lost: &AtomicBool) {
+        let url = job_url(id, "result");
         // The work is done. Without its result, another runner would repeat it.
-        if let Err(error) = self.send_until_stored(url, report).await {
-            note(&format!("result rejected: {}", self.client.failure(error)));
+        let Err(error) = self.send_until_stored(&url, report, is_claim_lost).await else {
+            return;
+        };
+
+        let rejects_content = is_content_rejected(&error);
+        let reason = self.client.failure(error).to_string();
+        note(&format!("{id}: result rejected: {reason}"));
+        if !rejects_content {
+            return;
+        }
+
+        // Each other runner would have the same result rejected, and the job would never end.
+        let message: String = reason.chars().take(MAX_REASON_CHARS).collect();
+        let failed = json!({
+            "claim": report["claim"], "result": "failed", "code": "result_rejected",
+            "message": message,
+        });
+        match self.send_until_stored(&url, &failed, is_claim_lost).await {
+            Ok(()) => note(&format!("{id}: reported as failed: result_rejected")),
+            Err(error) => {
+                let reason = self.client.failure(error);
+                note(&format!("{id}: failure rejected: {reason}"));
+            }
         }
     }
 
     /// Sends a request until the node has stored it.
     ///
     /// # Errors
-    /// If a repetition cannot succeed.
-    async fn send_until_stored(&self, url: &str, body: &Value) -> Result<(), ClientError> {
+    /// If a repetition cannot succeed, or if the node denies access and the claim is lost.
+    async fn send_until_stored(
+        &self,
+        url: &str,
+        body: &Value,
+        is_claim_lost: &AtomicBool,
+    ) -> Result<(), ClientError> {
         let mut is_first = true;
         loop {
             let Err(error) = self.client.send(url, body).await else {
@@ -239,6 +276,10 @@ impl Runner {
             let Some(delay) = retry_delay(&error) else {
                 return Err(error);
             };
+            // A proxy can deny one request for ever. Without the claim, its job is not waiting.
+            if is_access_denied(&error) && is_claim_lost.load(Ordering::Relaxed) {
+                return Err(error);
+            }
 
             // Once: an outage of an hour would fill the terminal.
             if is_first {
@@ -292,6 +333,7 @@ impl Runner {
             heartbeat_interval: Duration::from_secs_f64(interval),
             claim_count: claim_count.unwrap_or(1),
             in_doubt: job["in_doubt"] == true,
+            is_lost: AtomicBool::new(false),
         })
     }
 
@@ -369,18 +411,40 @@ fn report_of(result: Result<Reply, ProviderError>) -> Value {
 
 /// Returns the delay before a failed request is repeated; `None` if a repetition cannot succeed.
 fn retry_delay(error: &ClientError) -> Option<Duration> {
-    match error {
-        ClientError::NoResponse(_) | ClientError::Unreadable(_) => Some(RETRY_DELAY),
+    let ClientError::Problem {
+        status,
+        retry_after,
+        ..
+    } = error
+    else {
+        return Some(RETRY_DELAY);
+    };
+    let is_temporary = matches!(status, 408 | 425 | 429 | 500..) || is_access_denied(error);
+    is_temporary.then(|| {
+        let delay = retry_after.unwrap_or(RETRY_DELAY);
+        delay.clamp(RETRY_DELAY, MAX_RETRY_DELAY)
+    })
+}
+
+/// Returns whether a response denies access: a grant, or a reload of the node, can permit the same
+/// request. A proxy redirects to its log-in instead.
+fn is_access_denied(error: &ClientError) -> bool {
+    matches!(
+        error,
         ClientError::Problem {
-            status: 408 | 425 | 429 | 500..,
-            retry_after,
+            status: 300..=399 | 401 | 403,
             ..
-        } => {
-            let delay = retry_after.unwrap_or(RETRY_DELAY);
-            Some(delay.clamp(RETRY_DELAY, MAX_RETRY_DELAY))
         }
-        ClientError::Problem { .. } => None,
-    }
+    )
+}
+
+/// Returns whether a response rejects the content of a result, of a job that exists.
+fn is_content_rejected(error: &ClientError) -> bool {
+    let ClientError::Problem { status, .. } = error else {
+        return false;
+    };
+    // 404: the node does not have the job, or the URL is not that of a node.
+    (400..500).contains(status) && *status != 404 && !is_lost(error) && retry_delay(error).is_none()
 }
 
 /// Returns whether a response says that the claim is lost.

@@ -163,6 +163,22 @@ async fn execute_job(
     assert_eq!(runner.lines.close(&item.causation), 0);
 }
 
+/// Executes a job that succeeds without lines, against a server with these failures of results;
+/// returns the accepted reports.
+async fn reports_after(statuses: &[StatusCode]) -> Vec<Value> {
+    let requests = Arc::new(Requests::default());
+    let failures = statuses.iter().map(|status| ScriptedFailure {
+        action: "result",
+        status: *status,
+    });
+    requests.failures.lock().extend(failures);
+    let provider = TestProvider::Log(0, Arc::default());
+    execute_job(&requests, Arc::default(), provider, LONG).await;
+
+    let results = std::mem::take(&mut *requests.results.lock());
+    results.into_iter().map(|result| result.report).collect()
+}
+
 const LONG: Duration = Duration::from_hours(1);
 
 #[tokio::test]
@@ -232,14 +248,63 @@ async fn claims_without_jobs_are_not_repeated_at_once() {
 
 #[tokio::test]
 async fn result_is_sent_again_after_a_busy_node() {
+    let reports = reports_after(&[StatusCode::TOO_MANY_REQUESTS]).await;
+    assert_eq!(reports[0]["result"], "succeeded");
+}
+
+#[tokio::test]
+async fn result_is_sent_again_while_access_is_denied() {
+    let reports = reports_after(&[StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN]).await;
+    assert_eq!(
+        (reports.len(), &reports[0]["result"]),
+        (1, &json!("succeeded"))
+    );
+}
+
+#[tokio::test]
+async fn denied_result_of_a_lost_claim_is_not_sent_again() {
     let requests = Arc::new(Requests::default());
-    requests.failures.lock().push(ScriptedFailure {
+    let denied = (0..1000).map(|_| ScriptedFailure {
         action: "result",
-        status: StatusCode::TOO_MANY_REQUESTS,
+        status: StatusCode::FORBIDDEN,
+    });
+    requests.failures.lock().extend(denied);
+    requests.failures.lock().push(ScriptedFailure {
+        action: "heartbeat",
+        status: StatusCode::CONFLICT,
     });
     let provider = TestProvider::Log(0, Arc::default());
     execute_job(&requests, Arc::default(), provider, LONG).await;
-    assert_eq!(requests.results.lock()[0].report["result"], "succeeded");
+    assert!(requests.results.lock().is_empty());
+}
+
+#[tokio::test]
+async fn job_whose_result_is_rejected_is_reported_as_failed() {
+    for status in [
+        StatusCode::BAD_REQUEST,
+        StatusCode::PAYLOAD_TOO_LARGE,
+        StatusCode::UNPROCESSABLE_ENTITY,
+    ] {
+        let reports = reports_after(&[status]).await;
+        let message = format!("the node returned HTTP status {}", status.as_u16());
+        let expected = json!({
+            "claim": "c-1", "result": "failed", "code": "result_rejected", "message": message,
+        });
+        assert_eq!(reports, [expected]);
+    }
+}
+
+#[tokio::test]
+async fn rejection_of_the_failure_ends_the_job() {
+    let reports = reports_after(&[StatusCode::UNPROCESSABLE_ENTITY; 2]).await;
+    assert_eq!(reports, [Value::Null; 0]);
+}
+
+#[tokio::test]
+async fn result_of_a_job_that_the_node_lacks_is_not_reported_as_failed() {
+    for status in [StatusCode::NOT_FOUND, StatusCode::CONFLICT] {
+        assert_eq!(reports_after(&[status]).await, [Value::Null; 0]);
+    }
 }
 
 #[tokio::test]
@@ -279,7 +344,7 @@ fn busy_or_unreachable_node_is_asked_again() {
         body: Value::Null,
         retry_after: seconds.map(Duration::from_secs),
     };
-    for status in [408, 425, 429, 500, 502, 503, 507] {
+    for status in [302, 401, 403, 408, 425, 429, 500, 502, 503, 507] {
         assert_eq!(retry_delay(&problem(status, None)), Some(RETRY_DELAY));
         let requested = Some(Duration::from_secs(7));
         assert_eq!(retry_delay(&problem(status, Some(7))), requested);
@@ -287,7 +352,7 @@ fn busy_or_unreachable_node_is_asked_again() {
     let long = retry_delay(&problem(429, Some(86_400)));
     assert_eq!(long, Some(MAX_RETRY_DELAY));
 
-    for status in [400, 401, 403, 404, 409, 413, 422] {
+    for status in [400, 404, 409, 413, 422] {
         assert_eq!(retry_delay(&problem(status, Some(7))), None);
     }
     let unreachable = ClientError::NoResponse(String::new());
