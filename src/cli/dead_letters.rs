@@ -3,10 +3,11 @@
 use std::num::NonZeroUsize;
 
 use clap::Subcommand;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::cli::client::{ApiClient, ServerArgs, path};
-use crate::cli::console::{Console, items, note, text};
+use crate::cli::console::{Console, note, text};
 use crate::cli::exit::CommandError;
 use crate::cli::filter::filter_value;
 use crate::cli::list::PageArgs;
@@ -66,8 +67,27 @@ pub(crate) struct Redrive {
     /// of ended instances do not count
     #[arg(long, conflicts_with = "ids")]
     canary: Option<usize>,
+    /// Cursor of an earlier redrive that ended at its limit
+    #[arg(long, conflicts_with = "ids")]
+    cursor: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
+}
+
+/// Results of the requests of a redrive, in the fields of a response.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct RedriveResults {
+    matched: u64,
+    has_more: bool,
+    next_cursor: Option<String>,
+    applied: u64,
+    published: u64,
+    dead_lettered: u64,
+    rejected: u64,
+    skipped: u64,
+    stopped: Option<String>,
+    failures: Vec<Value>,
 }
 
 pub(crate) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
@@ -187,44 +207,109 @@ async fn redrive_kind(
     client: &ApiClient,
     console: &Console,
 ) -> Result<(), CommandError> {
-    let Redrive {
-        reason,
-        saga,
-        limit,
-        canary,
-        ..
-    } = args;
-    // The node selects, so that the canary and the rest meet the same definitions.
-    let mut selection = json!({ "reason": reason, "saga": saga, "limit": limit, "canary": canary });
-    let response = loop {
-        let response = client
-            .post("/v1/dead-letters/redrive", Option::Some(&selection))
-            .await?;
-
-        // One request scans a limited number. As long as none of them matches, the next ones
-        // follow.
-        let has_matched = response["matched"].as_u64().unwrap_or(0) > 0;
-        if has_matched || response["next_cursor"].is_null() {
-            break response;
-        }
-        selection["cursor"] = response["next_cursor"].clone();
+    let mut results = None;
+    let sent = redrive_pages(args, client, &mut results).await;
+    let Some(results) = results else {
+        return sent;
     };
+    // Also after a failure: the dead letters of the requests before it are redriven.
+    results.print(console)?;
+    sent?;
 
-    if console.is_json() {
-        console.json(&response)?;
-    } else {
-        for field in [
-            "matched",
-            "applied",
-            "published",
-            "dead_lettered",
-            "rejected",
-            "skipped",
-        ] {
-            console.field(field, 13, &text(&response, field))?;
+    // First: a redrive that stopped can have failures too, but the skipped ones need another call.
+    if let Some(cause) = &results.stopped {
+        let later = if results.has_more {
+            ", and later ones were not selected"
+        } else {
+            ""
+        };
+        return Err(CommandError::failed(format!(
+            "stopped: {cause}; {} dead letters were not redriven{later}. Fix the cause and run the \
+             command again (orlog dlq list)",
+            results.skipped
+        )));
+    }
+
+    match results.dead_lettered + results.rejected {
+        // Missing pods are reported only after a success: a failure has the more important exit
+        // code.
+        0 => client.check_complete(),
+        failed => Err(CommandError::failed(format!(
+            "{failed} dead letters failed again (orlog dlq list)"
+        ))),
+    }
+}
+
+/// Sends requests until the limit has matched, or the end. One request scans a limited number of
+/// dead letters, and the node reduces the limit to its own maximum.
+async fn redrive_pages(
+    args: &Redrive,
+    client: &ApiClient,
+    results: &mut Option<RedriveResults>,
+) -> Result<(), CommandError> {
+    let mut limit = args.limit.get() as u64;
+    let mut canary = args.canary.map(|canary| canary as u64);
+    let mut cursor = args.cursor.clone();
+    loop {
+        // The node selects, so that the canary and the rest meet the same definitions.
+        let selection = json!({
+            "reason": args.reason, "saga": args.saga, "limit": limit, "canary": canary,
+            "cursor": cursor,
+        });
+        let page = client
+            .post("/v1/dead-letters/redrive", Some(&selection))
+            .await?;
+        let page: RedriveResults = serde_json::from_value(page)
+            .map_err(|error| CommandError::failed(format!("unreadable response: {error}")))?;
+
+        limit = limit.saturating_sub(page.matched);
+        // A failure of the canary stops the request, so that only the rest of it is left.
+        let succeeded = page.applied + page.published;
+        canary = canary.filter(|canary| *canary > succeeded);
+        canary = canary.map(|canary| canary - succeeded);
+        cursor.clone_from(&page.next_cursor);
+
+        let is_last = limit == 0 || page.stopped.is_some() || cursor.is_none();
+        results.get_or_insert_default().add(page);
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+impl RedriveResults {
+    /// Adds the results of the next request.
+    fn add(&mut self, page: Self) {
+        self.matched += page.matched;
+        self.applied += page.applied;
+        self.published += page.published;
+        self.dead_lettered += page.dead_lettered;
+        self.rejected += page.rejected;
+        self.skipped += page.skipped;
+        self.failures.extend(page.failures);
+
+        self.has_more = page.has_more;
+        self.next_cursor = page.next_cursor;
+        self.stopped = page.stopped;
+    }
+
+    fn print(&self, console: &Console) -> Result<(), CommandError> {
+        if console.is_json() {
+            return console.json(&json!(self));
         }
 
-        for failed in items(&response, "failures") {
+        for (field, count) in [
+            ("matched", self.matched),
+            ("applied", self.applied),
+            ("published", self.published),
+            ("dead_lettered", self.dead_lettered),
+            ("rejected", self.rejected),
+            ("skipped", self.skipped),
+        ] {
+            console.field(field, 13, &count.to_string())?;
+        }
+
+        for failed in &self.failures {
             note(&format!(
                 "{}: {}",
                 text(failed, "id"),
@@ -232,29 +317,16 @@ async fn redrive_kind(
             ));
         }
 
-        if response["has_more"] == true {
-            note("more dead letters match; run the command again, or raise --limit");
+        // After a stop, the cursor would omit the dead letters that were skipped. Without it, those
+        // that were rejected are selected again.
+        if let Some(cursor) = &self.next_cursor
+            && self.stopped.is_none()
+        {
+            note(&format!(
+                "more dead letters can match; redrive them with --cursor {cursor}"
+            ));
         }
-    }
-
-    // First: a redrive that stopped can have failures too, but the skipped ones need another call.
-    if let Option::Some(cause) = response["stopped"].as_str() {
-        let skipped = text(&response, "skipped");
-        return Err(CommandError::failed(format!(
-            "stopped: {cause}; {skipped} dead letters were not redriven. Fix the cause and run the \
-             command again (orlog dlq list)"
-        )));
-    }
-
-    match response["dead_lettered"].as_u64().unwrap_or(0)
-        + response["rejected"].as_u64().unwrap_or(0)
-    {
-        // Missing pods are reported only after a success: a failure has the more important exit
-        // code.
-        0 => client.check_complete(),
-        failed => Err(CommandError::failed(format!(
-            "{failed} dead letters failed again (orlog dlq list)"
-        ))),
+        Ok(())
     }
 }
 
@@ -286,4 +358,112 @@ async fn discard_each<'a>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+
+    use axum::extract::State;
+    use axum::{Json, Router};
+    use clap::Parser;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::cli::client::tests::{client_of, serve};
+
+    /// Requests of a redrive, and the next responses.
+    struct Requests {
+        sent: Mutex<Vec<Value>>,
+        responses: Mutex<VecDeque<Value>>,
+    }
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        redrive: Redrive,
+    }
+
+    async fn respond(
+        State(requests): State<Arc<Requests>>,
+        Json(body): Json<Value>,
+    ) -> Json<Value> {
+        requests.sent.lock().push(body);
+        let next = requests.responses.lock().pop_front();
+        Json(next.expect("one more request than responses"))
+    }
+
+    /// Redrives with these flags; returns the results, and the limit, canary and cursor of each
+    /// request.
+    async fn redrive_with(
+        flags: &[&str],
+        responses: &[Value],
+    ) -> (RedriveResults, Vec<[Value; 3]>) {
+        let requests = Arc::new(Requests {
+            sent: Mutex::default(),
+            responses: Mutex::new(responses.iter().cloned().collect()),
+        });
+        let router = Router::new()
+            .fallback(respond)
+            .with_state(Arc::clone(&requests));
+        let client = client_of(&serve(router).await);
+        let line = CommandLine::parse_from([&["redrive", "--all"], flags].concat());
+
+        let mut results = None;
+        let sent = redrive_pages(&line.redrive, &client, &mut results).await;
+        sent.unwrap();
+        let sent = std::mem::take(&mut *requests.sent.lock());
+        let sent = sent
+            .iter()
+            .map(|body| ["limit", "canary", "cursor"].map(|field| body[field].clone()));
+        (results.unwrap(), sent.collect())
+    }
+
+    #[tokio::test]
+    async fn redrive_continues_until_its_limit_has_matched() {
+        let responses = [
+            json!({ "matched": 0, "has_more": true, "next_cursor": "a" }),
+            json!({ "matched": 2, "applied": 1, "rejected": 1, "has_more": true, "next_cursor": "b" }),
+            json!({ "matched": 1, "applied": 1, "has_more": true, "next_cursor": "c" }),
+        ];
+        let flags = ["--limit", "3", "--cursor", "0"];
+        let (results, sent) = redrive_with(&flags, &responses).await;
+        let request = |limit: u64, cursor: &str| [json!(limit), Value::Null, json!(cursor)];
+        assert_eq!(sent, [request(3, "0"), request(3, "a"), request(1, "b")]);
+        assert_eq!(
+            (results.matched, results.applied, results.rejected),
+            (3, 2, 1)
+        );
+        assert_eq!(results.next_cursor.as_deref(), Some("c"));
+    }
+
+    #[tokio::test]
+    async fn redrive_ends_at_the_last_dead_letter() {
+        let responses = [
+            json!({ "matched": 1, "has_more": true, "next_cursor": "a" }),
+            json!({ "matched": 0, "has_more": false, "next_cursor": null }),
+        ];
+        let (results, sent) = redrive_with(&[], &responses).await;
+        assert_eq!(sent.len(), 2);
+        assert_eq!((results.matched, results.next_cursor), (1, None));
+    }
+
+    #[tokio::test]
+    async fn canary_of_a_redrive_spans_its_requests() {
+        let responses = [
+            json!({ "matched": 1, "applied": 1, "has_more": true, "next_cursor": "a" }),
+            json!({ "matched": 3, "applied": 3, "has_more": true, "next_cursor": "b" }),
+            json!({ "matched": 9, "skipped": 9, "stopped": "no bus", "has_more": true, "next_cursor": "c" }),
+        ];
+        let (results, sent) = redrive_with(&["--canary", "3"], &responses).await;
+        let canaries = sent.iter().map(|[_, canary, _]| canary.clone());
+        let expected = [json!(3), json!(2), Value::Null];
+        assert_eq!(canaries.collect::<Vec<_>>(), expected);
+        // A stop ends the redrive.
+        assert_eq!(
+            (results.skipped, results.stopped.as_deref()),
+            (9, Some("no bus"))
+        );
+    }
 }

@@ -296,6 +296,23 @@ async fn bulk_redrive_continues_at_its_cursor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn canary_that_fails_at_the_end_of_a_request_stops_the_redrive() {
+    let node = Node::start().await;
+    for id in ["o-0", "o-1"] {
+        dead_letter_for(&node, id, &json!("Ada")).await;
+    }
+    // The next request would not receive the failure of this one.
+    let selection = json!({ "canary": 2, "limit": 1 });
+    let response = node.post("/v1/dead-letters/redrive", &selection).await.ok();
+    assert_eq!(
+        (&response["dead_lettered"], &response["has_more"]),
+        (&json!(1), &json!(true)),
+        "{response}"
+    );
+    assert_eq!(response["stopped"], "1 of the first 1 failed again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failure_after_a_successful_canary_does_not_stop_the_redrive() {
     let node = Node::start().await;
     // Dead letter ids follow the event time, which is equal here; so all but one match, and not the first

@@ -370,6 +370,12 @@ async fn send(
             }
         }
     }
+
+    // The next request of the same redrive does not receive the failures of this one.
+    let is_canary = canary.is_some_and(|canary| count <= canary);
+    if is_canary && failed > 0 && redriven.has_more {
+        redriven.stopped = Some(format!("{failed} of the first {count} failed again"));
+    }
 }
 
 #[cfg(test)]
