@@ -42,7 +42,8 @@ pub use shard::dead_letter_publisher::DeadLetterEncoder;
 pub use shard::event_source::{
     EMBEDDED_STREAM, EventAuthority, EventSource, StreamSharing, TenantAdmission,
 };
-pub use shard::running::ShardDependencies;
+pub use shard::local_shards::LocalShards;
+pub use shard::running::{RunningShards, ShardDependencies};
 pub use supervision::RestartIntensity;
 pub use telemetry::metrics::{AttemptMetrics, DefinitionTotals, MetricSink, Metrics};
 pub use telemetry::tracer::Tracer;

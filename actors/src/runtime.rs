@@ -13,7 +13,7 @@ use std::time::Duration;
 use orlog_bus::Bus;
 use orlog_bus::subject::SubjectKind;
 use orlog_effect::{Catalog, CatalogChange, LeaseEnd};
-use orlog_model::{Change, Clock, ControlRequest, Input, InstanceKey, SlotAssigner, Timestamp};
+use orlog_model::{Change, Clock, ControlRequest, Input, InstanceKey, Timestamp};
 use orlog_store::Reader;
 use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -23,7 +23,6 @@ use crate::effects;
 use crate::effects::providers::{ProviderRegistry, ReloadCatalog};
 use crate::instance::completion::{Completion, ControlError, ControlResult};
 use crate::instance::decision_pool::DecisionPool;
-use crate::instance::mailbox::Envelope;
 use crate::instance::program_registry::ProgramRegistry;
 use crate::instance::waiters::{Awaited, InstanceWaiter};
 use crate::root::{self, RootActor};
@@ -53,6 +52,8 @@ pub struct RuntimeDependencies {
     pub programs: Arc<ProgramRegistry>,
     /// Clock.
     pub clock: Arc<dyn Clock>,
+    /// Table of the running shards, with the mapping of instances to slots. The runtime fills it.
+    pub running: Arc<RunningShards>,
     /// Shards that this process owns from the start; others can be acquired later.
     pub shards: Vec<ShardDependencies>,
     /// Encoder of the published part of a dead letter.
@@ -72,8 +73,6 @@ pub struct RuntimeConfig {
     pub limits: Limits,
     /// Restart limit of shards and providers.
     pub intensity: RestartIntensity,
-    /// Slot assigner with the key-sharded tenants.
-    pub slots: SlotAssigner,
     /// Subject kind of events that are published to the bus.
     pub submitted_event_kind: SubjectKind,
     /// Maximum number of tenants with separate metric series; all others share one.
@@ -145,7 +144,7 @@ impl Runtime {
             intensity: config.intensity,
         };
 
-        let shards = Arc::new(RunningShards::new(config.slots.clone()));
+        let shards = dependencies.running;
         let (loses, lost) = mpsc::unbounded_channel();
         let tree = root::Arguments {
             effects,
@@ -161,7 +160,7 @@ impl Runtime {
             node: config.node,
             live_limits: Arc::new(LiveLimits::new(&config.limits)),
             limits: config.limits,
-            slots: config.slots,
+            slots: shards.slots().clone(),
             accept_data_loss: config.accept_data_loss,
             publishes_results: config.publishes_results,
             bus: dependencies.bus,
@@ -244,16 +243,7 @@ impl Runtime {
         input: Input,
         extra: Option<Change>,
     ) -> Result<ControlResult, ControlError> {
-        let shard = self.shard(key)?;
-
-        let (reply, response) = oneshot::channel();
-        let envelope = Envelope {
-            extra_change: extra,
-            ..Envelope::new(input, Completion::Reply(reply, None))
-        };
-
-        shard.registry.deliver(key, envelope)?;
-        response.await.unwrap_or(Err(ControlError::Unavailable))
+        self.shards.deliver(key, input, extra).await
     }
 
     /// Applies a change to every shard; returns when it is durable in all shards.

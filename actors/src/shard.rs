@@ -13,6 +13,7 @@ mod event_admission;
 pub(crate) mod event_source;
 pub(crate) mod fresh_queue;
 pub(crate) mod ingester;
+pub(crate) mod local_shards;
 pub(crate) mod outbox_queues;
 pub(crate) mod relay;
 pub(crate) mod running;

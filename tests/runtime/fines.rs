@@ -208,6 +208,7 @@ impl FineRuntime {
             catalog,
             programs,
             clock: present,
+            running: Arc::default(),
             shards,
             dead_letter_encoder: orlog::dead_letters::view::publishable(
                 orlog::redact::Redaction::default(),

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use orlog_bus::Bus;
 use orlog_effect::LeaseEnd;
-use orlog_model::{Clock, InstanceKey, SlotAssigner};
+use orlog_model::{Change, Clock, Input, InstanceKey, SlotAssigner};
 use orlog_store::{Reader, Writer};
 use parking_lot::RwLock;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 
 use crate::effects::providers::ProviderRegistry;
 use crate::instance::InstanceRegistry;
+use crate::instance::completion::{Completion, ControlError, ControlResult};
 use crate::instance::decision_pool::DecisionPool;
 use crate::instance::live_instances::LiveInstances;
+use crate::instance::mailbox::Envelope;
 use crate::instance::program_registry::ProgramRegistry;
 use crate::instance::saga::state::QuarantinedInstances;
 use crate::runtime::limits::Limits;
@@ -151,17 +153,25 @@ impl RunningShard {
 
 /// Running shards by number. Returned references stay usable after a shard has stopped: its store
 /// then returns that it is closed.
-pub(crate) struct RunningShards {
+#[derive(Default)]
+pub struct RunningShards {
     slots: SlotAssigner,
     running: RwLock<BTreeMap<u16, Arc<RunningShard>>>,
 }
 
 impl RunningShards {
-    pub(crate) fn new(slots: SlotAssigner) -> Self {
-        Self {
+    /// Creates the table of a process, which a runtime fills.
+    #[must_use]
+    pub fn new(slots: SlotAssigner) -> Arc<Self> {
+        Arc::new(Self {
             slots,
             running: RwLock::default(),
-        }
+        })
+    }
+
+    /// Returns the mapping of instances to slots.
+    pub(crate) fn slots(&self) -> &SlotAssigner {
+        &self.slots
     }
 
     pub(crate) fn insert(&self, shard: Arc<RunningShard>) {
@@ -184,6 +194,28 @@ impl RunningShards {
             .values()
             .find(|shard| shard.slots.contains(&slot))
             .cloned()
+    }
+
+    /// Delivers an input to an instance; returns when the consequences are durable.
+    ///
+    /// # Errors
+    /// If the instance rejects the input, or its shard is unavailable.
+    pub(crate) async fn deliver(
+        &self,
+        key: &InstanceKey,
+        input: Input,
+        extra: Option<Change>,
+    ) -> Result<ControlResult, ControlError> {
+        let shard = self.owner_of(key).ok_or(ControlError::Unavailable)?;
+
+        let (reply, response) = oneshot::channel();
+        let envelope = Envelope {
+            extra_change: extra,
+            ..Envelope::new(input, Completion::Reply(reply, None))
+        };
+
+        shard.registry.deliver(key, envelope)?;
+        response.await.unwrap_or(Err(ControlError::Unavailable))
     }
 
     /// Returns all running shards, ordered by number.

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use orlog_actors::{
-    AttemptMetrics, MetricSink as _, ProgramRegistry, Runtime, RuntimeDependencies, Tracer,
-    WorkerPool,
+    AttemptMetrics, MetricSink as _, ProgramRegistry, RunningShards, Runtime, RuntimeDependencies,
+    Tracer, WorkerPool,
 };
 use orlog_bus::Bus;
 use orlog_effect::{Catalog, EffectObserver, ObserverList};
@@ -266,6 +266,14 @@ impl App {
             "remote dependencies of effects connected"
         );
 
+        let runs_sagas = config.role.runs_sagas();
+        // A node of the role `effect` deploys nothing.
+        let definitions_dir = config.definitions_dir.clone().filter(|_| runs_sagas);
+        let definitions = Arc::new(DefinitionSet::new(definitions_dir, added_programs));
+        let programs = Arc::<ProgramRegistry>::default();
+        let locks = Arc::<DefinitionLocks>::default();
+        let running = RunningShards::new(component_config::slots(&config));
+
         let pages = BuiltInPages::default();
         let upstreams = effects::upstream_sources(&config, added_upstreams, &pages, remote);
         let catalog = effects::open_catalog(&upstreams, &clock, &observer);
@@ -275,15 +283,15 @@ impl App {
             "catalog of upstreams built"
         );
 
-        let runs_sagas = config.role.runs_sagas();
-        // A node of the role `effect` deploys nothing.
-        let definitions_dir = config.definitions_dir.clone().filter(|_| runs_sagas);
-        let definitions = Arc::new(DefinitionSet::new(definitions_dir, added_programs));
-
         // Before the runtime: a shard never runs without the definitions of its instances.
-        let programs =
-            initial::activate(&definitions, &catalog, &mut stores, started_at, runs_sagas)?;
-        let programs = Arc::new(programs);
+        initial::activate(
+            &programs,
+            &definitions,
+            &catalog,
+            &mut stores,
+            started_at,
+            runs_sagas,
+        )?;
         tracing::debug!("definitions activated");
 
         let dependencies = RuntimeDependencies {
@@ -292,6 +300,7 @@ impl App {
             catalog: Arc::clone(&catalog),
             programs: Arc::clone(&programs),
             clock: Arc::clone(&clock),
+            running,
             dead_letter_encoder: dead_letters::view::publishable(config.redact.clone()),
             shards: stores::shards(&config, stores),
             observer: commit_observer,
@@ -326,7 +335,6 @@ impl App {
 
         let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
         let tenants = admitted_tenants(&transport, &config);
-        let locks = Arc::<DefinitionLocks>::default();
         let scans = Arc::<ScanRequests>::default();
 
         // Before the deployments, which start a collection when they retire definitions.

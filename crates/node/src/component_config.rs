@@ -49,7 +49,6 @@ pub(crate) fn runtime(config: &Config) -> orlog_actors::RuntimeConfig {
             max_restarts: limits.max_restarts,
             period: limits.restart_period,
         },
-        slots: slots(config),
         submitted_event_kind: submitted_event_kind(config),
         tenant_series: config.telemetry.max_tenant_series,
         accept_data_loss: false,

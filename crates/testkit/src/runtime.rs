@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orlog_actors::{
-    CommitObserver, EventSource, Limits, ProgramRegistry, RestartIntensity, Runtime, RuntimeConfig,
-    RuntimeDependencies, ShardDependencies,
+    CommitObserver, EventSource, Limits, ProgramRegistry, RestartIntensity, RunningShards, Runtime,
+    RuntimeConfig, RuntimeDependencies, ShardDependencies,
 };
 use orlog_bus::Bus;
 use orlog_bus::embedded::{Embedded, Options as BusOptions};
@@ -161,6 +161,7 @@ impl TestRuntimeConfig {
             catalog: Arc::clone(&catalog),
             programs: Arc::new(ProgramRegistry::new(self.programs.iter().cloned())),
             clock: Arc::clone(&self.clock),
+            running: RunningShards::new(self.store.slots.clone()),
             shards: self.open_shards().await,
             dead_letter_encoder: Arc::new(
                 |dead_letter| serde_json::json!({ "id": dead_letter.id, "node": dead_letter.node }),
@@ -172,7 +173,6 @@ impl TestRuntimeConfig {
             node: "test".to_owned(),
             limits: self.limits.clone(),
             intensity: self.intensity,
-            slots: self.store.slots.clone(),
             publishes_results: self.publishes_results,
             ..RuntimeConfig::default()
         };

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use orlog_actors::{OwnedProgram, ProgramRegistry};
+use orlog_actors::ProgramRegistry;
 use orlog_effect::Catalog;
 use orlog_model::{
     Change, DefinitionRef, DeployedDefinition, Deployment, Name, SagaName, TenantId, Timestamp,
@@ -28,20 +28,21 @@ pub(crate) struct InitialDefinitions {
 }
 
 /// Determines the active definitions of all owners and stores them in every store, the first store
-/// first.
+/// first. Their programs replace those of the registry.
 ///
 /// # Errors
 /// Fails if the shared definitions are invalid, or a store cannot be read or written.
 pub(crate) fn activate(
+    programs: &ProgramRegistry,
     definitions: &DefinitionSet,
     catalog: &Catalog,
     stores: &mut [(Writer, Reader)],
     now: Timestamp,
     runs_sagas: bool,
-) -> anyhow::Result<ProgramRegistry> {
+) -> anyhow::Result<()> {
     // A node that only executes effects loads no definition.
     if !runs_sagas {
-        return Ok(ProgramRegistry::new(Vec::<OwnedProgram>::new()));
+        return Ok(());
     }
 
     let chosen = choose(
@@ -73,7 +74,8 @@ pub(crate) fn activate(
         .map(Reader::definitions)
         .transpose()?
         .unwrap_or_default();
-    Ok(ProgramRegistry::new(definitions.programs(&older)))
+    programs.replace(definitions.programs(&older));
+    Ok(())
 }
 
 /// Activates the deployments of contexts that are newer in these stores. Returns them.

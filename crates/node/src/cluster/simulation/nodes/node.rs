@@ -12,7 +12,7 @@ use fastrand::Rng;
 use futures::FutureExt as _;
 use orlog_actors::{
     EMBEDDED_STREAM, EventSource, Limits, ProgramRegistry, ReleasedShard, RestartIntensity,
-    Runtime, RuntimeConfig, RuntimeDependencies, ShardDependencies, StreamSharing,
+    RunningShards, Runtime, RuntimeConfig, RuntimeDependencies, ShardDependencies, StreamSharing,
 };
 use orlog_bus::Bus;
 use orlog_bus::membership::Pod;
@@ -366,6 +366,7 @@ async fn start_runtime(
         catalog: Arc::new(catalog),
         programs: Arc::new(ProgramRegistry::new(programs())),
         clock,
+        running: RunningShards::new(slots()),
         shards: Vec::new(),
         dead_letter_encoder: Arc::new(
             |letter| serde_json::json!({ "id": letter.id, "node": letter.node }),
@@ -385,7 +386,6 @@ async fn start_runtime(
             max_restarts: 0,
             ..RestartIntensity::default()
         },
-        slots: slots(),
         publishes_results: true,
         ..RuntimeConfig::default()
     };
