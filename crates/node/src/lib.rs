@@ -22,6 +22,7 @@ pub mod definitions;
 pub mod descriptors;
 pub mod doctor;
 pub mod effects;
+pub mod error_code;
 pub mod flows;
 pub mod http_client;
 pub mod jobs;
