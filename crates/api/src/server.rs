@@ -32,7 +32,6 @@ pub(crate) mod pod_client;
 pub(crate) mod problem;
 pub(crate) mod query_limit;
 pub(crate) mod quotas;
-pub(crate) mod read_pool;
 pub(crate) mod read_scope;
 pub(crate) mod request_context;
 pub(crate) mod request_info;

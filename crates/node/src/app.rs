@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use orlog_actors::{
-    AttemptMetrics, MetricSink as _, ProgramRegistry, RunningShards, Runtime, RuntimeDependencies,
-    Tracer, WorkerPool,
+    AttemptMetrics, LocalShards, MetricSink as _, ProgramRegistry, RunningShards, Runtime,
+    RuntimeDependencies, Tracer, WorkerPool,
 };
 use orlog_bus::Bus;
 use orlog_effect::{Catalog, EffectObserver, ObserverList};
@@ -52,6 +52,7 @@ use crate::jobs::claims::ClaimWriter;
 use crate::jobs::lines::{LineWriter, UnsavedLines};
 use crate::jobs::runners::Runners;
 use crate::peers::{NodeIdentity, PeerClient, Peers};
+use crate::reads::{ReadParts, Reads};
 use crate::replay::Replays;
 use crate::retention::{PurgeCounters, Retention};
 use crate::sagas::attempts::RecentAttempts;
@@ -85,6 +86,8 @@ pub struct App {
     pub config: Arc<Config>,
     /// The active definitions.
     pub definitions: Arc<DefinitionSet>,
+    /// Reads of the stores.
+    pub reads: Arc<Reads>,
     /// The services of the features.
     pub services: Services,
     /// Owners of the slots.
@@ -273,6 +276,16 @@ impl App {
         let programs = Arc::<ProgramRegistry>::default();
         let locks = Arc::<DefinitionLocks>::default();
         let running = RunningShards::new(component_config::slots(&config));
+
+        let shards = LocalShards::of(&running);
+        let reads = Arc::new(Reads::new(ReadParts {
+            config: Arc::clone(&config),
+            clock: Arc::clone(&clock),
+            shards: shards.clone(),
+            programs: Arc::clone(&programs),
+            definitions: Arc::clone(&definitions),
+        }));
+        tracing::debug!(threads = config.http.max_concurrent_reads, "reads built");
 
         let pages = BuiltInPages::default();
         let upstreams = effects::upstream_sources(&config, added_upstreams, &pages, remote);
@@ -532,6 +545,7 @@ impl App {
             clock,
             config,
             definitions,
+            reads,
             services,
             routing,
             metrics_registry: Mutex::new(metrics_registry),

@@ -1,5 +1,7 @@
 //! Batches: one instruction for all instances that match a filter.
 
+pub mod selection;
+
 use orlog_model::{InstanceKey, SagaName, TenantId};
 use orlog_sagas::batch;
 

@@ -1,4 +1,8 @@
-//! Saga instances: list, state and history, control requests, overview.
+//! Saga instances: how users see and find them, and their failed attempts.
 
 pub mod attempts;
+pub mod instance_pages;
 pub(crate) mod pages;
+pub mod search;
+pub mod state;
+pub mod view;

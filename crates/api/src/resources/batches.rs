@@ -4,7 +4,6 @@
 mod create;
 mod dry_run;
 pub(crate) mod pages;
-mod selection;
 mod view;
 
 use axum::extract::{Path, State};

@@ -205,19 +205,6 @@ fn has_instance(scope: &ReadScope, event: &Event) -> Result<Option<bool>, Proble
     Ok(found)
 }
 
-impl From<orlog_bus::Error> for Problem {
-    fn from(error: orlog_bus::Error) -> Self {
-        use orlog_bus::Error;
-        let code = match &error {
-            Error::Full(_) => Code::InsufficientStorage,
-            Error::TooLarge { .. } => Code::TooLarge,
-            Error::InvalidSubject { .. } => Code::InvalidEvent,
-            Error::InUse(_) | Error::Unavailable(_) => Code::Unavailable,
-        };
-        Problem::new(code, error.to_string())
-    }
-}
-
 /// Rejects a request before its body is read, if the node accepts no events.
 pub(crate) fn takes_work(api: &RequestContext) -> Result<(), Problem> {
     let health = api.health();

@@ -6,13 +6,10 @@ mod context;
 pub(crate) mod control;
 pub(crate) mod flow;
 mod history;
-pub(crate) mod instance_pages;
 pub(crate) mod overview;
 mod page;
 pub(crate) mod result;
-pub(crate) mod search;
 pub(crate) mod start;
-pub(crate) mod state;
 mod view;
 mod work;
 
@@ -33,13 +30,15 @@ use crate::server::page::EncodedJson;
 use crate::server::problem::{Code, Problem};
 use context::BufferedInputView;
 pub(crate) use history::HistoryEntryView;
-use instance_pages::parse_cursor;
 use page::InstancePage;
-use search::InstanceSearch;
-pub(crate) use state::{displayed_state, hidden_values, stored_hidden_values};
 use view::InstanceDetail;
-pub(crate) use view::{InstanceSummary, ParentView};
+pub(crate) use view::InstanceSummary;
 use work::{AttemptView, OutboxView};
+
+use orlog_node::sagas::instance_pages::parse_cursor;
+use orlog_node::sagas::search::{self, InstanceSearch};
+pub(crate) use orlog_node::sagas::state::{displayed_state, hidden_values, stored_hidden_values};
+pub(crate) use orlog_node::sagas::view::ParentView;
 
 /// Maximum scanned outbox rows for the work of one instance.
 const OUTBOX_SCAN: usize = 2_000;
@@ -196,7 +195,7 @@ pub(crate) async fn list(
                 count,
                 timeout,
             };
-            let result = search::search(scope, search)?;
+            let result = search::search(scope.stores(), search)?;
 
             Ok(InstancePage::of(scope, result, limits, count))
         })
@@ -237,7 +236,7 @@ pub(crate) async fn show(
         let (work, whole) = outbox(&reader, &key, &instance)?;
         let (dead_letters, scanned_all) = context::dead_letters(&reader, &key)?;
         let redact = scope.redact();
-        let hidden = hidden_values(scope, &instance);
+        let hidden = hidden_values(scope.stores(), &instance);
         let mut detail = InstanceDetail::of(scope, &key, &instance, &history, limits, &work);
         // Both lists are limited, so that the number is a lower bound for an instance with more
         // inputs.

@@ -28,7 +28,7 @@ use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use view::{TaskDetail, TaskPage};
-pub(crate) use view::{TaskEventView, TaskSpecView, TaskView};
+pub(crate) use view::{TaskEventView, TaskView};
 
 /// Maximum number of events of a task in a response.
 const MAX_EVENTS: usize = 1_000;

@@ -15,7 +15,6 @@ use orlog_actors::RuntimeHealth;
 use orlog_effect::ProviderError;
 use orlog_model::{Clock, SteadyTime, Timestamp, TraceParent};
 use orlog_signature::KeyId;
-use orlog_store::Cancellation;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -27,7 +26,6 @@ use super::pod_client::PodClient;
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
 use super::quotas::{CallerBudgets, LongPollPermit, QueryTimer, Quotas, RequestPermit};
-use super::read_pool::ReadPool;
 use super::read_scope::ReadScope;
 use super::request_metrics::RequestMetrics;
 use crate::server::other_boards::OtherBoards;
@@ -76,7 +74,6 @@ pub(crate) struct SharedState {
     pub(super) overview_cache: Arc<OverviewCache>,
     pub(super) hosts: Arc<AllowedHosts>,
     pub(super) bus_check: Arc<BusCheck>,
-    reads: ReadPool,
     queries: QueryLimit,
     pub(super) bodies: BodyBudget,
     /// Client for requests to other pods.
@@ -109,10 +106,6 @@ impl ApiState {
     pub(crate) fn new(app: Arc<App>, description: String) -> Self {
         let pods = PodClient::new();
         let description = description.into();
-        let reads = ReadPool::new(
-            app.config.http.max_concurrent_reads,
-            app.config.http.request_timeout,
-        );
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
         // The limit of open files can lower the configured number, and the quotas are shares of it.
         let connections = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
@@ -129,7 +122,6 @@ impl ApiState {
             overview_cache,
             hosts,
             bus_check,
-            reads,
             queries,
             bodies,
             pods,
@@ -290,18 +282,11 @@ impl RequestContext {
         F: FnOnce(&ReadScope) -> Result<T, Problem> + Send + 'static,
     {
         let app = Arc::clone(&self.shared.app);
-        let permit = self
-            .shared
-            .reads
-            .acquire(self.scope.caller.as_ref())
-            .await?;
-        let cancellation = Cancellation::default();
-        // Dropped with this future: the scan of a client that disconnects ends, and frees its
-        // place.
-        let _request = cancellation.on_drop();
+        let share = self.scope.caller.as_ref().map(|caller| &caller.reads);
         self.shared
+            .app
             .reads
-            .run(permit, move || read(&ReadScope::new(app, cancellation)))
+            .run(share, move |stores| read(&ReadScope::new(app, stores)))
             .await
     }
 

@@ -1,36 +1,68 @@
-//! Conversion of store and axum errors to problems; the remedy selects the code.
+//! Conversion of errors of the node and of axum to problems; the remedy selects the code.
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
+use orlog_actors::ControlError;
 
 use super::context::OPENAPI_PATH;
 use super::problem::{Code, Problem, ProblemDetail};
+use orlog_node::blocking::ShuttingDown;
+use orlog_node::coded_error::CodedError;
+use orlog_node::reads::PoolExhausted;
+use orlog_node::sagas::instance_pages::InvalidCursor;
+use orlog_node::sagas::search::SearchError;
+
+impl From<CodedError> for Problem {
+    fn from(error: CodedError) -> Self {
+        Problem::new(error.code, error.detail)
+    }
+}
 
 impl From<orlog_store::Error> for Problem {
     fn from(error: orlog_store::Error) -> Self {
-        use orlog_store::Error;
-        let code = match &error {
-            Error::Full { .. } => Code::InsufficientStorage,
-            Error::InvalidCursor { .. } => {
-                return invalid_parameter("cursor", error.to_string());
-            }
-            Error::NoSuchTable { .. } => Code::TableNotFound,
-            Error::FeedOffsetExpired { .. } => Code::CursorExpired,
-            Error::FeedDisabled => Code::ExportDisabled,
-            Error::Closed | Error::Cancelled | Error::Poisoned { .. } => Code::Unavailable,
-            Error::Damaged { .. } => Code::DamagedTables,
-            Error::DamagedJournal { .. } => Code::DamagedJournal,
-            _ => Code::StoreError,
-        };
-        // The reason names files and rows of the node, which a client must not receive.
-        if matches!(
-            code,
-            Code::StoreError | Code::DamagedTables | Code::DamagedJournal
-        ) {
-            tracing::error!(%error, "store read failed");
-            return Problem::new(code, "store read failed; see the server log");
+        if matches!(error, orlog_store::Error::InvalidCursor { .. }) {
+            return invalid_parameter("cursor", error.to_string());
         }
+        CodedError::from(error).into()
+    }
+}
 
-        Problem::new(code, error.to_string())
+impl From<orlog_bus::Error> for Problem {
+    fn from(error: orlog_bus::Error) -> Self {
+        CodedError::from(error).into()
+    }
+}
+
+impl From<ControlError> for Problem {
+    fn from(error: ControlError) -> Self {
+        CodedError::from(error).into()
+    }
+}
+
+impl From<InvalidCursor> for Problem {
+    fn from(error: InvalidCursor) -> Self {
+        invalid_parameter("cursor", error.to_string())
+    }
+}
+
+impl From<SearchError> for Problem {
+    fn from(error: SearchError) -> Self {
+        match error {
+            SearchError::InvalidCursor(error) => error.into(),
+            SearchError::InvalidFilter(reason) => invalid_parameter("filter", reason),
+            SearchError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<PoolExhausted> for Problem {
+    fn from(error: PoolExhausted) -> Self {
+        CodedError::from(error).into()
+    }
+}
+
+impl From<ShuttingDown> for Problem {
+    fn from(error: ShuttingDown) -> Self {
+        CodedError::from(error).into()
     }
 }
 

@@ -18,7 +18,6 @@ use super::{check_signals, permit, view};
 use crate::resources::definitions::migrate::target;
 use crate::resources::sagas::built_in;
 use crate::resources::sagas::control::{ControlCaller, send_control};
-use crate::resources::sagas::search::compile_filter;
 use crate::server::body::{self, CheckedBody};
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{Tenant, time};
@@ -30,6 +29,7 @@ use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use orlog_node::auth::Caller;
 use orlog_node::batches;
+use orlog_node::sagas::search::compile_filter;
 
 /// Default number of instances per second.
 const DEFAULT_RATE: u32 = 50;

@@ -12,11 +12,11 @@ use orlog_sagas::batch::{BatchAction, BatchSpec};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::selection::{self, Part};
 use crate::resources::sagas::{InstanceSummary, hidden_values};
 use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
+use orlog_node::batches::selection::{self, Part};
 
 /// Number of instances in the response.
 const SHOWN: usize = 20;
@@ -75,7 +75,7 @@ fn run(
     tenant: &TenantId,
     spec: &BatchSpec,
 ) -> Result<DryRunView, Problem> {
-    let until = Instant::now() + selection::timeout(scope);
+    let until = Instant::now() + selection::timeout(scope.stores());
     let check = Check::of(scope, &spec.action)?;
     let mut result = DryRunView {
         matched: 0,
@@ -94,7 +94,7 @@ fn run(
             limit: CHUNK,
             shard: None,
         };
-        let found = selection::next(scope, tenant, &spec.selection, &part)?;
+        let found = selection::next(scope.stores(), tenant, &spec.selection, &part)?;
         for located in found.items {
             let key = &located.found.key;
             let instance = &located.found.instance;
@@ -103,7 +103,7 @@ fn run(
             result.not_applicable += u64::from(reason.is_some());
 
             if result.items.len() < SHOWN {
-                let hidden = hidden_values(scope, instance);
+                let hidden = hidden_values(scope.stores(), instance);
                 let reason = reason.map(|reason| hidden.remove_from(&reason));
                 let instance = InstanceSummary::of(key, instance, &hidden);
                 result.items.push(DryRunItem {

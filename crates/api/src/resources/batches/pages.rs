@@ -11,13 +11,13 @@ use orlog_sagas::batch::{
     BatchAction, InstanceReason, PageOutcome, PageRequest, PageTask, Selection, batch_of,
 };
 
-use super::selection::{self, Part};
 use crate::resources::sagas::stored_hidden_values;
 use crate::server::context::{ApiState, RequestContext};
 use crate::server::parts::definitions::Definitions;
 use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
 use orlog_node::app::App;
+use orlog_node::batches::selection::{self, Part};
 
 /// Maximum number of concurrent control requests: enough to fill a group commit.
 const MAX_CONCURRENT: usize = 64;
@@ -129,7 +129,12 @@ async fn search(
             shard,
         };
 
-        selection::next(scope, &own.tenant, &selection, &part)
+        Ok(selection::next(
+            scope.stores(),
+            &own.tenant,
+            &selection,
+            &part,
+        )?)
     });
     let found = found.await.map_err(|problem| failed(&problem))?;
     Ok(PageOutcome {
@@ -268,7 +273,7 @@ async fn reasons(
 
     let reasons = api.read(move |scope| {
         let reason = |(key, reason): (InstanceKey, String)| {
-            let reason = stored_hidden_values(scope, &key).remove_from(&reason);
+            let reason = stored_hidden_values(scope.stores(), &key).remove_from(&reason);
             InstanceReason {
                 correlation: key.correlation,
                 reason,

@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::deploy::user_name;
-use crate::resources::sagas::instance_pages::{find, parse_cursor};
 use crate::server::body::JsonBody;
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
@@ -26,6 +25,7 @@ use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use orlog_node::auth::Caller;
 use orlog_node::definitions::migrate::{MigrateRequest, MigrateResult};
+use orlog_node::sagas::instance_pages::{find, parse_cursor};
 
 /// Minimum length of a hash prefix.
 const SHORTEST_HASH: usize = 6;
@@ -234,7 +234,7 @@ fn select_instances(
 
     // The cursor follows the scan, not the selection: a page whose instances have other definitions
     // is empty and has a next one.
-    let page = find(scope, query, shard)?;
+    let page = find(scope.stores(), query, shard)?;
     let instances = page
         .items
         .into_iter()

@@ -90,7 +90,7 @@ pub(crate) fn entity_line(scope: &ReadScope, shard: u16, touched: &FeedItem) -> 
                 now.as_deref().map(|now| {
                     // Texts of an entry can quote values of the state, which the entry itself does
                     // not contain.
-                    let hidden = stored_hidden_values(scope, of);
+                    let hidden = stored_hidden_values(scope.stores(), of);
                     to_json(&HistoryEntryView::of(now, &hidden, scope.redact()))
                 }),
             )
@@ -139,8 +139,10 @@ fn named(key: &InstanceKey) -> Value {
 
 fn instance(scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Value {
     to_json(&ExportedInstance {
-        summary: InstanceSummary::of(key, instance, &hidden_values(scope, instance)),
-        state: scope.redact().redact(displayed_state(scope, instance)),
+        summary: InstanceSummary::of(key, instance, &hidden_values(scope.stores(), instance)),
+        state: scope
+            .redact()
+            .redact(displayed_state(scope.stores(), instance)),
         parent: instance.parent.as_deref().map(ParentView::of),
         last_input_id: instance.last_input.to_string(),
         node: instance.node.clone().into(),

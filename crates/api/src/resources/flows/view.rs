@@ -9,11 +9,11 @@ use utoipa::ToSchema;
 
 use crate::resources::sagas::built_in::{ListedView, UNREADABLE};
 use crate::resources::sagas::flow::{JobWork, show_claims, step_of};
-use crate::resources::sagas::state::displayed_state;
 use crate::server::page::BuiltPage;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use orlog_node::redact::HiddenValues;
+use orlog_node::sagas::state::displayed_state;
 use orlog_node::url_path::path;
 
 /// Page of flows.
@@ -132,7 +132,7 @@ struct JobFailureView {
 
 /// Returns the state of a flow, with the claims of the runners.
 fn state(scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Result<Value, Problem> {
-    let mut state = displayed_state(scope, instance);
+    let mut state = displayed_state(scope.stores(), instance);
     // If the program cannot read the state, `displayed_state` returns it as raw JSON, without a
     // graph.
     if !state["graph"].is_array() {

@@ -92,7 +92,7 @@ pub(crate) async fn job_logs(
     let listed = jobs.clone();
     let api = &jobs.request;
     api.read_json(move |scope| {
-        let hidden = stored_hidden_values(scope, &key);
+        let hidden = stored_hidden_values(scope.stores(), &key);
         let mut page = PageBuilder::new(limits);
         let mut skips = query.cursor;
 

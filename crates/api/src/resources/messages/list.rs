@@ -7,13 +7,13 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::view::{MessagePage, MessageSummary};
-use crate::resources::sagas::instance_pages::{find, parse_cursor};
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder, PageLimits};
 use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
+use orlog_node::sagas::instance_pages::{find, parse_cursor};
 
 /// Number of messages that one query reads: each one can have some 100 KiB.
 const STEP: usize = 16;
@@ -160,7 +160,7 @@ fn box_page(
     loop {
         query.limit = STEP.min(conditions.limits.entries - read);
         query.scan_limit = conditions.scan_limit - scanned;
-        let found = find(scope, query.clone(), shard)?;
+        let found = find(scope.stores(), query.clone(), shard)?;
         for located in &found.items {
             let message = MessageSummary::listed(&located.found.key, &located.found.instance);
             if conditions.admit(&message) && !page.push(message, located.cursor()) {
@@ -250,7 +250,7 @@ fn thread_page(
 
         let mut shard = 0;
         loop {
-            let found = find(scope, query.clone(), shard)?;
+            let found = find(scope.stores(), query.clone(), shard)?;
             let all = found.items.iter().map(|located| &located.found);
             let of_thread = all.filter(|found| {
                 found

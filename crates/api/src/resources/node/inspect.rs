@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::resources::sagas::instance_pages::parse_cursor;
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, NodeAccess, QueryParams, Tenant, page_limits};
@@ -15,6 +14,7 @@ use crate::server::page::{EncodedJson, PageBuilder, PageLimits};
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use orlog_node::auth::{Caller, Right};
+use orlog_node::sagas::instance_pages::parse_cursor;
 
 /// Number of rows that one read returns: each of them can have several MiB as JSON.
 const STEP: usize = 16;
@@ -121,6 +121,7 @@ fn rows_of(
     let mut rest = None;
     let mut scan_limit_reached = false;
     let shards = scope
+        .stores()
         .numbered_readers()
         .skip_while(|(shard, _)| usize::from(*shard) < first);
 

@@ -8,7 +8,6 @@ use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use super::instance_pages::{find, parse_cursor};
 use super::start::IDEMPOTENCY_KEY;
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
@@ -16,6 +15,7 @@ use crate::server::extract::page_limits;
 use crate::server::page::{BuiltPage, EncodedJson, PageBuilder};
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
+use orlog_node::sagas::instance_pages::{find, parse_cursor};
 
 /// Page of a list, ordered by name or id.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -67,7 +67,7 @@ where
     };
 
     api.read_json(move |scope| {
-        let found = find(scope, query, shard)?;
+        let found = find(scope.stores(), query, shard)?;
         let mut page = PageBuilder::new(limits);
         for located in &found.items {
             let key = &located.found.key;

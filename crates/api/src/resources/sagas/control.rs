@@ -5,8 +5,7 @@ use std::borrow::Cow;
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use orlog_actors::{ControlError, ControlResult};
-use orlog_engine::Rejection;
+use orlog_actors::ControlResult;
 use orlog_model::{
     ControlAction, ControlRequest, EventId, EventType, InstanceKey, StartSignal, Timestamp,
     WaitToken,
@@ -120,26 +119,6 @@ impl From<ControlResult> for ControlResponse {
             status: status.as_str(),
             paused,
         }
-    }
-}
-
-impl From<ControlError> for Problem {
-    fn from(error: ControlError) -> Self {
-        let code = match &error {
-            ControlError::Rejected(Rejection::NotFound) => Code::InstanceNotFound,
-            ControlError::Rejected(Rejection::VersionMismatch { .. }) => Code::VersionConflict,
-            ControlError::Rejected(Rejection::WaitEnded { .. }) => Code::WaitEnded,
-            ControlError::Rejected(Rejection::InvalidStatus { .. }) => Code::InvalidStatus,
-            ControlError::Rejected(Rejection::Quarantined { .. }) => Code::InstanceQuarantined,
-            ControlError::Rejected(Rejection::TaskNotFound { .. }) => Code::TaskNotFound,
-            ControlError::Rejected(Rejection::TaskConflict { .. }) => Code::TaskConflict,
-            ControlError::Rejected(Rejection::MigrationBlocked { .. }) => Code::MigrationBlocked,
-            ControlError::Rejected(Rejection::Exists { .. }) => Code::InstanceExists,
-            ControlError::Rejected(Rejection::StartRejected { .. }) => Code::StartRejected,
-            ControlError::DeadLettered(_) => Code::DeadLettered,
-            ControlError::Unavailable => Code::Unavailable,
-        };
-        Problem::new(code, error.to_string())
     }
 }
 

@@ -3,11 +3,11 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::search::SearchResult;
-use super::state::hidden_values;
 use super::view::InstanceSummary;
 use crate::server::page::{PageBuilder, PageLimits};
 use crate::server::read_scope::ReadScope;
+use orlog_node::sagas::search::SearchResult;
+use orlog_node::sagas::state::hidden_values;
 
 /// Page of instances.
 #[derive(Debug, Serialize, ToSchema)]
@@ -46,7 +46,7 @@ impl InstancePage {
         for located in &result.items {
             let found = &located.found;
             // The reference and the errors of an instance can quote hidden values of its state.
-            let hidden = hidden_values(scope, &found.instance);
+            let hidden = hidden_values(scope.stores(), &found.instance);
             let summary = InstanceSummary::of(&found.key, &found.instance, &hidden);
             if !page.push(summary, located.cursor()) {
                 break;

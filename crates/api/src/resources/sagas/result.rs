@@ -12,7 +12,6 @@ use serde_json::Value;
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
-use super::state::hidden_values;
 use super::work::FailureView;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{InstanceParams, InstancePath, QueryParams, duration};
@@ -20,6 +19,7 @@ use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use orlog_node::redact::Redaction;
+use orlog_node::sagas::state::hidden_values;
 use orlog_node::url_path::path;
 
 /// Maximum wait of a request for a result.
@@ -90,7 +90,7 @@ impl ResultView {
     }
 
     fn of(scope: &ReadScope, key: &InstanceKey, instance: &Instance) -> Self {
-        let hidden = hidden_values(scope, instance);
+        let hidden = hidden_values(scope.stores(), instance);
         // A completed instance can have recovered from an error, which is then no failure of its
         // result.
         let failure = instance

@@ -2,8 +2,7 @@
 //! if it is readable.
 
 use orlog_model::{
-    DefinitionRef, HistoryEntry, Instance, InstanceKey, OutboxKey, ParentRef, Reference,
-    StatusSnapshot, Task, Wait, WorkItem,
+    HistoryEntry, Instance, InstanceKey, OutboxKey, Reference, StatusSnapshot, WorkItem,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -13,13 +12,15 @@ use super::context::{BreakerView, BufferedInputView};
 use super::flow::{JobWork, show_claims};
 use super::history::HistoryPageView;
 use super::result::SagaResultView;
-use super::state::{displayed_state, task_data};
-use super::work::{AttemptView, LastErrorView, OutboxView, kind};
+use super::work::{AttemptView, OutboxView, kind};
 use crate::resources::dead_letters::DeadLetterView;
-use crate::resources::tasks::TaskSpecView;
 use crate::server::page::PageLimits;
 use crate::server::read_scope::ReadScope;
-use orlog_node::redact::{HiddenValues, Redaction};
+use orlog_node::redact::HiddenValues;
+use orlog_node::sagas::state::{displayed_state, task_data};
+use orlog_node::sagas::view::{
+    DefinitionRefView, LastErrorView, OpenTaskView, ParentView, WaitView, reference_view,
+};
 
 /// Instance in a list.
 #[derive(Debug, Serialize, ToSchema)]
@@ -50,29 +51,6 @@ pub(crate) struct InstanceSummary {
     /// Time of the last transition.
     #[schema(format = "date-time")]
     updated_at: String,
-}
-
-/// Reference to a definition.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DefinitionRefView {
-    /// Version number set by the author.
-    version: u32,
-    /// Hash of the definition, in hexadecimal.
-    hash: String,
-}
-
-/// Input that an instance waits for.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WaitView {
-    /// `event`, `work_result`, `timer`, `operator`, `task` or `saga`.
-    kind: &'static str,
-    name: String,
-    /// Deadline, if there is one.
-    #[schema(format = "date-time")]
-    until: Option<String>,
-    /// Identifies this wait: a later wait for the same has another token. See `wait_token` of
-    /// signals.
-    token: String,
 }
 
 /// All details of an instance.
@@ -145,27 +123,6 @@ struct PendingWorkView {
     dead_letter: Option<String>,
 }
 
-/// Open task.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct OpenTaskView {
-    #[schema(format = "uuid")]
-    id: String,
-    #[serde(flatten)]
-    form: TaskSpecView,
-}
-
-/// Parent saga of an instance.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ParentView {
-    saga: String,
-    correlation: String,
-    /// Work item that started it.
-    #[schema(format = "uuid")]
-    work_id: String,
-    /// Number of ancestor sagas.
-    depth: u16,
-}
-
 impl InstanceSummary {
     /// Creates the view. `hidden` are the values that its texts must not quote.
     pub(crate) fn of(key: &InstanceKey, instance: &Instance, hidden: &HiddenValues) -> Self {
@@ -187,14 +144,6 @@ impl InstanceSummary {
     }
 }
 
-/// Returns the business reference of an instance without the values that it must not quote.
-pub(crate) fn reference_view(instance: &Instance, hidden: &HiddenValues) -> Option<Reference> {
-    instance
-        .reference
-        .as_ref()
-        .map(|reference| reference.map(|text| hidden.remove_from(text)))
-}
-
 impl InstanceDetail {
     /// Creates the view without outbox, attempts and buffered inputs. `history` has one entry more
     /// than the limit if there is a next page. `work` is the work of the instance in the outbox.
@@ -207,7 +156,7 @@ impl InstanceDetail {
         work: &[(OutboxKey, WorkItem)],
     ) -> Self {
         let redact = scope.redact();
-        let mut state = displayed_state(scope, instance);
+        let mut state = displayed_state(scope.stores(), instance);
         let pending = work.iter().filter_map(|(_, item)| JobWork::of(item));
         show_claims(scope, key, pending, &mut state);
 
@@ -260,57 +209,6 @@ impl InstanceDetail {
                 .as_ref()
                 .map(|trace| trace.trace_id().to_owned()),
             history: HistoryPageView::of(history, limits, &hidden, redact),
-        }
-    }
-}
-
-impl DefinitionRefView {
-    pub(crate) fn of(program: &DefinitionRef) -> Self {
-        Self {
-            version: program.version,
-            hash: hex::encode(program.hash),
-        }
-    }
-}
-
-impl OpenTaskView {
-    pub(crate) fn of(task: &Task, redact: &Redaction) -> Self {
-        Self {
-            id: task.id.to_string(),
-            form: TaskSpecView::of(task, redact),
-        }
-    }
-}
-
-impl ParentView {
-    pub(crate) fn of(parent: &ParentRef) -> Self {
-        let ParentRef {
-            key,
-            work_id,
-            depth,
-        } = parent;
-        Self {
-            saga: key.saga.to_string(),
-            correlation: key.correlation.to_string(),
-            work_id: work_id.to_string(),
-            depth: *depth,
-        }
-    }
-}
-
-impl WaitView {
-    /// Creates the views of the waits of an instance.
-    pub(crate) fn all(instance: &Instance) -> Vec<Self> {
-        let waits = instance.waits.iter();
-        waits.map(|wait| Self::of(instance, wait)).collect()
-    }
-
-    fn of(instance: &Instance, wait: &Wait) -> Self {
-        Self {
-            kind: wait.kind.as_str(),
-            name: wait.name.to_string(),
-            until: wait.until.map(|at| at.to_string()),
-            token: instance.wait_token(wait).to_string(),
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Work of an instance in API responses: the outbox and the attempts.
 
-use orlog_model::{
-    AttemptRecord, Failure, Instance, InstanceFailure, OutboxKey, WorkItem, WorkKind,
-};
+use orlog_model::{AttemptRecord, Failure, InstanceFailure, OutboxKey, WorkItem, WorkKind};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -17,30 +15,6 @@ pub(crate) struct FailureView {
     code: String,
     /// Error message.
     message: String,
-}
-
-/// Last error of an instance.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct LastErrorView {
-    #[serde(flatten)]
-    error: InstanceFailureView,
-    /// Error with which the instance stopped running forward, if the last one came later.
-    cause: Option<InstanceFailureView>,
-}
-
-/// Error of an instance, and where and when it occurred.
-#[derive(Debug, Serialize, ToSchema)]
-struct InstanceFailureView {
-    /// Code for programs.
-    code: String,
-    /// Error message.
-    message: String,
-    /// Failed step or work; null if the error concerns the whole saga.
-    step: Option<String>,
-    /// Number of attempts of the failed work.
-    attempts: Option<u32>,
-    /// Time of the error; null if an earlier release recorded it.
-    at: Option<String>,
 }
 
 /// Attempt to execute a work item.
@@ -137,25 +111,6 @@ impl FailureView {
             code: failure.code.clone(),
             message: hidden.remove_from(&failure.message),
         }
-    }
-}
-
-impl LastErrorView {
-    /// Creates the view of the last error of an instance, if it has one.
-    pub(crate) fn of(instance: &Instance, hidden: &HiddenValues) -> Option<Self> {
-        let last = instance.last_error.as_deref()?;
-        let view = |error: &InstanceFailure| InstanceFailureView {
-            code: error.code.clone(),
-            message: hidden.remove_from(&error.message),
-            step: error.step.as_ref().map(ToString::to_string),
-            attempts: error.attempts,
-            at: error.at.map(|at| at.to_string()),
-        };
-
-        Some(Self {
-            error: view(last),
-            cause: last.cause.as_deref().map(view),
-        })
     }
 }
 

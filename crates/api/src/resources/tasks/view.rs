@@ -1,11 +1,11 @@
 //! Tasks in API responses.
 
-use orlog_model::{EventType, Exclusion, Instance, Task, TaskEvent, TaskEventKind, TaskRow};
+use orlog_model::{EventType, Exclusion, Instance, TaskEvent, TaskEventKind, TaskRow};
 use serde::Serialize;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use orlog_node::redact::Redaction;
+use orlog_node::sagas::view::TaskSpecView;
 
 /// Page of tasks.
 #[derive(Debug, Serialize, ToSchema)]
@@ -30,31 +30,6 @@ pub(crate) struct TaskView {
     outcome: Option<String>,
     #[schema(format = "date-time")]
     updated_at: String,
-}
-
-/// Specification of a task.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct TaskSpecView {
-    /// Label set by the program.
-    tag: String,
-    title: String,
-    /// Roles that may claim it; empty: every role.
-    roles: Vec<String>,
-    /// Users who can neither claim, be assigned, nor complete it: `starter`, `previous`.
-    not_by: Vec<&'static str>,
-    /// Assignee.
-    assignee: Option<String>,
-    /// User who claimed it.
-    claimed_by: Option<String>,
-    /// Due time.
-    #[schema(format = "date-time")]
-    due: Option<String>,
-    /// Possible outcomes; empty: completion only.
-    outcomes: Vec<String>,
-    /// Data displayed to the user.
-    data: Value,
-    #[schema(format = "date-time")]
-    opened_at: String,
 }
 
 /// Task with its events.
@@ -98,25 +73,6 @@ pub(crate) struct TaskEventView {
     /// Selected outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<String>,
-}
-
-impl TaskSpecView {
-    pub(crate) fn of(task: &Task, redact: &Redaction) -> Self {
-        let form = &task.spec;
-        Self {
-            tag: form.tag.to_string(),
-            // The title is rendered with the data, so that it can quote hidden values.
-            title: redact.hidden_values([&form.data]).remove_from(&form.title),
-            roles: form.roles.clone(),
-            not_by: form.not_by.iter().map(|user| user.as_str()).collect(),
-            assignee: form.assignee.clone(),
-            claimed_by: task.claimed_by.clone(),
-            due: form.due.map(|due| due.to_string()),
-            outcomes: form.outcomes.iter().map(EventType::to_string).collect(),
-            data: redact.redact(form.data.clone()),
-            opened_at: task.opened_at.to_string(),
-        }
-    }
 }
 
 impl TaskView {

@@ -9,10 +9,10 @@ use utoipa::ToSchema;
 
 use crate::resources::flows::missing;
 use crate::resources::sagas::flow::step_of;
-use crate::resources::sagas::state::hidden_values;
 use crate::server::page::{PageBuilder, PageLimits};
 use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
+use orlog_node::sagas::state::hidden_values;
 
 /// Interval in which an ended flow is read again while lines of it wait to be stored.
 const UNSAVED_CHECK: Duration = Duration::from_millis(200);
@@ -127,7 +127,7 @@ async fn read(instances: &Instances, request: &LineRequest) -> Result<LinePage, 
         let has_unsaved = scope.has_unsaved_lines(&key);
         let (first, _) = reader.job_log_range(&key)?;
         let found = reader.job_log(&key, after, limits.entries)?;
-        let hidden = hidden_values(scope, &instance);
+        let hidden = hidden_values(scope.stores(), &instance);
         // A client stops at `ended`, so that it is set only when nothing is left to read or to
         // store.
         let ended = found.is_empty() && instance.status.is_final() && !has_unsaved;

@@ -1,4 +1,4 @@
-//! Bounded pool of the requests that read the stores at the same time.
+//! Bounded pool of the requests and pages that read the stores at the same time.
 //!
 //! A request that finds the pool exhausted waits, then fails. So a burst of requests does not
 //! occupy the threads and the read transactions that the shards need.
@@ -9,9 +9,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::blocking::finish;
-use super::problem::{Code, Problem};
-use super::quotas::CallerBudgets;
+use crate::blocking::{ShuttingDown, finish};
 
 /// Nice value of the threads that read. A thread of the default value gets about nine times their
 /// share of a core, and runs before them when it wakes up.
@@ -19,12 +17,16 @@ use super::quotas::CallerBudgets;
 const NICE: i32 = 10;
 
 /// Pool of concurrent reads.
-#[derive(Clone)]
-pub(crate) struct ReadPool {
+pub(super) struct ReadPool {
     permits: Arc<Semaphore>,
     timeout: Duration,
-    threads: Arc<ReadThreads>,
+    threads: ReadThreads,
 }
+
+/// No thread was free in time.
+#[derive(Debug, thiserror::Error)]
+#[error("too many requests read the stores; retry, or raise http.max_concurrent_reads")]
+pub struct PoolExhausted;
 
 /// Threads that read. Encoding a page can take a core for milliseconds; the threads that commit and
 /// serve requests have priority over them.
@@ -76,28 +78,29 @@ fn lower_priority() {}
 
 /// Permit to read; free again when dropped.
 #[derive(Debug)]
-pub(crate) struct ReadPermit {
+pub(super) struct ReadPermit {
     _of_caller: Option<OwnedSemaphorePermit>,
     _of_all: OwnedSemaphorePermit,
 }
 
 impl ReadPool {
-    pub(crate) fn new(reads: usize, timeout: Duration) -> Self {
+    pub(super) fn new(reads: usize, timeout: Duration) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(reads)),
             timeout,
-            threads: Arc::new(ReadThreads::new(reads)),
+            threads: ReadThreads::new(reads),
         }
     }
 
     /// Reads on a thread of the pool, and frees the permit at the end of the read.
     ///
     /// # Errors
-    /// The error of `read`; [`Code::Unavailable`] if the process is shutting down.
-    pub(crate) async fn run<T, F>(&self, permit: ReadPermit, read: F) -> Result<T, Problem>
+    /// The error of `read`, or [`ShuttingDown`].
+    pub(super) async fn run<T, E, F>(&self, permit: ReadPermit, read: F) -> Result<T, E>
     where
         T: Send + 'static,
-        F: FnOnce() -> Result<T, Problem> + Send + 'static,
+        E: From<ShuttingDown> + Send + 'static,
+        F: FnOnce() -> Result<T, E> + Send + 'static,
     {
         let reading = self.threads.runtime().spawn_blocking(move || {
             // Freed by the thread, because a read occupies it also after its client has
@@ -109,14 +112,17 @@ impl ReadPool {
     }
 
     /// Waits for a permit to read. A caller uses at most its share of the pool.
-    pub(crate) async fn acquire(
+    ///
+    /// # Errors
+    /// If none is free in time.
+    pub(super) async fn acquire(
         &self,
-        caller: Option<&CallerBudgets>,
-    ) -> Result<ReadPermit, Problem> {
+        share: Option<&Arc<Semaphore>>,
+    ) -> Result<ReadPermit, PoolExhausted> {
         let permit = tokio::time::timeout(self.timeout, async {
             // The share first: a request that waits for it must not hold a place of the pool.
-            let of_caller = match caller {
-                Some(caller) => Some(Arc::clone(&caller.reads).acquire_owned().await.ok()?),
+            let of_caller = match share {
+                Some(share) => Some(Arc::clone(share).acquire_owned().await.ok()?),
                 None => None,
             };
             let of_all = Arc::clone(&self.permits).acquire_owned().await.ok()?;
@@ -126,12 +132,7 @@ impl ReadPool {
                 _of_all: of_all,
             })
         });
-        permit.await.ok().flatten().ok_or_else(|| {
-            Problem::new(
-                Code::Unavailable,
-                "too many requests read the stores; retry, or raise http.max_concurrent_reads",
-            )
-        })
+        permit.await.ok().flatten().ok_or(PoolExhausted)
     }
 }
 
@@ -143,10 +144,10 @@ mod tests {
     async fn request_waits_for_a_reader_and_then_fails() {
         let pool = ReadPool::new(1, Duration::from_millis(10));
         let first = pool.acquire(None).await.expect("it is the only one");
-        let problem = pool.acquire(None).await.expect_err("the pool is exhausted");
+        let error = pool.acquire(None).await.expect_err("the pool is exhausted");
         assert!(
-            format!("{problem:?}").contains("http.max_concurrent_reads"),
-            "{problem:?}"
+            error.to_string().contains("http.max_concurrent_reads"),
+            "{error}"
         );
         drop(first);
         assert!(pool.acquire(None).await.is_ok());
@@ -158,7 +159,9 @@ mod tests {
         let pool = ReadPool::new(1, Duration::from_secs(1));
         let permit = pool.acquire(None).await.expect("it is the only one");
         let nice = pool
-            .run(permit, || Ok(rustix::process::getpriority_process(None)))
+            .run(permit, || {
+                Ok::<_, ShuttingDown>(rustix::process::getpriority_process(None))
+            })
             .await
             .expect("the read succeeds");
         assert_eq!(nice.expect("it is readable"), NICE);

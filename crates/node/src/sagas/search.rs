@@ -8,15 +8,14 @@ use orlog_program::{ComparisonOperator, Filter, FilterEvalError};
 use orlog_store::{FoundInstance, InstanceQuery, VariableCondition};
 use serde_json::{Map, Value, json};
 
-use super::instance_pages::LocatedInstance;
+use super::instance_pages::{InvalidCursor, LocatedInstance};
 use super::state::{displayed_state, hidden_values};
-use super::view::{DefinitionRefView, OpenTaskView, ParentView, WaitView, reference_view};
-use super::work::LastErrorView;
-use crate::server::errors::invalid_parameter;
-use crate::server::problem::Problem;
-use crate::server::read_scope::ReadScope;
-use orlog_node::component_config::indexed_value;
-use orlog_node::redact::{HiddenValues, Redaction};
+use super::view::{
+    DefinitionRefView, LastErrorView, OpenTaskView, ParentView, WaitView, reference_view,
+};
+use crate::component_config::indexed_value;
+use crate::reads::StoreScope;
+use crate::redact::{HiddenValues, Redaction};
 
 /// Instances per read; the tables are not locked during the evaluation.
 const CHUNK: usize = 256;
@@ -30,54 +29,72 @@ const REFERENCE_PREFIX: &str = "reference.";
 /// Variables with times.
 const TIMES: [&str; 3] = ["created_at", "updated_at", "now"];
 
+/// Reason why a search has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum SearchError {
+    /// The cursor is not one of this search.
+    #[error(transparent)]
+    InvalidCursor(#[from] InvalidCursor),
+    /// The condition does not compile, or is not Boolean; contains the location.
+    #[error("{0}")]
+    InvalidFilter(String),
+    /// A store cannot be read.
+    #[error(transparent)]
+    Store(#[from] orlog_store::Error),
+}
+
 /// Parameters of a search.
-pub(crate) struct InstanceSearch {
+pub struct InstanceSearch {
     /// Conditions that the store evaluates, the position of the last page, and the limits.
-    pub(crate) query: InstanceQuery,
+    pub query: InstanceQuery,
     /// Shard in which the last page ended.
-    pub(crate) start_shard: usize,
+    pub start_shard: usize,
     /// The only shard to search. Its instances have an order that no change of an instance changes,
     /// so that pages neither miss nor repeat an instance. `None`: all shards of this process, in
     /// the order of the fastest index.
-    pub(crate) only: Option<u16>,
-    pub(crate) filter: Option<Filter>,
+    pub only: Option<u16>,
+    /// Condition that the search evaluates for each instance.
+    pub filter: Option<Filter>,
     /// Whether matches after the page are counted.
-    pub(crate) count: bool,
+    pub count: bool,
     /// Timeout of the search.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// Result of a search.
 #[derive(Default)]
-pub(crate) struct SearchResult {
-    pub(crate) items: Vec<LocatedInstance>,
+pub struct SearchResult {
+    /// Instances of the page.
+    pub items: Vec<LocatedInstance>,
     /// Size of the states of these instances, in bytes.
     bytes: usize,
     /// Cursor after the page; `None` while it is not full.
-    pub(crate) next: Option<String>,
-    pub(crate) scanned: usize,
+    pub next: Option<String>,
+    /// Number of scanned instances.
+    pub scanned: usize,
     /// Number of matches from the cursor on.
-    pub(crate) matches: u64,
+    pub matches: u64,
     /// Whether all instances were scanned.
-    pub(crate) is_complete: bool,
+    pub is_complete: bool,
     /// Number of instances for which the condition failed.
-    pub(crate) filter_errors: u64,
-    pub(crate) first_filter_error: Option<String>,
+    pub filter_errors: u64,
+    /// Reason of the first one.
+    pub first_filter_error: Option<String>,
 }
 
 /// Compiles the condition of a request.
 ///
 /// # Errors
 /// If the condition is invalid; the text names the location.
-pub(crate) fn compile_filter(source: &str) -> Result<Filter, Problem> {
-    let invalid_filter =
-        |error: orlog_program::FilterError| invalid_parameter("filter", error.to_string());
-    Filter::compile(source, &example(), &TIMES).map_err(invalid_filter)
+pub fn compile_filter(source: &str) -> Result<Filter, SearchError> {
+    Filter::compile(source, &example(), &TIMES)
+        .map_err(|error| SearchError::InvalidFilter(error.to_string()))
 }
 
 /// Returns the condition of a search for a business reference: `part=text` selects by a part,
 /// another text by the name. `filter` applies in addition.
-pub(crate) fn reference_condition(reference: &str, filter: Option<&str>) -> String {
+#[must_use]
+pub fn reference_condition(reference: &str, filter: Option<&str>) -> String {
     let is_part = |name: &str| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
@@ -109,7 +126,7 @@ fn example() -> Map<String, Value> {
 ///
 /// # Errors
 /// If a store cannot be read, or the condition is not Boolean.
-pub(crate) fn search(scope: &ReadScope, search: InstanceSearch) -> Result<SearchResult, Problem> {
+pub fn search(scope: &StoreScope, search: InstanceSearch) -> Result<SearchResult, SearchError> {
     let InstanceSearch {
         mut query,
         start_shard,
@@ -209,7 +226,7 @@ pub(crate) fn search(scope: &ReadScope, search: InstanceSearch) -> Result<Search
 
 /// Adds the comparisons of a condition that an index or a range of keys answers. The condition is
 /// still evaluated for each instance found.
-fn narrow(query: &mut InstanceQuery, filter: &Filter, scope: &ReadScope) {
+fn narrow(query: &mut InstanceQuery, filter: &Filter, scope: &StoreScope) {
     let comparisons = filter.comparisons();
     let saga = comparisons
         .iter()
@@ -318,13 +335,13 @@ struct Evaluated {
 
 /// Evaluator of the condition for each instance.
 struct FilterEvaluator<'a> {
-    scope: &'a ReadScope,
+    scope: &'a StoreScope,
     filter: Option<&'a Filter>,
     now: Timestamp,
 }
 
 impl FilterEvaluator<'_> {
-    fn evaluate(&self, key: &InstanceKey, instance: &Instance) -> Result<Evaluated, Problem> {
+    fn evaluate(&self, key: &InstanceKey, instance: &Instance) -> Result<Evaluated, SearchError> {
         let Some(filter) = self.filter else {
             return Ok(Evaluated {
                 holds: Ok(true),
@@ -339,7 +356,7 @@ impl FilterEvaluator<'_> {
             Err(FilterEvalError::NoValue(reason)) => Err(format!("{key}: {reason}")),
             // The condition itself is wrong, and would fail for all other instances as well.
             Err(FilterEvalError::NotBoolean(reason)) => {
-                return Err(invalid_parameter("filter", reason));
+                return Err(SearchError::InvalidFilter(reason));
             }
         };
         Ok(Evaluated { holds, cost })

@@ -2,13 +2,19 @@
 
 use orlog_store::{FoundInstance, InstanceQuery, Page};
 
-use crate::server::errors::invalid_parameter;
-use crate::server::problem::Problem;
-use crate::server::read_scope::ReadScope;
+use crate::reads::StoreScope;
+
+/// Text that is not a cursor of a query for instances.
+#[derive(Debug, thiserror::Error)]
+#[error("not a cursor of this query; start without a cursor")]
+pub struct InvalidCursor;
 
 /// Parses a cursor: the number of a shard, a dot, and the cursor within the shard, which is empty
 /// at its start.
-pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<(usize, Option<String>), Problem> {
+///
+/// # Errors
+/// If the text has another form.
+pub fn parse_cursor(cursor: Option<&str>) -> Result<(usize, Option<String>), InvalidCursor> {
     let Some(cursor) = cursor else {
         return Ok((0, None));
     };
@@ -16,35 +22,36 @@ pub(crate) fn parse_cursor(cursor: Option<&str>) -> Result<(usize, Option<String
     let parts = cursor
         .split_once('.')
         .and_then(|(shard, rest)| Some((shard.parse().ok()?, rest)));
-    let (shard, rest) = parts.ok_or_else(|| {
-        invalid_parameter(
-            "cursor",
-            "not a cursor of this query; start without a cursor",
-        )
-    })?;
+    let (shard, rest) = parts.ok_or(InvalidCursor)?;
 
     Ok((shard, Some(rest.to_owned()).filter(|rest| !rest.is_empty())))
 }
 
 /// Instance in a result, with its shard.
-pub(crate) struct LocatedInstance {
-    pub(crate) shard: u16,
-    pub(crate) found: FoundInstance,
+pub struct LocatedInstance {
+    /// Number of the shard.
+    pub shard: u16,
+    /// The instance, and its position in the query.
+    pub found: FoundInstance,
 }
 
 impl LocatedInstance {
     /// Returns the cursor after this instance.
-    pub(crate) fn cursor(&self) -> String {
+    #[must_use]
+    pub fn cursor(&self) -> String {
         format!("{}.{}", self.shard, self.found.cursor())
     }
 }
 
-/// Scans the shards in sequence, starting at `first`, until the page is full.
-pub(crate) fn find(
-    scope: &ReadScope,
+/// Scans the shards in sequence, starting at `first`, until the page is full. Blocks.
+///
+/// # Errors
+/// If a store cannot be read.
+pub fn find(
+    scope: &StoreScope,
     mut query: InstanceQuery,
     first: usize,
-) -> Result<Page<LocatedInstance>, Problem> {
+) -> Result<Page<LocatedInstance>, orlog_store::Error> {
     let mut all = Page {
         items: Vec::new(),
         next: None,

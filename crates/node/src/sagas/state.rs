@@ -1,16 +1,17 @@
-//! State of an instance in responses, and the values in it that no text may quote.
+//! State of an instance as users see it, and the values in it that no text may quote.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orlog_model::{Instance, InstanceKey};
 use serde_json::{Value, json};
 
-use crate::server::read_scope::ReadScope;
-use orlog_node::redact::HiddenValues;
+use crate::reads::StoreScope;
+use crate::redact::HiddenValues;
 
 /// Returns the state of an instance as rendered by its program, or as JSON if it is readable; not
 /// redacted.
-pub(crate) fn displayed_state(scope: &ReadScope, instance: &Instance) -> Value {
+#[must_use]
+pub fn displayed_state(scope: &StoreScope, instance: &Instance) -> Value {
     // By hash: a retired definition still renders the instances that are pinned to it.
     let program = scope.programs().by_hash(&instance.definition.hash);
     program
@@ -20,7 +21,8 @@ pub(crate) fn displayed_state(scope: &ReadScope, instance: &Instance) -> Value {
 
 /// Returns the values of a stored instance that no text about it may quote; none if it cannot be
 /// read.
-pub(crate) fn stored_hidden_values(scope: &ReadScope, key: &InstanceKey) -> HiddenValues {
+#[must_use]
+pub fn stored_hidden_values(scope: &StoreScope, key: &InstanceKey) -> HiddenValues {
     if !scope.redact().is_active() {
         return HiddenValues::default();
     }
@@ -34,7 +36,8 @@ pub(crate) fn stored_hidden_values(scope: &ReadScope, key: &InstanceKey) -> Hidd
 }
 
 /// Returns the values of an instance that no text about it may quote.
-pub(crate) fn hidden_values(scope: &ReadScope, instance: &Instance) -> HiddenValues {
+#[must_use]
+pub fn hidden_values(scope: &StoreScope, instance: &Instance) -> HiddenValues {
     let redact = scope.redact();
     if !redact.is_active() {
         return HiddenValues::default();
@@ -45,7 +48,7 @@ pub(crate) fn hidden_values(scope: &ReadScope, instance: &Instance) -> HiddenVal
 }
 
 /// Returns the data of the open tasks of an instance.
-pub(super) fn task_data(instance: &Instance) -> impl Iterator<Item = &Value> {
+pub fn task_data(instance: &Instance) -> impl Iterator<Item = &Value> {
     instance.tasks.iter().map(|task| &task.spec.data)
 }
 

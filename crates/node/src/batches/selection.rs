@@ -6,32 +6,31 @@ use orlog_model::TenantId;
 use orlog_sagas::batch::Selection;
 use orlog_store::InstanceQuery;
 
-use crate::resources::sagas::instance_pages::parse_cursor;
-use crate::resources::sagas::search::{InstanceSearch, SearchResult, compile_filter, search};
-use crate::server::problem::Problem;
-use crate::server::read_scope::ReadScope;
+use crate::reads::StoreScope;
+use crate::sagas::instance_pages::parse_cursor;
+use crate::sagas::search::{InstanceSearch, SearchError, SearchResult, compile_filter, search};
 
 /// Part of a search.
-pub(super) struct Part<'a> {
+pub struct Part<'a> {
     /// The cursor of the previous part.
-    pub(super) cursor: Option<&'a str>,
+    pub cursor: Option<&'a str>,
     /// Maximum number of instances; 0: they are only counted.
-    pub(super) limit: usize,
+    pub limit: usize,
     /// The only shard to search, in an order that no change of an instance changes; `None`: all
     /// shards of this process.
-    pub(super) shard: Option<u16>,
+    pub shard: Option<u16>,
 }
 
 /// Searches for the next part of a selection. Blocks.
 ///
 /// # Errors
-/// If the filter is invalid, or a store cannot be read.
-pub(super) fn next(
-    scope: &ReadScope,
+/// If the cursor or the filter is invalid, or a store cannot be read.
+pub fn next(
+    scope: &StoreScope,
     tenant: &TenantId,
     selection: &Selection,
     part: &Part<'_>,
-) -> Result<SearchResult, Problem> {
+) -> Result<SearchResult, SearchError> {
     let (start, cursor) = parse_cursor(part.cursor)?;
     let filter = selection
         .filter
@@ -70,6 +69,7 @@ pub(super) fn next(
 }
 
 /// Returns the maximum duration of a part; the other half of a request is for waiting for a thread.
-pub(super) fn timeout(scope: &ReadScope) -> Duration {
+#[must_use]
+pub fn timeout(scope: &StoreScope) -> Duration {
     scope.http().request_timeout / 2
 }
