@@ -32,8 +32,6 @@ pub fn router(app: Arc<App>) -> Router {
         serde_json::to_string(&description).expect("the description serializes to JSON");
     let node = Arc::clone(&app);
     let api = ApiState::new(app, description);
-    batches::pages::connect(&node, &api);
-    shadows::pages::connect(&node, &api);
     messages::delivery::connect(&node, &api);
 
     routes

@@ -34,6 +34,7 @@ use crate::audit::publisher::AuditPublisher;
 use crate::auth::{Authenticator, SignedRequests, SignerKeys};
 use crate::background::BackgroundTasks;
 use crate::backup::service::{Backups, claim_dir};
+use crate::batches::pages::BatchPages;
 use crate::certificates::KeyFiles;
 use crate::clock::SystemClock;
 use crate::cluster::{Cluster, ShardHost};
@@ -48,6 +49,7 @@ use crate::definitions::numbers::DeploymentNumbers;
 use crate::definitions::schedules::deployed::DeployedSchedules;
 use crate::definitions::{DefinitionSet, initial};
 use crate::doctor::trends::Trends;
+use crate::effects::built_in::{BuiltInEffects, MessageEffects};
 use crate::jobs::claims::ClaimWriter;
 use crate::jobs::lines::{LineWriter, UnsavedLines};
 use crate::jobs::runners::Runners;
@@ -56,7 +58,7 @@ use crate::reads::{ReadParts, Reads};
 use crate::replay::Replays;
 use crate::retention::{PurgeCounters, Retention};
 use crate::sagas::attempts::RecentAttempts;
-use crate::sagas::pages::BuiltInPages;
+use crate::shadows::pages::ShadowPages;
 use crate::stores::{LocalStorage, PositionRecorder};
 use crate::telemetry::{MetricsRegistry, SpanExporter, TelemetryHandle};
 use crate::tls::NodeTls;
@@ -112,8 +114,8 @@ pub struct App {
     pub peer_client: PeerClient,
     /// The verification of signed events.
     pub signed_events: Arc<SignedEvents>,
-    /// The pages of the built-in sagas.
-    pub pages: BuiltInPages,
+    /// The deliveries and reports of messages.
+    pub messages: Arc<MessageEffects>,
     /// The received webhooks.
     pub webhooks: Arc<Webhooks>,
     config_source: Option<Arc<ConfigSource>>,
@@ -287,8 +289,30 @@ impl App {
         }));
         tracing::debug!(threads = config.http.max_concurrent_reads, "reads built");
 
-        let pages = BuiltInPages::default();
-        let upstreams = effects::upstream_sources(&config, added_upstreams, &pages, remote);
+        let batches = Arc::new(BatchPages {
+            config: Arc::clone(&config),
+            clock: Arc::clone(&clock),
+            shards: shards.clone(),
+            reads: Arc::clone(&reads),
+            programs: Arc::clone(&programs),
+            locks: Arc::clone(&locks),
+        });
+        let shadows = Arc::new(ShadowPages {
+            config: Arc::clone(&config),
+            clock: Arc::clone(&clock),
+            shards,
+            reads: Arc::clone(&reads),
+            programs: Arc::clone(&programs),
+            sources: transport.sources(&signed_events),
+        });
+        let built_in = BuiltInEffects {
+            batches,
+            shadows,
+            messages: Arc::default(),
+        };
+        tracing::debug!("effects of built-in sagas built");
+
+        let upstreams = effects::upstream_sources(&config, added_upstreams, &built_in, remote);
         let catalog = effects::open_catalog(&upstreams, &clock, &observer);
         let catalog = Arc::new(Box::pin(catalog).await?);
         tracing::debug!(
@@ -558,7 +582,7 @@ impl App {
             peers,
             peer_client,
             signed_events,
-            pages,
+            messages: built_in.messages,
             webhooks,
             config_source: config_source.map(Arc::new),
             audit,

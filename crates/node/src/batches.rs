@@ -1,5 +1,6 @@
 //! Batches: one instruction for all instances that match a filter.
 
+pub(crate) mod pages;
 pub mod selection;
 
 use orlog_model::{InstanceKey, SagaName, TenantId};

@@ -9,6 +9,7 @@ use orlog_engine::Rejection;
 use crate::blocking::ShuttingDown;
 use crate::error_code::Code;
 use crate::reads::PoolExhausted;
+use crate::sagas::search::SearchError;
 
 /// Error for users: what failed, and why.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +89,15 @@ impl From<ControlError> for CodedError {
             ControlError::Unavailable => Code::Unavailable,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<SearchError> for CodedError {
+    fn from(error: SearchError) -> Self {
+        match error {
+            SearchError::Store(error) => error.into(),
+            error => Self::new(Code::BadParameter, error.to_string()),
+        }
     }
 }
 

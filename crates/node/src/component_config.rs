@@ -11,7 +11,7 @@ use orlog_bus::nats::{
 use orlog_bus::signature::Signer;
 use orlog_bus::subject::SubjectKind;
 use orlog_effect::secret::{SecretRef, SecretUnavailable};
-use orlog_model::{SLOTS, Slot, SlotAssigner};
+use orlog_model::{InstanceKey, SLOTS, Slot, SlotAssigner};
 use orlog_store::IndexedValue;
 use serde_json::Value;
 
@@ -271,6 +271,11 @@ pub(crate) fn shard_of(slot: Slot, shards: u16) -> u16 {
     found
         .map(|(index, _)| index)
         .expect("ranges cover every slot")
+}
+
+/// Returns the number of the shard of an instance.
+pub(crate) fn shard_of_instance(config: &Config, key: &InstanceKey) -> u16 {
+    shard_of(slots(config).slot_of(key), config.shards)
 }
 
 /// Returns the mapping of instances to slots.

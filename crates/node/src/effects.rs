@@ -1,6 +1,8 @@
 //! Remote dependencies of effects: result listener, gateway requests, and workers of the role
 //! `effect`.
 
+pub mod built_in;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ use super::component_config;
 use super::transport::with_startup_retry;
 use crate::config::{Config, Role, TenantMode};
 use crate::definitions::DefinitionErrors;
-use crate::sagas::pages::BuiltInPages;
+use crate::effects::built_in::BuiltInEffects;
 use crate::upstreams::{QueueProviderFactory, RemoteDependencies, UpstreamSources};
 
 /// Returns the sources of the upstreams: the configuration, the directory of upstreams, the
@@ -27,11 +29,11 @@ use crate::upstreams::{QueueProviderFactory, RemoteDependencies, UpstreamSources
 pub(crate) fn upstream_sources(
     config: &Config,
     added: Vec<Upstream>,
-    pages: &BuiltInPages,
+    built_in: &BuiltInEffects,
     remote: Option<RemoteDependencies>,
 ) -> UpstreamSources {
     UpstreamSources::new(config.upstreams(), config.upstreams_dir.clone(), added)
-        .with_built_in_sagas(pages.upstreams())
+        .with_built_in_sagas(built_in.upstreams())
         .in_role(config.role, remote)
         // A node of the role `effect` executes what it receives over NATS; without signatures every
         // publisher could run a script there.

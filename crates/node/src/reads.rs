@@ -3,7 +3,6 @@
 //! At most `http.max_concurrent_reads` requests and pages read at the same time; another one waits
 //! up to `http.request_timeout`.
 
-mod parts;
 mod pool;
 mod scope;
 
@@ -13,9 +12,9 @@ use orlog_store::Cancellation;
 use tokio::sync::Semaphore;
 
 use crate::blocking::ShuttingDown;
-pub(crate) use parts::ReadParts;
 pub use pool::PoolExhausted;
 use pool::ReadPool;
+pub(crate) use scope::ReadParts;
 pub use scope::StoreScope;
 
 /// Reads of the stores of this process.

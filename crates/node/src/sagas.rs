@@ -2,7 +2,6 @@
 
 pub mod attempts;
 pub mod instance_pages;
-pub(crate) mod pages;
 pub mod search;
 pub mod state;
 pub mod view;

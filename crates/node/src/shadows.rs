@@ -7,9 +7,11 @@
 //! the events that only the candidate consumes (`events.rs`), and compares them in memory
 //! (`counts.rs`).
 
-pub mod cases;
-pub mod counts;
-pub mod events;
+pub mod candidate;
+pub(crate) mod cases;
+pub(crate) mod counts;
+pub(crate) mod events;
+pub(crate) mod pages;
 
 use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId};
 use orlog_sagas::shadow;

@@ -3,7 +3,6 @@
 
 mod create;
 mod dry_run;
-pub(crate) mod pages;
 mod view;
 
 use axum::extract::{Path, State};

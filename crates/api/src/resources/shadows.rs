@@ -1,7 +1,6 @@
 //! `/v1/shadows`: starts, lists, shows, stops and promotes shadows. The response to a change
 //! arrives after its commit is durable.
 
-pub(crate) mod pages;
 mod promote;
 mod start;
 mod view;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use orlog_actors::Runtime;
 use orlog_bus::membership::Pod;
-use orlog_model::{InstanceKey, Slot, SlotAssigner, TenantId};
+use orlog_model::{Slot, SlotAssigner, TenantId};
 
 use crate::cluster::{Cluster, ShardObstacles};
 use crate::component_config;
@@ -93,11 +93,6 @@ impl Routing {
             Some(slot) => vec![component_config::shard_of(slot, self.config.shards)],
             None => (0..self.config.shards).collect(),
         }
-    }
-
-    /// Returns the number of the shard of an instance.
-    pub fn shard_of(&self, key: &InstanceKey) -> u16 {
-        component_config::shard_of(self.slots().slot_of(key), self.config.shards)
     }
 
     /// Returns the slots of each shard, if the instances of a tenant are in several shards;

@@ -3,14 +3,22 @@
 
 use std::sync::Arc;
 
-use orlog_actors::ProgramRegistry;
+use orlog_actors::{LocalShards, ProgramRegistry};
 use orlog_model::{Clock, InstanceKey, Timestamp};
 use orlog_store::{Cancellation, Reader};
 
-use super::parts::ReadParts;
-use crate::config::HttpServerConfig;
+use crate::config::{Config, HttpServerConfig};
 use crate::definitions::DefinitionSet;
 use crate::redact::Redaction;
+
+/// Parts of the node that a read needs, besides the stores, to interpret what it reads.
+pub(crate) struct ReadParts {
+    pub(crate) config: Arc<Config>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) shards: LocalShards,
+    pub(crate) programs: Arc<ProgramRegistry>,
+    pub(crate) definitions: Arc<DefinitionSet>,
+}
 
 /// Stores of this process as one read sees them.
 pub struct StoreScope {

@@ -17,23 +17,23 @@ const MAX_TRANSITIONS: usize = 2_000;
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Instances of a page, in the order of their last changes.
-pub struct Cases {
+pub(crate) struct Cases {
     /// Instances, in the order of their last changes.
-    pub found: Vec<Case>,
+    pub(crate) found: Vec<Case>,
     /// Position after the last instance.
-    pub end: Option<Position>,
+    pub(crate) end: Option<Position>,
     /// Whether instances follow after `end`.
-    pub has_more: bool,
+    pub(crate) has_more: bool,
 }
 
 /// Instance of the sample.
-pub struct Case {
+pub(crate) struct Case {
     /// Key of the instance.
-    pub key: InstanceKey,
+    pub(crate) key: InstanceKey,
     /// Stored state, to which the live definition led.
-    pub instance: Instance,
+    pub(crate) instance: Instance,
     /// Inputs and their times; otherwise the reason why the instance cannot be compared.
-    pub inputs: Result<Vec<(Timestamp, Input)>, &'static str>,
+    pub(crate) inputs: Result<Vec<(Timestamp, Input)>, &'static str>,
     /// Position after the instance.
     pub(super) position: Position,
 }
@@ -43,7 +43,7 @@ pub struct Case {
 ///
 /// # Errors
 /// If the store cannot be read.
-pub fn ended(
+pub(crate) fn ended(
     reader: &Reader,
     tenant: &TenantId,
     spec: &ShadowSpec,
@@ -115,7 +115,7 @@ pub fn ended(
 ///
 /// # Errors
 /// If the store cannot be read.
-pub fn unfinished(
+pub(crate) fn unfinished(
     reader: &Reader,
     tenant: &TenantId,
     spec: &ShadowSpec,

@@ -29,19 +29,19 @@ const MAX_VALUE_BYTES: usize = 1_024;
 const OTHER: &str = "other differences";
 
 /// The two definitions, and what their report hides.
-pub struct Comparator<'a> {
+pub(crate) struct Comparator<'a> {
     /// Active definition.
-    pub live: &'a dyn Program,
+    pub(crate) live: &'a dyn Program,
     /// Definition that is compared with it.
-    pub candidate: &'a dyn Program,
+    pub(crate) candidate: &'a dyn Program,
     /// Fields whose values a report must not contain.
-    pub redact: &'a Redaction,
+    pub(crate) redact: &'a Redaction,
 }
 
 impl Comparator<'_> {
     /// Compares instances that ended, until the time of a page is over.
     #[must_use]
-    pub fn ended(&self, cases: Cases, events: &AdditionalEvents) -> PageOutcome {
+    pub(crate) fn ended(&self, cases: Cases, events: &AdditionalEvents) -> PageOutcome {
         let started = Instant::now();
         let mut outcome = PageOutcome {
             position: cases.end,
@@ -67,7 +67,7 @@ impl Comparator<'_> {
 
     /// Compares instances that have not ended, as far as the time allows.
     #[must_use]
-    pub fn unfinished(&self, cases: &Cases, events: &AdditionalEvents) -> PageOutcome {
+    pub(crate) fn unfinished(&self, cases: &Cases, events: &AdditionalEvents) -> PageOutcome {
         let started = Instant::now();
         let mut outcome = PageOutcome::default();
         for case in &cases.found {

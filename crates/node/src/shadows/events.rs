@@ -14,14 +14,14 @@ const MAX_MESSAGES: usize = 50_000;
 
 /// Additional events of the instances of a page.
 #[derive(Default)]
-pub struct AdditionalEvents {
+pub(crate) struct AdditionalEvents {
     pub(super) by_instance: BTreeMap<InstanceKey, Vec<(Timestamp, Event)>>,
     /// Time until which all events are known; `None`: all.
     pub(super) known_until: Option<Timestamp>,
 }
 
 /// Returns the event types that the candidate consumes and the live definition does not.
-pub fn additional_types(live: &dyn Program, candidate: &dyn Program) -> BTreeSet<EventType> {
+pub(crate) fn additional_types(live: &dyn Program, candidate: &dyn Program) -> BTreeSet<EventType> {
     let types = |program: &dyn Program| -> BTreeSet<EventType> {
         program
             .manifest()
@@ -37,7 +37,7 @@ pub fn additional_types(live: &dyn Program, candidate: &dyn Program) -> BTreeSet
 ///
 /// # Errors
 /// If a stream cannot be read.
-pub async fn additional_events(
+pub(crate) async fn additional_events(
     sources: &[EventSource],
     tenant: &TenantId,
     types: &BTreeSet<EventType>,
@@ -119,7 +119,7 @@ async fn read(
 /// Returns the event of a message if it has one of the types, and if its context accepts it. A
 /// signal has an address and is no event of a type.
 #[must_use]
-pub fn event(
+pub(crate) fn event(
     source: &EventSource,
     delivery: &Delivery,
     types: &BTreeSet<EventType>,

@@ -30,7 +30,7 @@ use orlog_node::messages::peer_message::{PeerMessage, StatusReport};
 pub(crate) fn connect(app: &App, api: &ApiState) {
     let api_of_node = api.downgrade();
     let nodes = Arc::<Unreachable>::default();
-    app.pages.messages.connect(move |call| {
+    app.messages.connect(move |call| {
         let api = api_of_node.upgrade();
         let nodes = Arc::clone(&nodes);
         Box::pin(async move {

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::pages::source_file;
 use super::{ShadowPath, key, state};
 use crate::resources::definitions::deploy::{deploy_one, user_name};
 use crate::resources::sagas::built_in;
@@ -20,6 +19,7 @@ use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 use orlog_node::definitions::DeploymentPlan;
+use orlog_node::shadows::candidate::source_file;
 
 /// Conditions of a promotion.
 #[derive(Debug, Default, Deserialize, ToSchema)]

@@ -19,7 +19,6 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::pages::source_file;
 use super::view;
 use crate::resources::sagas::control::{ControlCaller, send_control};
 use crate::server::blocking::run_blocking;
@@ -34,6 +33,7 @@ use orlog_node::definitions::change::DeployError;
 use orlog_node::definitions::deploy::{DeployPolicy, DeployRequest};
 use orlog_node::definitions::{DefinitionErrors, SourceFile, compile_source, is_definition};
 use orlog_node::shadows;
+use orlog_node::shadows::candidate::source_file;
 
 /// Default limit of compared instances.
 const DEFAULT_INSTANCES: u64 = 10_000;

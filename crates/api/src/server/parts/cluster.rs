@@ -152,11 +152,6 @@ impl Cluster {
         self.app.runtime.numbered_readers()
     }
 
-    /// Returns the number of the shard of an instance.
-    pub(crate) fn shard_of(&self, key: &InstanceKey) -> u16 {
-        self.app.routing.shard_of(key)
-    }
-
     /// Returns the shards that may store data of a tenant, or of all tenants.
     pub(crate) fn shards_of(&self, tenant: Option<&TenantId>) -> Vec<u16> {
         self.app.routing.shards_of(tenant)

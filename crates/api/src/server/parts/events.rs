@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::FromRef;
-use orlog_actors::EventSource;
 use orlog_bus::{Message, PublishAck};
 use orlog_model::{Event, TenantId, Timestamp};
 
@@ -74,11 +73,6 @@ impl Events {
     /// Returns the message of an event as this node publishes it.
     pub(crate) fn vouched(&self, message: Message) -> Arc<Message> {
         self.app.vouched(message)
-    }
-
-    /// Returns the streams that the shards of this node read.
-    pub(crate) fn sources(&self) -> Vec<EventSource> {
-        self.app.transport.sources(&self.app.signed_events)
     }
 
     /// Returns the webhooks.
