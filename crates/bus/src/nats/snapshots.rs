@@ -313,8 +313,8 @@ impl Snapshots {
         }
 
         let info = self.described(snapshot, id, size, pieces, digest(hash));
-        let replaced = self.metadata(&info.name).await?;
-        let replaces = replaced.map_or(0, |replaced| replaced.sequence);
+        let earlier = self.metadata(&info.name).await?;
+        let replaces = earlier.map_or(0, |earlier| earlier.sequence);
         Ok(Description {
             info,
             replaces: Some(replaces),
