@@ -1,5 +1,6 @@
 // Client of the HTTP API. Every failed request throws a Problem with a message for users.
 
+import { parse } from './json.js';
 import * as settings from './settings.js';
 
 /** Request timeout in milliseconds. */
@@ -86,7 +87,7 @@ export async function text(url, signal) {
 /** Returns JSON for any status except access errors: `/health` reports the failed component with status 503. */
 export async function getAnyStatus(url, signal) {
   const response = await send('GET', url, { signal });
-  const body = await response.json().catch(() => ({}));
+  const body = await json(response).catch(() => ({}));
   if (response.status === 401 || response.status === 403) throw new Problem(response.status, body, response.headers.get('x-orlog-login'));
   return body;
 }
@@ -101,11 +102,13 @@ async function request(method, url, options) {
   const response = await send(method, url, options);
   if (method === 'GET') noteMissingPods(url, response);
   if (!response.ok) throw await problem(response);
-  return response.status === 204 ? null : response.json();
+  return response.status === 204 ? null : json(response);
 }
 
+const json = async (response) => parse(await response.text());
+
 async function problem(response) {
-  const body = await response.json().catch(() => ({}));
+  const body = await json(response).catch(() => ({}));
   return new Problem(response.status, body, response.headers.get('x-orlog-login'));
 }
 

@@ -3,6 +3,7 @@
 import { h } from './dom.js';
 import { announce, button, field } from './components.js';
 import { Problem } from './api.js';
+import { parseInput } from './json.js';
 import * as caller from './caller.js';
 import * as settings from './settings.js';
 
@@ -98,7 +99,7 @@ function values(controls) {
 function parseJson(label, text) {
   if (!text.trim()) return undefined;
   try {
-    return JSON.parse(text);
+    return parseInput(text);
   } catch (error) {
     throw new Error(`${label} is not valid JSON: ${error.message}`);
   }

@@ -4,6 +4,7 @@ import * as api from './api.js';
 import * as caller from './caller.js';
 import * as router from './router.js';
 import { openDialog } from './dialog.js';
+import { parseInput } from './json.js';
 
 /** Opens the dialog for a start event of a definition. */
 export function openStart(saga, { type, example }) {
@@ -39,11 +40,10 @@ const placeholder = (value) => (value !== null && typeof value === 'object' ? JS
 
 /** Returns the value of an input: JSON if it is valid, otherwise text. */
 function parseValue(name, text) {
-  if (/^-?\d+$/.test(text) && !Number.isSafeInteger(Number(text))) throw new Error(`${name} has too many digits for a number: enter it in quotes, as text`);
   try {
-    return JSON.parse(text);
+    return parseInput(text);
   } catch (error) {
-    if (/^[{["]/.test(text)) throw new Error(`${name} is not valid JSON: ${error.message}`);
+    if (/^[{["]|^-?\d+$/.test(text)) throw new Error(`${name} is not valid JSON: ${error.message}`);
     return text;
   }
 }

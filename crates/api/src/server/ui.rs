@@ -43,6 +43,7 @@ files! {
     "graph.js",
     "icon.svg",
     "index.html",
+    "json.js",
     "poll.js",
     "start.js",
     "style.css",

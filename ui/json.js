@@ -1,0 +1,26 @@
+// JSON with whole numbers of any size: a number of JavaScript loses digits above 2^53.
+
+/** Whether this browser keeps the text of a number: `JSON.rawJSON`, since Chrome 114, Firefox 135 and Safari 18.4. */
+const KEEPS_DIGITS = typeof JSON.rawJSON === 'function';
+
+/** Text, or whole number of 16 digits or more. */
+const TEXT_OR_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g;
+
+/** Returns a value for display. In a browser that cannot keep their digits, large whole numbers become texts. */
+export function parse(text) {
+  return KEEPS_DIGITS ? JSON.parse(text, withDigits) : JSON.parse(text.replace(TEXT_OR_NUMBER, (token) => (isLarge(token) ? `"${token}"` : token)));
+}
+
+/** Returns the value of an input. Throws if this browser would change a number. */
+export function parseInput(text) {
+  if (!KEEPS_DIGITS && text.match(TEXT_OR_NUMBER)?.some(isLarge)) throw new Error('this browser cannot send a whole number with that many digits: use the command line, or a newer browser');
+  return parse(text);
+}
+
+function withDigits(name, value, { source } = {}) {
+  return typeof value === 'number' && isLarge(source) ? JSON.rawJSON(source) : value;
+}
+
+function isLarge(token) {
+  return /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token));
+}
