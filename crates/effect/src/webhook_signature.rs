@@ -14,6 +14,12 @@ pub const WEBHOOK_ID: &str = "webhook-id";
 pub const WEBHOOK_TIMESTAMP: &str = "webhook-timestamp";
 /// Header with the signatures: `v1,` and base64, separated by spaces.
 pub const WEBHOOK_SIGNATURE: &str = "webhook-signature";
+/// [`WEBHOOK_ID`] of senders that use the service from which Standard Webhooks come.
+pub const SVIX_ID: &str = "svix-id";
+/// [`WEBHOOK_TIMESTAMP`] of these senders.
+pub const SVIX_TIMESTAMP: &str = "svix-timestamp";
+/// [`WEBHOOK_SIGNATURE`] of these senders.
+pub const SVIX_SIGNATURE: &str = "svix-signature";
 
 /// Error for a key whose text after `whsec_` is not base64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use orlog_effect::secret::SecretRef;
-use orlog_effect::webhook_signature::WEBHOOK_ID;
+use orlog_effect::webhook_signature::{SVIX_ID, WEBHOOK_ID};
 use orlog_model::TenantId;
 use orlog_program::{MessageTemplate, TemplateError};
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ pub enum WebhookScheme {
     Stripe,
     /// `X-Hub-Signature-256: sha256=…`.
     Github,
-    /// `webhook-id`, `webhook-timestamp`, `webhook-signature`.
+    /// `webhook-id`, `webhook-timestamp`, `webhook-signature`; or `svix-id` and so on.
     StandardWebhooks,
     /// HMAC-SHA256 in a configured header.
     HmacSha256,
@@ -131,7 +131,9 @@ impl WebhookScheme {
         match self {
             WebhookScheme::Stripe => Some("= body.id".to_owned()),
             WebhookScheme::Github => Some("= headers['x-github-delivery']".to_owned()),
-            WebhookScheme::StandardWebhooks => Some(format!("= headers['{WEBHOOK_ID}']")),
+            WebhookScheme::StandardWebhooks => Some(format!(
+                "= '{WEBHOOK_ID}' in headers ? headers['{WEBHOOK_ID}'] : headers['{SVIX_ID}']"
+            )),
             WebhookScheme::HmacSha256 | WebhookScheme::Token => None,
         }
     }
@@ -162,6 +164,14 @@ impl WebhookSignatureConfig {
         let prefix = prefix.ok_or_else(|| {
             format!("{payload:?} must end with {BODY}, for example \"v0:{TIMESTAMP}:{BODY}\"")
         })?;
+
+        // Such a text would be signed as it is, so that no signature is valid.
+        let rest = prefix.replace(TIMESTAMP, "");
+        if rest.contains(['{', '}']) {
+            return Err(format!(
+                "{payload:?} has an unknown placeholder; known: {TIMESTAMP}, {BODY}"
+            ));
+        }
 
         // The replay window depends on the timestamp, so that the signature must cover it.
         match (prefix.contains(TIMESTAMP), self.timestamp_header.is_some()) {
@@ -413,6 +423,11 @@ mod tests {
             &header("payload = \"{body}.\""),
             "webhooks.shop.signature.payload",
             "must end with {body}",
+        );
+        check(
+            &header("payload = \"v0:{id}.{body}\""),
+            "webhooks.shop.signature.payload",
+            "unknown placeholder",
         );
         check(
             &header("payload = \"{timestamp}{body}\""),

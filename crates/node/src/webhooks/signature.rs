@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use orlog_effect::secret::{Secret, SecretUnavailable};
 use orlog_effect::webhook_signature::{
-    InvalidKey, WEBHOOK_ID, WEBHOOK_SIGNATURE, WEBHOOK_TIMESTAMP, hmac_sha256,
-    standard_webhooks_key,
+    InvalidKey, SVIX_ID, SVIX_SIGNATURE, SVIX_TIMESTAMP, WEBHOOK_ID, WEBHOOK_SIGNATURE,
+    WEBHOOK_TIMESTAMP, hmac_sha256, standard_webhooks_key,
 };
 use orlog_model::Timestamp;
 use subtle::ConstantTimeEq as _;
@@ -168,14 +168,22 @@ fn github(headers: &HeaderMap) -> Result<RequestSignatures, SignatureError> {
 }
 
 fn standard_webhooks(headers: &HeaderMap) -> Result<RequestSignatures, SignatureError> {
-    let id = single(headers, WEBHOOK_ID)?;
-    let timestamp = single(headers, WEBHOOK_TIMESTAMP)?;
-    let signatures = single(headers, WEBHOOK_SIGNATURE)?.split(' ');
+    // All of one kind: the delivery id must be the one that is signed.
+    let has_svix_names = !headers.contains_key(WEBHOOK_ID) && headers.contains_key(SVIX_ID);
+    let [id_name, timestamp_name, signature_name] = if has_svix_names {
+        [SVIX_ID, SVIX_TIMESTAMP, SVIX_SIGNATURE]
+    } else {
+        [WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE]
+    };
+
+    let id = single(headers, id_name)?;
+    let timestamp = single(headers, timestamp_name)?;
+    let signatures = single(headers, signature_name)?.split(' ');
     let signatures = signatures.filter_map(|one| STANDARD.decode(one.strip_prefix("v1,")?).ok());
 
     Ok(RequestSignatures {
         prefix: format!("{id}.{timestamp}."),
-        timestamp: Some(seconds(WEBHOOK_TIMESTAMP, timestamp)?),
+        timestamp: Some(seconds(timestamp_name, timestamp)?),
         signatures: signatures.take(MAX_SIGNATURES).collect(),
     })
 }

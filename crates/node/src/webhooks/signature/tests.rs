@@ -128,6 +128,31 @@ fn standard_webhooks_signature_matches_the_published_vector() {
     );
 }
 
+/// The names of many senders, such as Clerk and Resend.
+#[test]
+fn standard_webhooks_may_have_the_header_names_of_svix() {
+    let webhook = Fixture::new(
+        "standard-webhooks",
+        &["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
+    );
+    let (body, now) = (br#"{"test": 2432232314}"#, 1_614_265_330);
+    let valid = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+    let renamed = |names: [&'static str; 3]| {
+        let mut headers = headers(valid);
+        for (header, name) in headers.iter_mut().zip(names) {
+            header.0 = name;
+        }
+        headers
+    };
+    let svix = renamed(["svix-id", "svix-timestamp", "svix-signature"]);
+    assert_eq!(webhook.verify(&svix, body, now), Ok(()));
+
+    let mixed = renamed(["webhook-id", "svix-timestamp", "svix-signature"]);
+    rejected(&webhook.verify(&mixed, body, now), "webhook-timestamp");
+    let mixed = renamed(["svix-id", "webhook-timestamp", "svix-signature"]);
+    rejected(&webhook.verify(&mixed, body, now), "svix-timestamp");
+}
+
 /// Stripe publishes the scheme without a vector; the signature is from `openssl dgst -sha256 -hmac`, over the secret and
 /// the body of the tests of its libraries.
 #[test]
