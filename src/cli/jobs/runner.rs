@@ -22,6 +22,10 @@ use crate::cli::console::{items, note, text};
 
 /// Maximum wait of a claim request, which delays the end of the runner.
 const CLAIM_WAIT_SECONDS: u64 = 10;
+/// Interval of heartbeats if the node states none.
+const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_mins(1);
+/// Minimum interval of heartbeats: a timer without one panics.
+const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval in which the lines of a job are sent.
 const LINES_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time after the end of a job in which its last lines are sent.
@@ -322,7 +326,8 @@ impl Runner {
 
     /// Reads a claimed job.
     fn read(&self, job: &Value) -> Result<ClaimedJob, String> {
-        let interval = job["heartbeat_interval_seconds"].as_f64().unwrap_or(60.0);
+        let interval = job["heartbeat_interval_seconds"].as_f64();
+        let interval = interval.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let claim_count = job["claim_count"].as_u64();
         let claim_count = claim_count.and_then(|count| u32::try_from(count).ok());
 
@@ -330,7 +335,9 @@ impl Runner {
             id: text(job, "job"),
             item: self.item(job)?,
             claim: job["claim"].clone(),
-            heartbeat_interval: Duration::from_secs_f64(interval),
+            heartbeat_interval: interval
+                .unwrap_or(DEFAULT_HEARTBEAT_INTERVAL)
+                .max(MIN_HEARTBEAT_INTERVAL),
             claim_count: claim_count.unwrap_or(1),
             in_doubt: job["in_doubt"] == true,
             is_lost: AtomicBool::new(false),
