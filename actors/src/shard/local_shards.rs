@@ -50,11 +50,4 @@ impl LocalShards {
         let shards = shards.unwrap_or_default().into_iter();
         shards.map(|shard| (shard.index, shard.reader.clone()))
     }
-
-    /// Returns whether a shard runs in this process.
-    #[must_use]
-    pub fn contains(&self, shard: u16) -> bool {
-        let shards = self.0.upgrade();
-        shards.is_some_and(|shards| shards.get(shard).is_some())
-    }
 }

@@ -563,12 +563,12 @@ fn ol02_saga_that_stays_active_is_ended_by_a_handler() {
 fn ol20_join_goes_on_after_a_wait() {
     let sign_up = |verified: &str| {
         format!(
-            "steps:\n- {{ id: verified, after: [], do: {{ event: V }}{verified} }}\n- {{ id: patience, after: [], do: {{ wait: 1d }} }}\n- {{ id: charge, after: {{ any: [verified, patience] }}, do: {{ wait: 1s }} }}\ntimeout: 9d\n"
+            "steps:\n- {{ id: verified, after: [], do: {{ event: V }}{verified} }}\n- {{ id: day, after: [], do: {{ wait: 1d }} }}\n- {{ id: charge, after: {{ any: [verified, day] }}, do: {{ wait: 1s }} }}\ntimeout: 9d\n"
         )
     };
     warns(
         &sign_up(", timeout: 2h"),
-        "OL20 7:24 step `charge` starts when the time of `patience` has passed, also if `verified` has failed",
+        "OL20 7:24 step `charge` starts when the time of `day` has passed, also if `verified` has failed",
     );
     has_no_warnings(&sign_up(""));
     has_no_warnings(&sign_up(", timeout: 2h, on_timeout: continue"));

@@ -52,7 +52,7 @@ pub(super) fn fail_step(
                     run.state.add_failure(at.step, &cause, reaction);
                     return continue_after(run, at.step, handler, values);
                 }
-                // Without its values, nobody knows how the saga should go on.
+                // Without its values, the steps that follow could not decide.
                 Err(error) => FailureCause {
                     code: EXPRESSION_ERROR.to_owned(),
                     message: format!("{error}, after {}: {}", cause.code, cause.message),

@@ -281,16 +281,16 @@ steps:
 fn loop_with_too_many_rounds_has_a_handler() {
     let steps = "steps:
   - { id: call, do: { effect: e.call } }
-  - { id: again, do: { repeat: call, while: round < 5, max: 1 }, on_failure: { then: give-up } }
+  - { id: again, do: { repeat: call, while: round < 5, max: 1 }, on_failure: { then: stop } }
   - { id: last, do: { effect: e.last } }
-  - { id: give-up, do: { effect: e.end } }
+  - { id: stop, do: { effect: e.end } }
 ";
     let saga = saga(steps);
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "call[0]");
     assert_eq!(failure_of(&run, "again")["code"], "too_many_rounds");
     assert_eq!(step_state(&run, "last"), "bypassed");
-    ok(&mut run, "give-up");
+    ok(&mut run, "stop");
     assert_eq!(run.status(), Status::Completed);
 }
 
