@@ -254,6 +254,13 @@ fn change(run: &mut Execution<'_>, input: &ProgramInput<'_>) -> Result<(), NoTra
                     let is_recorded = record_malformed(run, &event.kind, (*event).into());
                     // An event that no started step awaits can be meant for a later one (ADR 0047).
                     let is_kept = early_event::keep_early(run, event)?;
+                    if !is_kept
+                        && let Some(late) =
+                            match_event::match_late_wait(run, &event.kind, (*event).into())
+                    {
+                        return apply_outcome::apply_step_input(run, &late)
+                            .or_else(|reason| reject_unless(handled || is_recorded, reason));
+                    }
                     reject_unless(
                         handled || is_recorded || is_kept,
                         NoTransition::Ignored(reason),

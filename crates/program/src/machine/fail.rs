@@ -98,6 +98,10 @@ fn reaches_time_limit(run: &Execution<'_>, at: StepIndex) -> bool {
     let Some(deadline) = entry.deadline.filter(|_| entry.state == StepState::Running) else {
         return false;
     };
+    // Only these kinds have work that ends for the timer.
+    if !run.step(at).action.kind.traits().is_retried() {
+        return run.context.now >= deadline;
+    }
 
     let tag = run.tag_of(at, false);
     let mut pending = run.context.pending_work.iter();

@@ -13,8 +13,8 @@ use crate::expression::EventData;
 use crate::steps::kind::Completion;
 
 /// Returns the first match, in the order of the definition, that awaits this event and whose
-/// condition holds. Without one, returns the first abandoned step that the event would have
-/// completed.
+/// condition holds. Without one, returns the first abandoned command that the event would have
+/// confirmed.
 pub(super) fn match_event<'e>(
     run: &Execution<'_>,
     kind: &EventType,
@@ -31,6 +31,10 @@ pub(super) fn match_event<'e>(
     // A step that awaits the event takes precedence over one that no longer does.
     for late in [false, true] {
         for entry in entries {
+            // The event answers no request of an abandoned wait, so a later step may want it first.
+            if late && is_wait(run, *entry) {
+                continue;
+            }
             for at in run.units_of(entry.step) {
                 match outcome_table::update_for(run.state.entry(at).state, result(*entry)) {
                     // Kept for the log: with several candidates, the last one explains why the
@@ -48,6 +52,29 @@ pub(super) fn match_event<'e>(
         }
     }
     Err(last_reason)
+}
+
+/// Returns the first abandoned wait that the event would have completed. It only counts if no later
+/// step wants the event.
+pub(super) fn match_late_wait<'e>(
+    run: &Execution<'_>,
+    kind: &EventType,
+    event: EventData<'e>,
+) -> Option<StepInput<'e>> {
+    for entry in run.saga.entries.get(kind)? {
+        if !is_wait(run, *entry) {
+            continue;
+        }
+        for at in run.units_of(entry.step) {
+            let update = outcome_table::update_for(run.state.entry(at).state, result(*entry));
+            if update == StepUpdate::CompleteLate
+                && let Some(step_input) = step_input_of(run, at, *entry, kind, event, true)
+            {
+                return Some(step_input);
+            }
+        }
+    }
+    None
 }
 
 /// Returns the meaning of the event at a step if its condition holds.

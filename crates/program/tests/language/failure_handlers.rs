@@ -277,6 +277,55 @@ steps:
     assert_eq!(run.status(), Status::Completed);
 }
 
+/// A reminder loop: the event that arrives between two waits must not be lost.
+#[test]
+fn event_after_a_timeout_counts_for_the_next_wait() {
+    let steps = "steps:
+  - { id: paid, do: { event: Paid }, timeout: 7d, on_timeout: { save: { again: true } }, save: { again: false, amount: =event.amount } }
+  - { id: remind, when: =vars.again, do: { effect: mail.remind } }
+  - { id: next, do: { repeat: paid, while: =vars.again, max: 3 }, on_failure: { then: debt } }
+  - { id: ship, do: { effect: parcels.send, data: =vars.amount } }
+  - { id: debt, do: { effect: debts.collect } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_hours(7 * 24)).unwrap();
+    run.event("Paid", json!({ "amount": 5 })).unwrap();
+    assert_eq!(run.state_view()["early_events"], json!(["Paid"]));
+    ok(&mut run, "remind[0]");
+    assert_eq!(run.state_view()["vars"]["amount"], 5);
+    ok(&mut run, "ship");
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn event_after_a_timeout_counts_for_a_later_step() {
+    let steps = "steps:
+  - { id: paid, do: { event: Paid }, timeout: 1h, on_timeout: continue }
+  - { id: check, do: { effect: e.check } }
+  - { id: second, do: { event: Paid }, timeout: 1h }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_hours(1)).unwrap();
+    run.event("Paid", json!({})).unwrap();
+    ok(&mut run, "check");
+    assert_eq!(run.status(), Status::Completed);
+}
+
+#[test]
+fn event_after_a_timeout_that_no_step_wants_is_recorded() {
+    let saga = saga(SIGN_UP);
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_hours(24)).unwrap();
+    assert_eq!(
+        run.event("Verified", json!({})).unwrap(),
+        "verified: ok, late"
+    );
+    ok(&mut run, "farewell");
+    assert_eq!(run.status(), Status::Completed);
+}
+
 #[test]
 fn loop_with_too_many_rounds_has_a_handler() {
     let steps = "steps:
