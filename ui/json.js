@@ -3,6 +3,21 @@
 /** Whether this browser keeps the text of a number: `JSON.rawJSON`, since Chrome 114, Firefox 135 and Safari 18.4. */
 const KEEPS_DIGITS = typeof JSON.rawJSON === 'function';
 
+/** Whole number that a number of JavaScript would change. As a text it has all digits. */
+class LargeInteger {
+  constructor(digits) {
+    this.digits = digits;
+  }
+
+  toString() {
+    return this.digits;
+  }
+
+  toJSON() {
+    return JSON.rawJSON(this.digits);
+  }
+}
+
 /** Text, or whole number of 16 digits or more. */
 const TEXT_OR_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g;
 
@@ -18,7 +33,7 @@ export function parseInput(text) {
 }
 
 function withDigits(name, value, { source } = {}) {
-  return typeof value === 'number' && isLarge(source) ? JSON.rawJSON(source) : value;
+  return typeof value === 'number' && isLarge(source) ? new LargeInteger(source) : value;
 }
 
 function isLarge(token) {

@@ -279,10 +279,15 @@ fn state(state: &Value) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the state of a step; for a loop and its steps, also the current round after the first
-/// one; and whether the job of a running step waits for a worker.
+/// one; whether the job of a running step waits for a worker; and a failure after which the saga
+/// runs on.
 fn step_state(step: &Value) -> String {
     if step["state"] == "running" && step["job"] == "dispatched" {
         return "running, job dispatched".to_owned();
+    }
+    if let Some(code) = step["failure"]["code"].as_str() {
+        let handler = text(&step["failure"], "handled_by");
+        return format!("{}: {code} ({handler})", text(step, "state"));
     }
     // A loop has a list of rounds, and its steps have a number.
     let current = items(step, "rounds").last().unwrap_or(step);
