@@ -111,6 +111,28 @@ pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagn
             let ending = others.into_iter().find(|other| {
                 context.order.exclude(*other, *branch) && !context.has_followers(*other)
             });
+
+            // Without a handler's steps, nothing follows the switch or the step itself.
+            let follows_completion = (0..steps.len()).any(|other| {
+                context.order.before[other].contains(&at) && !branches.contains(&other)
+            });
+            let is_switch = matches!(switch.action, Action::Switch(_));
+            if !is_switch && !follows_completion {
+                let id = &switch.id;
+                let branch = &steps[*branch].id;
+                let message = format!(
+                    "step `{}` follows only `{branch}`: if `{id}` completes, it is bypassed",
+                    step.id
+                );
+                let suggestion = format!(
+                    "write after: [{id}, {branch}], or after: [{branch}] if that is intended"
+                );
+                findings.push(
+                    RawDiagnostic::new(format!("steps[{next}]"), message)
+                        .with_suggestion(suggestion),
+                );
+                continue;
+            }
             if let Some(ending) = ending {
                 let other = &steps[ending].id;
                 let selects = if branches.contains(&ending) {

@@ -589,6 +589,21 @@ fn handled_failures_are_no_failures_of_the_saga() {
 }
 
 #[test]
+fn ol06_nothing_follows_the_completion() {
+    let steps = |after: &str| {
+        format!(
+            "steps:\n- {{ id: pay, do: {{ event: P }}, timeout: 1h, on_timeout: {{ then: late }} }}\n- {{ id: late, do: {{ wait: 1s }} }}\n- {{ id: ship, {after} do: {{ wait: 1s }} }}\n"
+        )
+    };
+    warns(
+        &steps(""),
+        "OL06 7:3 step `ship` follows only `late`: if `pay` completes, it is bypassed",
+    );
+    has_no_warnings(&steps("after: [pay, late],"));
+    has_no_warnings(&steps("after: [late],"));
+}
+
+#[test]
 fn ol06_step_follows_a_failure_only() {
     let steps = |after: &str| {
         format!(

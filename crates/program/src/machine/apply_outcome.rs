@@ -10,7 +10,6 @@ use super::complete::complete_step;
 use super::execution::{Execution, NoTransition};
 use super::fail::{end_round, fail_step};
 use super::in_doubt::{close_in_doubt_task, open_in_doubt_task, request_again};
-use super::join;
 use super::outcome_table::{self, StepOutcome, StepUpdate};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::{Certainty, StepInput, expression_error};
@@ -188,11 +187,11 @@ fn save_result(
             continue;
         }
 
-        // The steps that follow a failure decide by the variables of its handler, also after a late
-        // success.
-        if join::handler_of(run.saga, &run.state, at.step)
-            .is_some_and(|handler| handler.saves(name))
-        {
+        // After a handled failure, the steps that follow decide by the variables of the saga, which
+        // a late success must not change. Only its own `undo` reads its values.
+        if let Some(own_vars) = run.state.own_vars_mut(at.step) {
+            let stored = own_vars.entry(name.as_str()).or_insert(Value::Null);
+            put(stored, at.element, value);
             continue;
         }
 

@@ -196,10 +196,6 @@ impl CompiledFailureHandler {
             CompiledAfterFailure::Fail => false,
         }
     }
-
-    pub(super) fn saves(&self, name: &str) -> bool {
-        self.save.iter().any(|(saved, _)| saved == name)
-    }
 }
 
 impl CompiledAction {

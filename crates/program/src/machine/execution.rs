@@ -2,7 +2,7 @@
 
 use compact_str::CompactString;
 use orlog_model::{Fact, Name, TaskChange, TimerChange, VariableChange, Work};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::compiled::{
     COMPENSATE, CompiledAction, CompiledFact, CompiledSaga, CompiledStep, ESCALATE, EventBinding,
@@ -178,10 +178,15 @@ impl<'a> Execution<'a> {
                 .element
                 .and_then(|round| self.state.run.past_round(at.step, round));
             let bindings = bindings.round(round);
-            return match past {
-                Some(past) => bindings.replaced(&past.vars, &past.results),
-                None => bindings,
+            return match (past, self.state.failure(at.step)) {
+                (Some(past), _) => bindings.replaced(&past.vars, &past.results),
+                (None, Some(failure)) => bindings.replaced(&failure.own_vars, &Map::new()),
+                (None, None) => bindings,
             };
+        }
+
+        if let Some(failure) = self.state.failure(at.step) {
+            bindings = bindings.replaced(&failure.own_vars, &Map::new());
         }
 
         match (at.element, &step.foreach, self.state.elements(at.step)) {

@@ -2,7 +2,7 @@
 //! pivot; otherwise the saga compensates.
 
 use orlog_model::{VariableChange, work_deadline};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::compensate::{abandon, discard_branches, start_compensation};
 use super::compiled::{CompiledAfterFailure, CompiledFailureHandler, CompiledStep};
@@ -49,7 +49,8 @@ pub(super) fn fail_step(
                     let reaction = reaction_of(&saga.steps[at.step], is_timeout);
                     end_failed(run, at, step_state);
                     undo_elements(run, at.step);
-                    run.state.add_failure(at.step, &cause, reaction);
+                    let own_vars = own_vars(run, at.step);
+                    run.state.add_failure(at.step, &cause, reaction, own_vars);
                     return continue_after(run, at.step, handler, values);
                 }
                 // Without its values, the steps that follow could not decide.
@@ -63,8 +64,12 @@ pub(super) fn fail_step(
         _ => cause,
     };
 
-    // A join that needs another branch lets the saga continue without this step.
-    let losing = join::tolerated_failures(saga, &run.state, at.step);
+    // A join that needs another branch lets the saga continue without this step, unless a handler
+    // says that the saga fails.
+    let losing = match handler {
+        Some(_) => None,
+        None => join::tolerated_failures(saga, &run.state, at.step),
+    };
     let blocked = losing.is_none() && run.state.flags.has(Flags::PIVOTED);
 
     if blocked {
@@ -75,10 +80,10 @@ pub(super) fn fail_step(
 
     match losing {
         Some((join, losing)) => {
-            let text = format!("tolerated by {}: {}", saga.steps[join].id, cause.message);
+            let text = format!("{}; tolerated by {}", cause.message, saga.steps[join].id);
             run.add_step_note(StepIndex::step(at.step), &text);
             run.state
-                .add_failure(at.step, &cause, FailureReaction::Join);
+                .add_failure(at.step, &cause, FailureReaction::Join, Map::new());
             discard_branches(run, join, &losing);
         }
         None if blocked => run.failure = Some(cause),
@@ -141,6 +146,16 @@ fn handled_values(
         values.push((name.clone(), value));
     }
     Ok(values)
+}
+
+/// Returns the variables that a step saves, before its handler sets them.
+fn own_vars(run: &Execution<'_>, step: usize) -> Map<String, Value> {
+    let mut own = Map::new();
+    for (name, _) in &run.saga.steps[step].save {
+        let value = run.state.vars.get(name).cloned().unwrap_or_default();
+        own.insert(name.clone(), value);
+    }
+    own
 }
 
 /// Ends a step, or an element and thus its step, in this state.
@@ -207,10 +222,10 @@ fn continue_after(
                 .iter()
                 .map(|step| run.saga.steps[*step].id.as_str())
                 .collect();
-            format!("to {} after: {message}", ids.join(" and "))
+            format!("{message}; continues with {}", ids.join(" and "))
         }
         CompiledAfterFailure::Continue | CompiledAfterFailure::Fail => {
-            format!("continues after: {message}")
+            format!("{message}; continues")
         }
     };
     run.add_step_note(StepIndex::step(step), &note);

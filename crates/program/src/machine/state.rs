@@ -119,12 +119,16 @@ pub(super) struct OptionalState {
 }
 
 /// Failure of a step after which the saga runs on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StepFailure {
     pub(super) step: u16,
     pub(super) code: String,
     pub(super) message: String,
     pub(super) handled_by: FailureReaction,
+    /// Of a step with a handler, the variables that the step itself saves: only its `undo` reads
+    /// them. The steps after it have the variables of the saga.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub(super) own_vars: Map<String, Value>,
 }
 
 /// Why the saga runs on after a failure.
@@ -310,6 +314,7 @@ impl State {
         step: usize,
         cause: &FailureCause,
         handled_by: FailureReaction,
+        own_vars: Map<String, Value>,
     ) {
         // The message comes from outside, and an instance can have many of them.
         let message = cause.message.chars().take(MAX_FAILURE_MESSAGE).collect();
@@ -318,7 +323,18 @@ impl State {
             code: cause.code.clone(),
             message,
             handled_by,
+            own_vars,
         });
+    }
+
+    /// Returns the variables that a step with a handled failure saves.
+    pub(super) fn own_vars_mut(&mut self, step: usize) -> Option<&mut Map<String, Value>> {
+        let failures = &mut self.extra.as_mut()?.failures;
+        let failure = failures
+            .iter_mut()
+            .find(|failure| usize::from(failure.step) == step)?;
+        let has_handler = failure.handled_by != FailureReaction::Join;
+        has_handler.then_some(&mut failure.own_vars)
     }
 
     /// Deletes the failures of steps that start again.

@@ -85,7 +85,7 @@ fn handler_without_steps_continues_with_its_values() {
     let note = fail(&mut run, "charge");
     assert_eq!(
         note,
-        "charge: broken, charge: continues after: failed with broken"
+        "charge: broken, charge: failed with broken; continues"
     );
     assert_eq!(step_state(&run, "charge"), "failed");
     assert_eq!(run.state_view()["vars"]["plan"], "free");
@@ -277,6 +277,67 @@ steps:
     assert_eq!(run.status(), Status::Completed);
 }
 
+/// Returns the data of the last effect of this name.
+fn last_data(run: &InstanceDriver<'_>, name: &str) -> Value {
+    let effects = run.work().iter().rev().filter_map(|work| work.effect());
+    let mut named = effects.filter(|effect| effect.name.as_str() == name);
+    named.next().unwrap().payload.clone()
+}
+
+#[test]
+fn late_success_changes_no_variable_of_the_steps_that_follow() {
+    let steps = "steps:
+  - { id: first, do: { effect: q.first }, timeout: 1h, save: { price: =event.p }, undo: { effect: q.undo, data: [=vars.price] }, on_timeout: { then: second } }
+  - { id: second, do: { effect: q.second }, save: { price: =event.p } }
+  - { id: approved, do: { event: Approved } }
+  - { id: pay, do: { effect: e.pay, data: [=vars.price] } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_hours(1)).unwrap();
+    run.outcome("second", &succeeded(json!({ "p": 20 })))
+        .unwrap();
+    run.outcome("first", &succeeded(json!({ "p": 999 })))
+        .unwrap();
+    assert_eq!(last_data(&run, "q.undo"), json!([999]));
+    run.event("Approved", json!({})).unwrap();
+    assert_eq!(last_data(&run, "e.pay"), json!([20]));
+}
+
+#[test]
+fn undo_of_a_failed_step_reads_its_own_values() {
+    let steps = "vars: { items: =event.items }
+steps:
+  - id: pay
+    foreach: { in: =vars.items, as: item }
+    do: { effect: e.pay }
+    save: { ids: =event.id }
+    undo: { effect: e.refund, data: [=vars.ids] }
+    on_failure: { save: { ids: [] } }
+  - { id: next, do: { effect: e.next, data: [=vars.ids] } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({ "items": [1, 2] }));
+    run.outcome("pay[0]", &succeeded(json!({ "id": "p-0" })))
+        .unwrap();
+    fail(&mut run, "pay[1]");
+    assert_eq!(last_data(&run, "e.next"), json!([[]]));
+    assert_eq!(last_data(&run, "e.refund"), json!([["p-0", null]]));
+}
+
+#[test]
+fn member_of_a_race_whose_handler_fails_ends_the_saga() {
+    let steps = "steps:
+  - { id: a, after: [], do: { effect: e.a }, on_failure: fail }
+  - { id: b, after: [], do: { effect: e.b } }
+  - { id: first, after: { any: [a, b] }, do: { effect: e.first } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "a");
+    assert_eq!(run.status(), Status::Failed);
+}
+
 /// A reminder loop: the event that arrives between two waits must not be lost.
 #[test]
 fn event_after_a_timeout_counts_for_the_next_wait() {
@@ -382,7 +443,7 @@ fn tolerated_failure_is_shown_at_its_step() {
     let saga = saga(steps);
     let mut run = start_run(&saga, json!({}));
     let note = fail(&mut run, "a");
-    assert_eq!(note, "a: broken, a: tolerated by first: failed with broken");
+    assert_eq!(note, "a: broken, a: failed with broken; tolerated by first");
     assert_eq!(
         failure_of(&run, "a"),
         json!({ "code": "broken", "message": "failed with broken", "handled_by": "join" })

@@ -49,7 +49,7 @@ pub(in crate::machine) fn migrate_extra(
             message: failure.message.clone(),
             step: to.to_string(),
         };
-        new.add_failure(target, &cause, failure.handled_by);
+        new.add_failure(target, &cause, failure.handled_by, failure.own_vars.clone());
     }
 
     for (tag, child) in &extra.children {

@@ -67,6 +67,8 @@ pub fn canonical_state(state: &[u8], is_live: impl Fn(&str, bool) -> bool) -> Op
         for failure in &mut extra.failures {
             failure.code.clear();
             failure.message.clear();
+            // Only compensations read them.
+            failure.own_vars.retain(|name, _| is_live(name, false));
         }
         // The rounds only number idempotency keys, which no decision reads.
         extra.rounds.clear();
