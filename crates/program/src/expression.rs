@@ -141,15 +141,18 @@ impl<'a> Bindings<'a> {
         self
     }
 
-    /// Replaces variables and results of jobs by their values in an earlier round of a loop.
-    pub(crate) fn replaced(
-        mut self,
-        vars: &Map<String, Value>,
-        results: &Map<String, Value>,
-    ) -> Self {
-        if let Some(all) = &mut self.vars {
+    /// Replaces variables by those of an earlier round of a loop, or of a failed step.
+    pub(crate) fn replaced_vars(mut self, vars: Option<&Map<String, Value>>) -> Self {
+        if let (Some(all), Some(vars)) = (&mut self.vars, vars)
+            && !vars.is_empty()
+        {
             all.to_mut().extend(vars.clone());
         }
+        self
+    }
+
+    /// Replaces results of jobs by those of an earlier round of a loop.
+    pub(crate) fn replaced_results(mut self, results: &Map<String, Value>) -> Self {
         if !results.is_empty() {
             self.results.to_mut().extend(results.clone());
         }

@@ -9,7 +9,7 @@
 //!
 //! The functions take the [`Execution`], the state of the instance and the outputs so far, or
 //! values. They form layers: requests ([`request`]), abandonment and compensation ([`compensate`]),
-//! failures ([`fail`]), results ([`apply_outcome`]), inputs.
+//! failures ([`fail`], [`failure_handler`]), results ([`apply_outcome`]), inputs.
 //!
 //! | phase | input | next phase |
 //! |---|---|---|
@@ -59,6 +59,7 @@ mod complete;
 mod early_event;
 mod execution;
 mod fail;
+mod failure_handler;
 mod foreach;
 mod handler;
 mod in_doubt;

@@ -42,8 +42,8 @@ pub(super) fn json(body: &[u8]) -> Result<Value, DecodeError> {
 /// Returns whether a member other than the data has replaced text.
 fn is_replaced(name: &str, value: &Value) -> bool {
     let is_data = matches!(name, "data" | "payload" | "payload_json");
-    let has_replacement = |text: &str| text.contains(char::REPLACEMENT_CHARACTER);
-    !is_data && (has_replacement(name) || has_replacement(&value.to_string()))
+    let replacement = char::REPLACEMENT_CHARACTER;
+    !is_data && (name.contains(replacement) || value.to_string().contains(replacement))
 }
 
 /// Parses a named part of the data as JSON.

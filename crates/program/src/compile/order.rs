@@ -4,7 +4,7 @@ mod cycle;
 mod loops;
 mod paths;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_model::EventType;
 
@@ -46,6 +46,11 @@ impl StepOrder {
     /// Returns true if a path leads from `first` to `second`.
     pub(crate) fn precedes(&self, first: usize, second: usize) -> bool {
         self.ancestors[second][first]
+    }
+
+    /// Returns true if the step requires branches that exclude each other.
+    pub(crate) fn never_starts(&self, step: usize) -> bool {
+        self.branches[step].values().any(BTreeSet::is_empty)
     }
 
     /// Returns true if a switch selects one step or the other, never both.

@@ -99,6 +99,11 @@ impl Codec for FailureHandler {
             decoder.report(finding.with_suggestion("write `continue` to go on without values"));
         }
 
+        if then.as_ref().is_some_and(Vec::is_empty) {
+            let finding = RawDiagnostic::new(format!("{path}.then"), "the list names no step");
+            decoder.report(finding.with_suggestion("omit `then` to go on as after a completion"));
+        }
+
         Some(Self {
             save: save.unwrap_or_default(),
             then: then.map_or(AfterFailure::Continue, AfterFailure::Steps),

@@ -43,7 +43,8 @@ pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> 
 fn is_dead(context: &LintContext<'_>, i: usize, dead: &[bool]) -> bool {
     let steps = &context.definition.steps;
     let before = &context.order.before[i];
-    if !before.is_empty() && before.iter().all(|b| dead[*b]) {
+    let has_no_predecessor = !before.is_empty() && before.iter().all(|b| dead[*b]);
+    if has_no_predecessor || context.order.never_starts(i) {
         return true;
     }
 
@@ -104,49 +105,24 @@ pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagn
                 continue;
             }
 
-            // If another case is selected, the step is bypassed with its branch.
-            let others = (0..steps.len()).filter(|other| {
-                branches.contains(other) || context.order.before[*other].contains(&at)
-            });
-            let ending = others.into_iter().find(|other| {
-                context.order.exclude(*other, *branch) && !context.has_followers(*other)
-            });
-
-            // Without a handler's steps, nothing follows the switch or the step itself.
-            let follows_completion = (0..steps.len()).any(|other| {
-                context.order.before[other].contains(&at) && !branches.contains(&other)
-            });
-            let is_switch = matches!(switch.action, Action::Switch(_));
-            if !is_switch && !follows_completion {
-                let id = &switch.id;
+            if let Some(other) = bypassing_step(context, at, *branch, &branches) {
                 let branch = &steps[*branch].id;
+                let selecting = &switch.id;
+                let other_id = &steps[other].id;
+                let condition = if other == at {
+                    format!("`{selecting}` completes")
+                } else if branches.contains(&other) {
+                    format!("`{selecting}` selects `{other_id}`")
+                } else {
+                    format!("`{selecting}` continues with `{other_id}`")
+                };
+
                 let message = format!(
-                    "step `{}` follows only `{branch}`: if `{id}` completes, it is bypassed",
+                    "step `{}` follows only `{branch}`: if {condition}, it is bypassed",
                     step.id
                 );
                 let suggestion = format!(
-                    "write after: [{id}, {branch}], or after: [{branch}] if that is intended"
-                );
-                findings.push(
-                    RawDiagnostic::new(format!("steps[{next}]"), message)
-                        .with_suggestion(suggestion),
-                );
-                continue;
-            }
-            if let Some(ending) = ending {
-                let other = &steps[ending].id;
-                let selects = if branches.contains(&ending) {
-                    "selects"
-                } else {
-                    "continues with"
-                };
-                let branch = &steps[*branch].id;
-                let message = format!(
-                    "step `{}` follows only `{branch}`: if `{}` {selects} `{other}`, it is bypassed",
-                    step.id, switch.id
-                );
-                let suggestion = format!(
-                    "write after: [{branch}, {other}], or after: [{branch}] if that is intended"
+                    "write after: [{branch}, {other_id}], or after: [{branch}] if that is intended"
                 );
                 findings.push(
                     RawDiagnostic::new(format!("steps[{next}]"), message)
@@ -156,6 +132,35 @@ pub(super) fn follows_one_branch_only(context: &LintContext<'_>) -> Vec<RawDiagn
         }
     }
     findings
+}
+
+/// Returns the step after which nothing follows if `at` does not select `branch`: another branch,
+/// a step that follows its completion, or `at` itself.
+fn bypassing_step(
+    context: &LintContext<'_>,
+    at: usize,
+    branch: usize,
+    branches: &[usize],
+) -> Option<usize> {
+    let steps = &context.definition.steps;
+    let before = &context.order.before;
+    let mut after_completion = Vec::new();
+    for other in 0..steps.len() {
+        if before[other].contains(&at) && !branches.contains(&other) {
+            after_completion.push(other);
+        }
+    }
+
+    // A switch has no outcome beside its cases.
+    let is_switch = matches!(steps[at].action, Action::Switch(_));
+    if !is_switch && after_completion.is_empty() {
+        return Some(at);
+    }
+
+    let others = branches.iter().copied().chain(after_completion);
+    others
+        .into_iter()
+        .find(|other| context.order.exclude(*other, branch) && !context.has_followers(*other))
 }
 
 /// OL20: a join of some steps that starts when the time of a wait has passed, although another of
@@ -169,18 +174,20 @@ pub(super) fn joins_a_wait(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
             continue;
         }
 
-        let before = &context.order.before[i];
-        let is_wait = |before: &usize| matches!(steps[*before].action, Action::Wait(_));
-        let wait = before.iter().copied().find(is_wait);
-        let failing = before
-            .iter()
-            .copied()
-            .find(|before| can_fail(&steps[*before]));
+        let mut wait = None;
+        let mut failing = None;
+        for before in &context.order.before[i] {
+            let before = &steps[*before];
+            if matches!(before.action, Action::Wait(_)) {
+                wait.get_or_insert(&before.id);
+            } else if can_fail(before) {
+                failing.get_or_insert(&before.id);
+            }
+        }
+
         if let Some(wait) = wait
             && let Some(failing) = failing
         {
-            let wait = &steps[wait].id;
-            let failing = &steps[failing].id;
             let message = format!(
                 "step `{}` starts when the time of `{wait}` has passed, also if `{failing}` has \
                  failed",

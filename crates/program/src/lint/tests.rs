@@ -575,6 +575,32 @@ fn ol20_join_goes_on_after_a_wait() {
 }
 
 #[test]
+fn ol01_step_follows_a_failure_and_the_completion() {
+    let steps = |after: &str| {
+        format!(
+            "steps:\n- {{ id: a, do: {{ event: A }}, timeout: 1h, on_timeout: {{ then: late }} }}\n- {{ id: b, do: {{ wait: 1s }} }}\n- {{ id: late, {after} do: {{ wait: 1s }} }}\n"
+        )
+    };
+    warns(
+        &steps("after: [b],"),
+        "OL01 7:3 step `late` never starts: it is unreachable",
+    );
+    has_no_warnings(&steps(""));
+}
+
+#[test]
+fn ol10_handlers_save_concurrently() {
+    let step = |id: &str| {
+        format!(
+            "- {{ id: {id}, after: [], do: {{ event: E{id} }}, timeout: 1h, on_timeout: {{ save: {{ why: =failure.code }} }} }}\n"
+        )
+    };
+    let text = format!("reference: =vars.why\nsteps:\n{}{}", step("a"), step("b"));
+    let found = lints(&text);
+    assert!(found[0].contains("both save `why`"), "{found:?}");
+}
+
+#[test]
 fn handled_failures_are_no_failures_of_the_saga() {
     let steps = |handler: &str| {
         format!(

@@ -124,11 +124,9 @@ pub(super) fn concurrent_save(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
             .enumerate()
             .filter(|(a, _)| context.order.overlap(*a, b))
         {
-            for name in later
-                .save
-                .keys()
-                .filter(|name| earlier.save.contains_key(*name))
-            {
+            let saved_before: BTreeSet<_> = earlier.saved_names().collect();
+            let shared: BTreeSet<_> = later.saved_names().collect();
+            for name in shared.intersection(&saved_before) {
                 let message = format!(
                     "`{}` and `{}` run concurrently and both save `{name}`; the stored value \
                      depends on their order",

@@ -183,7 +183,7 @@ fn save_result(
 
         // The values of a past round belong to this round: only its compensation reads them.
         if let Some(past) = run.state.past_round_mut(at) {
-            past.vars.insert(name.clone(), value);
+            past.vars_of_mut(at.step).insert(name.clone(), value);
             continue;
         }
 

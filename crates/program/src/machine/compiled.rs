@@ -159,12 +159,6 @@ pub(crate) struct CompiledMigration {
 }
 
 impl CompiledStep {
-    /// Returns the handler of a failure, or of a timeout.
-    pub(super) fn failure_handler(&self, is_timeout: bool) -> Option<&CompiledFailureHandler> {
-        let on_timeout = self.on_timeout.as_ref().filter(|_| is_timeout);
-        on_timeout.or(self.on_failure.as_ref())
-    }
-
     /// Returns true if the step is selected only after a failure of this one.
     pub(super) fn follows_failure(&self, step: usize) -> bool {
         let handlers = self.on_timeout.iter().chain(&self.on_failure);

@@ -2,7 +2,7 @@
 
 use compact_str::CompactString;
 use orlog_model::{Fact, Name, TaskChange, TimerChange, VariableChange, Work};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::compiled::{
     COMPENSATE, CompiledAction, CompiledFact, CompiledSaga, CompiledStep, ESCALATE, EventBinding,
@@ -172,23 +172,24 @@ impl<'a> Execution<'a> {
             bindings = bindings.events(collected.map_or(&NO_EVENTS, |collected| &collected.data));
         }
 
+        // After a handled failure, only the compensation of the step evaluates them.
+        let own_vars = self.state.failure(at.step).map(|failure| &failure.own_vars);
         if let Some(round) = self.number(at).filter(|_| step.in_loop.is_some()) {
             // The compensation of a past round reads the values that this round had (ADR 0064).
             let past = at
                 .element
                 .and_then(|round| self.state.run.past_round(at.step, round));
             let bindings = bindings.round(round);
-            return match (past, self.state.failure(at.step)) {
-                (Some(past), _) => bindings.replaced(&past.vars, &past.results),
-                (None, Some(failure)) => bindings.replaced(&failure.own_vars, &Map::new()),
-                (None, None) => bindings,
+            return match past {
+                Some(past) => bindings
+                    .replaced_vars(Some(&past.vars))
+                    .replaced_vars(past.own_vars(at.step))
+                    .replaced_results(&past.results),
+                None => bindings.replaced_vars(own_vars),
             };
         }
 
-        if let Some(failure) = self.state.failure(at.step) {
-            bindings = bindings.replaced(&failure.own_vars, &Map::new());
-        }
-
+        bindings = bindings.replaced_vars(own_vars);
         match (at.element, &step.foreach, self.state.elements(at.step)) {
             (Some(element), Some(foreach), Some(elements)) => {
                 bindings.element(&foreach.name, &elements.list[element], element)

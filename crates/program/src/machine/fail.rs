@@ -1,12 +1,11 @@
 //! Failure of a step: handled by `on_timeout` or `on_failure`, tolerated by a join, stuck past the
 //! pivot; otherwise the saga compensates.
 
-use orlog_model::{VariableChange, work_deadline};
-use serde_json::{Map, Value};
+use serde_json::Map;
 
 use super::compensate::{abandon, discard_branches, start_compensation};
-use super::compiled::{CompiledAfterFailure, CompiledFailureHandler, CompiledStep};
 use super::execution::Execution;
+use super::failure_handler::{self, SelectedHandler};
 use super::join;
 use super::request::abandon_outstanding;
 use super::state::{FailureReaction, Flags, StepEntry, StepIndex};
@@ -39,36 +38,27 @@ pub(super) fn fail_step(
     step_state: StepState,
     cause: FailureCause,
 ) {
-    let saga = run.saga;
-    let is_timeout = reaches_time_limit(run, at);
-    let handler = saga.steps[at.step].failure_handler(is_timeout);
-    let cause = match handler {
-        Some(handler) if handler.then != CompiledAfterFailure::Fail => {
-            match handled_values(run, at.step, handler, &cause) {
-                Ok(values) => {
-                    let reaction = reaction_of(&saga.steps[at.step], is_timeout);
-                    end_failed(run, at, step_state);
-                    undo_elements(run, at.step);
-                    let own_vars = own_vars(run, at.step);
-                    run.state.add_failure(at.step, &cause, reaction, own_vars);
-                    return continue_after(run, at.step, handler, values);
-                }
-                // Without its values, the steps that follow could not decide.
-                Err(error) => FailureCause {
-                    code: EXPRESSION_ERROR.to_owned(),
-                    message: format!("{error}, after {}: {}", cause.code, cause.message),
-                    ..cause
-                },
+    let mut cause = cause;
+    let handler = failure_handler::select(run, at);
+    if let Some(handler) = handler.filter(SelectedHandler::prevents_failure) {
+        match handler.values(run, at.step, &cause) {
+            Ok(values) => {
+                end_failed(run, at, step_state);
+                return handler.apply(run, at.step, &cause, values);
+            }
+            // Without its values, the steps that follow could not decide.
+            Err(error) => {
+                cause.message = format!("{error}, after {}: {}", cause.code, cause.message);
+                EXPRESSION_ERROR.clone_into(&mut cause.code);
             }
         }
-        _ => cause,
-    };
+    }
 
     // A join that needs another branch lets the saga continue without this step, unless a handler
     // says that the saga fails.
     let losing = match handler {
         Some(_) => None,
-        None => join::tolerated_failures(saga, &run.state, at.step),
+        None => join::tolerated_failures(run.saga, &run.state, at.step),
     };
     let blocked = losing.is_none() && run.state.flags.has(Flags::PIVOTED);
 
@@ -80,7 +70,8 @@ pub(super) fn fail_step(
 
     match losing {
         Some((join, losing)) => {
-            let text = format!("{}; tolerated by {}", cause.message, saga.steps[join].id);
+            let join_id = &run.saga.steps[join].id;
+            let text = format!("{}; tolerated by {join_id}", cause.message);
             run.add_step_note(StepIndex::step(at.step), &text);
             run.state
                 .add_failure(at.step, &cause, FailureReaction::Join, Map::new());
@@ -88,74 +79,12 @@ pub(super) fn fail_step(
         }
         None if blocked => run.failure = Some(cause),
         // The jobs of a flow that do not follow this one continue (ADR 0080).
-        None if saga.isolates_failures => {
+        None if run.saga.isolates_failures => {
             run.state.cause.get_or_insert_with(|| cause.clone());
             run.failure = Some(cause);
         }
         None => start_compensation(run, cause),
     }
-}
-
-/// Returns whether a step fails because its time limit is reached: its timer fires, or its work has
-/// ended for the timer and returns the last error.
-fn reaches_time_limit(run: &Execution<'_>, at: StepIndex) -> bool {
-    let entry = run.state.entry(at);
-    let Some(deadline) = entry.deadline.filter(|_| entry.state == StepState::Running) else {
-        return false;
-    };
-    // Only these kinds have work that ends for the timer.
-    if !run.step(at).action.kind.traits().is_retried() {
-        return run.context.now >= deadline;
-    }
-
-    let tag = run.tag_of(at, false);
-    let mut pending = run.context.pending_work.iter();
-    let end = pending
-        .find(|work| work.tag == tag)
-        .map_or(deadline, |work| {
-            work_deadline(
-                work.requested_at,
-                deadline.duration_since(work.requested_at),
-            )
-        });
-    run.context.now >= end
-}
-
-/// Returns which handler of the step handles a failure.
-fn reaction_of(step: &CompiledStep, is_timeout: bool) -> FailureReaction {
-    if is_timeout && step.on_timeout.is_some() {
-        FailureReaction::OnTimeout
-    } else {
-        FailureReaction::OnFailure
-    }
-}
-
-/// Returns the values of the variables that a handler saves.
-fn handled_values(
-    run: &Execution<'_>,
-    step: usize,
-    handler: &CompiledFailureHandler,
-    cause: &FailureCause,
-) -> Result<Vec<(String, Value)>, String> {
-    let mut values = Vec::with_capacity(handler.save.len());
-    for (name, template) in &handler.save {
-        let bindings = run.bindings(StepIndex::step(step)).cause(Some(cause));
-        let value = template
-            .evaluate(&bindings)
-            .map_err(|error| format!("cannot set vars.{name}: {error}"))?;
-        values.push((name.clone(), value));
-    }
-    Ok(values)
-}
-
-/// Returns the variables that a step saves, before its handler sets them.
-fn own_vars(run: &Execution<'_>, step: usize) -> Map<String, Value> {
-    let mut own = Map::new();
-    for (name, _) in &run.saga.steps[step].save {
-        let value = run.state.vars.get(name).cloned().unwrap_or_default();
-        own.insert(name.clone(), value);
-    }
-    own
 }
 
 /// Ends a step, or an element and thus its step, in this state.
@@ -181,54 +110,6 @@ fn block(run: &mut Execution<'_>, at: StepIndex, step_state: StepState) {
         abandon_outstanding(run, at);
     }
     run.finish_wait(at, StepState::Blocked);
-}
-
-/// Schedules the compensation of the completed elements of a failed step.
-fn undo_elements(run: &mut Execution<'_>, step: usize) {
-    if run.saga.steps[step].foreach.is_none() {
-        return;
-    }
-    for at in run.state.done.clone() {
-        if at.step == step && run.state.entry(at).state == StepState::Completed {
-            run.state.entry_mut(at).state = StepState::CompensationPending;
-        }
-    }
-}
-
-/// Sets the variables of a handler. The steps after it follow from the recorded failure.
-fn continue_after(
-    run: &mut Execution<'_>,
-    step: usize,
-    handler: &CompiledFailureHandler,
-    values: Vec<(String, Value)>,
-) {
-    for (name, after) in values {
-        let before = run.state.vars.insert(name.clone(), after.clone());
-        run.variables.push(VariableChange {
-            name: name.into(),
-            before: before.unwrap_or_default(),
-            after,
-        });
-    }
-
-    let message = run
-        .state
-        .failure(step)
-        .map(|failure| failure.message.clone());
-    let message = message.unwrap_or_default();
-    let note = match &handler.then {
-        CompiledAfterFailure::Steps(steps) => {
-            let ids: Vec<_> = steps
-                .iter()
-                .map(|step| run.saga.steps[*step].id.as_str())
-                .collect();
-            format!("{message}; continues with {}", ids.join(" and "))
-        }
-        CompiledAfterFailure::Continue | CompiledAfterFailure::Fail => {
-            format!("{message}; continues")
-        }
-    };
-    run.add_step_note(StepIndex::step(step), &note);
 }
 
 /// Begins the next round of an action that can be requested again.

@@ -100,17 +100,17 @@ fn has_passed(saga: &CompiledSaga, state: &State, step: usize) -> bool {
 }
 
 /// Returns the handler of the failure of a step, if it has one.
-pub(super) fn handler_of<'s>(
+fn handler_of<'s>(
     saga: &'s CompiledSaga,
     state: &State,
     step: usize,
 ) -> Option<&'s CompiledFailureHandler> {
-    let is_timeout = match state.failure(step)?.handled_by {
-        FailureReaction::OnTimeout => true,
-        FailureReaction::OnFailure => false,
-        FailureReaction::Join => return None,
-    };
-    saga.steps[step].failure_handler(is_timeout)
+    let step_of_failure = &saga.steps[step];
+    match state.failure(step)?.handled_by {
+        FailureReaction::OnTimeout => step_of_failure.on_timeout.as_ref(),
+        FailureReaction::OnFailure => step_of_failure.on_failure.as_ref(),
+        FailureReaction::Join => None,
+    }
 }
 
 /// Returns true if every step that selects this one, a switch or one with failure handlers, has

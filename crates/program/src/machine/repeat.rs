@@ -133,6 +133,9 @@ fn past_round(
     kept: &[(usize, StepEntry)],
 ) -> PastRound {
     let mut past = PastRound::new(round, kept);
+    for (step, _) in kept {
+        past.own_vars.extend(run.state.own_vars(*step));
+    }
     for step in run.steps_of_loop(end).map(|step| &run.saga.steps[step]) {
         // Also the variables of steps that are not kept: the `undo` of another step can read them.
         for (name, _) in step.all_saved() {
@@ -161,7 +164,7 @@ fn check_values(
 ) -> Result<(), StartError> {
     let mut left = MAX_LOOP_VALUES_BYTES;
     for past in run.state.run.past_rounds(end).iter().chain(past) {
-        for value in past.vars.values().chain(past.results.values()) {
+        for value in past.values() {
             if check_payload_within(value, &mut left).is_err() {
                 let id = &run.saga.steps[end].id;
                 return Err(StartError {

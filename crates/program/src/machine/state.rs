@@ -327,6 +327,14 @@ impl State {
         });
     }
 
+    /// Returns the variables that a step with a handled failure saves, with its position for
+    /// [`PastRound`].
+    pub(super) fn own_vars(&self, step: usize) -> Option<(u16, Map<String, Value>)> {
+        let failure = self.failure(step)?;
+        let has_vars = !failure.own_vars.is_empty();
+        has_vars.then(|| (failure.step, failure.own_vars.clone()))
+    }
+
     /// Returns the variables that a step with a handled failure saves.
     pub(super) fn own_vars_mut(&mut self, step: usize) -> Option<&mut Map<String, Value>> {
         let failures = &mut self.extra.as_mut()?.failures;

@@ -85,7 +85,7 @@ fn handler_without_steps_continues_with_its_values() {
     let note = fail(&mut run, "charge");
     assert_eq!(
         note,
-        "charge: broken, charge: failed with broken; continues"
+        "charge: broken, charge: failed with broken; on_failure continues"
     );
     assert_eq!(step_state(&run, "charge"), "failed");
     assert_eq!(run.state_view()["vars"]["plan"], "free");
@@ -128,6 +128,20 @@ fn failure_at_the_end_of_the_time_limit_is_a_timeout() {
         assert_eq!(step_state(&run, step), "running", "{millis}");
         assert_eq!(failure_of(&run, "pay")["code"], "broken");
     }
+}
+
+#[test]
+fn event_that_rejects_a_command_is_no_timeout() {
+    let steps = "steps:
+  - { id: book, do: { command: air.Book }, ok: Booked, fail: Full, timeout: 10s, on_timeout: { then: late }, on_failure: { then: other } }
+  - { id: late, do: { effect: e.late } }
+  - { id: other, do: { effect: e.other } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_millis(9_900)).unwrap();
+    run.event("Full", json!({})).unwrap();
+    assert_eq!(step_state(&run, "other"), "running");
 }
 
 #[test]
@@ -304,6 +318,28 @@ fn late_success_changes_no_variable_of_the_steps_that_follow() {
     assert_eq!(last_data(&run, "e.pay"), json!([20]));
 }
 
+/// As above, in a loop whose round has ended before the late success.
+#[test]
+fn late_success_of_a_past_round_changes_only_its_own_undo() {
+    let steps = "steps:
+  - { id: first, do: { effect: q.first }, timeout: 1h, save: { price: =event.p }, undo: { effect: q.undo, data: [=vars.price] }, on_timeout: { save: { price: 0 } } }
+  - { id: second, do: { effect: q.second }, save: { price: =event.p }, undo: { effect: s.undo, data: [=vars.price] } }
+  - { id: again, do: { repeat: first, while: round < 1, max: 2 } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_hours(1)).unwrap();
+    run.outcome("second[0]", &succeeded(json!({ "p": 20 })))
+        .unwrap();
+    run.outcome("first[0]", &succeeded(json!({ "p": 999 })))
+        .unwrap();
+    assert_eq!(last_data(&run, "q.undo"), json!([999]));
+    ok(&mut run, "compensate:first[0]");
+
+    run.cancel("test").unwrap();
+    assert_eq!(last_data(&run, "s.undo"), json!([20]));
+}
+
 #[test]
 fn undo_of_a_failed_step_reads_its_own_values() {
     let steps = "vars: { items: =event.items }
@@ -462,6 +498,7 @@ fn handlers_without_a_meaning_are_rejected() {
   - { id: d, do: { effect: e.d }, on_failure: {} }
   - { id: e, do: { effect: e.e }, on_failure: { then: unknown } }
   - { id: f, do: { effect: e.f }, on_failure: { then: a } }
+  - { id: g, do: { effect: e.g }, on_failure: { then: [] } }
 ",
     );
     for expected in [
@@ -470,6 +507,7 @@ fn handlers_without_a_meaning_are_rejected() {
         "steps[2].on_failure: this must be `continue` or `fail`",
         "steps[3].on_failure: the handler has neither `save` nor `then`",
         "steps[4].on_failure.then: there is no step `unknown`",
+        "steps[6].on_failure.then: the list names no step",
     ] {
         assert!(
             found.contains(expected),

@@ -94,7 +94,10 @@ impl Graph {
                 .map(|step| &definition.steps[step].action);
             let is_restart = matches!(step, Some(Action::Restart(_)));
             // From the edges and not from the text: a step without successors can be at any place.
-            let is_last = edges.iter().all(|edge| edge.from != from);
+            // Steps that follow its failure are none.
+            let is_last = edges
+                .iter()
+                .all(|edge| edge.from != from || follows_failure(definition, edge));
             if is_last && !is_restart {
                 edges.push(Edge {
                     from,
@@ -110,6 +113,19 @@ impl Graph {
             back_edges: back_edges(definition),
         }
     }
+}
+
+/// Returns whether an edge leads from a step to one that its failure handlers select.
+fn follows_failure(definition: &Definition, edge: &Edge) -> bool {
+    let (Some(from), Some(to)) = (edge.from.checked_sub(1), edge.to.checked_sub(1)) else {
+        return false;
+    };
+    let Some(target) = definition.steps.get(to) else {
+        return false;
+    };
+    definition.steps[from]
+        .failure_handlers()
+        .any(|(_, handler)| handler.steps().contains(&target.id))
 }
 
 /// Returns the events that complete an instance which stays active.

@@ -115,7 +115,7 @@ fn open_saga_shows_the_events_that_end_it() {
 
 #[test]
 fn failure_handler_has_an_edge_or_a_note() {
-    let text = "saga: pay\nversion: 1\nstart: Go\nsteps:\n  - { id: pay, do: { effect: e.pay }, timeout: 1h, on_timeout: { then: late }, on_failure: continue }\n  - { id: ship, do: { effect: e.ship } }\n  - { id: late, do: { effect: e.late } }\n";
+    let text = "saga: pay\nversion: 1\nstart: Go\nsteps:\n  - { id: pay, do: { effect: e.pay }, timeout: 1h, on_timeout: { then: late }, on_failure: continue }\n  - { id: ship, do: { effect: e.ship }, on_failure: { then: late } }\n  - { id: late, do: { effect: e.late } }\n";
     insta::assert_snapshot!(mermaid(&definition(text), None), @r#"
     flowchart TD
       n0(["<b>Go</b>"])
@@ -126,6 +126,7 @@ fn failure_handler_has_an_edge_or_a_note() {
       n0 --> n1
       n1 --> n2
       n1 -->|"on timeout"| n3
+      n2 -->|"on failure"| n3
       n2 --> n4
       n3 --> n4
     "#);

@@ -51,6 +51,10 @@ pub(in crate::machine) struct PastRound {
     pub(in crate::machine) vars: Map<String, Value>,
     /// Results of the jobs of the loop, at the end of the round.
     pub(in crate::machine) results: Map<String, Value>,
+    /// Variables that steps with a handled failure save, by step. It is the last field, because
+    /// states are read by position.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::machine) own_vars: Vec<(u16, Map<String, Value>)>,
 }
 
 impl PastRound {
@@ -64,7 +68,28 @@ impl PastRound {
             entries,
             vars: Map::new(),
             results: Map::new(),
+            own_vars: Vec::new(),
         }
+    }
+
+    /// Returns all values of the round.
+    pub(in crate::machine) fn values(&self) -> impl Iterator<Item = &Value> {
+        let own = self.own_vars.iter().flat_map(|(_, vars)| vars.values());
+        self.vars.values().chain(self.results.values()).chain(own)
+    }
+
+    /// Returns the variables that a step with a handled failure saves.
+    pub(in crate::machine) fn own_vars(&self, step: usize) -> Option<&Map<String, Value>> {
+        let step = index(step);
+        let mut own = self.own_vars.iter();
+        own.find(|(of, _)| *of == step).map(|(_, vars)| vars)
+    }
+
+    /// Returns the variables that a late success of a step sets.
+    pub(in crate::machine) fn vars_of_mut(&mut self, step: usize) -> &mut Map<String, Value> {
+        let step = index(step);
+        let own = self.own_vars.iter_mut().find(|(of, _)| *of == step);
+        own.map_or(&mut self.vars, |(_, vars)| vars)
     }
 
     fn entry(&self, step: u16) -> Option<usize> {
@@ -239,12 +264,17 @@ impl RunState {
                 // Look-ups search them, and the new definition can have another order.
                 entries.sort_unstable_by_key(|(step, _)| *step);
 
+                let own_vars = past.own_vars.iter();
+                let own_vars =
+                    own_vars.filter_map(|(step, vars)| Some((target(*step)?, vars.clone())));
+
                 let results = past.results.iter();
                 let results =
                     results.filter_map(|(step, value)| Some((renamed(step)?, value.clone())));
                 PastRound {
                     entries,
                     results: results.collect(),
+                    own_vars: own_vars.collect(),
                     ..past.clone()
                 }
             });
