@@ -143,10 +143,9 @@ fn bypassing_step(
     branches: &[usize],
 ) -> Option<usize> {
     let steps = &context.definition.steps;
-    let before = &context.order.before;
     let mut after_completion = Vec::new();
-    for other in 0..steps.len() {
-        if before[other].contains(&at) && !branches.contains(&other) {
+    for (other, before) in context.order.before.iter().enumerate() {
+        if before.contains(&at) && !branches.contains(&other) {
             after_completion.push(other);
         }
     }

@@ -117,13 +117,16 @@ impl Graph {
 
 /// Returns whether an edge leads from a step to one that its failure handlers select.
 fn follows_failure(definition: &Definition, edge: &Edge) -> bool {
-    let (Some(from), Some(to)) = (edge.from.checked_sub(1), edge.to.checked_sub(1)) else {
+    // The start is node 0, so that step n is node n + 1.
+    let step_of = |node: usize| definition.steps.get(node.checked_sub(1)?);
+    let Some(source) = step_of(edge.from) else {
         return false;
     };
-    let Some(target) = definition.steps.get(to) else {
+    let Some(target) = step_of(edge.to) else {
         return false;
     };
-    definition.steps[from]
+
+    source
         .failure_handlers()
         .any(|(_, handler)| handler.steps().contains(&target.id))
 }
