@@ -18,8 +18,8 @@ class LargeInteger {
   }
 }
 
-/** Text, or whole number of 16 digits or more. */
-const TEXT_OR_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g;
+/** Text, or number with all its parts: the digits after a decimal point are no whole number. */
+const TEXT_OR_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
 /** Returns a value for display. In a browser that cannot keep their digits, large whole numbers become texts. */
 export function parse(text) {
@@ -34,6 +34,11 @@ export function parseInput(text) {
 
 function withDigits(name, value, { source } = {}) {
   return typeof value === 'number' && isLarge(source) ? new LargeInteger(source) : value;
+}
+
+/** Whether a value has no parts. */
+export function isScalar(value) {
+  return value === null || typeof value !== 'object' || value instanceof LargeInteger;
 }
 
 function isLarge(token) {

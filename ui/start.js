@@ -43,7 +43,7 @@ function parseValue(name, text) {
   try {
     return parseInput(text);
   } catch (error) {
-    if (/^[{["]|^-?\d+$/.test(text)) throw new Error(`${name} is not valid JSON: ${error.message}`);
+    if (/^[{["]|^-?[1-9]\d*$/.test(text)) throw new Error(`${name} is not valid JSON: ${error.message}`);
     return text;
   }
 }

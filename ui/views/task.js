@@ -3,6 +3,7 @@
 import { h } from '../dom.js';
 import * as api from '../api.js';
 import * as format from '../format.js';
+import { isScalar } from '../json.js';
 import * as router from '../router.js';
 import * as settings from '../settings.js';
 import * as caller from '../caller.js';
@@ -49,7 +50,7 @@ function exclusion({ exclusions = [], status }) {
 }
 
 function data({ data }) {
-  const isFlat = data && typeof data === 'object' && !Array.isArray(data) && Object.values(data).every((value) => typeof value !== 'object' || value === null);
+  const isFlat = data && typeof data === 'object' && !Array.isArray(data) && Object.values(data).every(isScalar);
   if (data === null || (isFlat && !Object.keys(data).length)) return null;
   return section('Data', {}, isFlat ? definitionList(Object.entries(data).map(([name, value]) => [name, String(value)])) : json(data, 'Task data'));
 }
