@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Subcommand;
 use orlog_effect::config::{UpstreamConfig as _, UpstreamSite};
@@ -25,7 +24,7 @@ use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::{CommandError, CommandExit};
 use crate::cli::list::PageArgs;
 use orlog_node::clock::SystemClock;
-use runner::Runner;
+use runner::{Runner, heartbeat_interval};
 use unsent_lines::UnsentLines;
 
 #[derive(Debug, clap::Args)]
@@ -154,11 +153,7 @@ async fn serve(args: Args, console: &Console) -> Result<(), CommandError> {
         .client
         .post("/v1/runners", Some(&registration))
         .await?;
-    let interval = Duration::from_secs_f64(
-        registered["heartbeat_interval_seconds"]
-            .as_f64()
-            .unwrap_or(20.0),
-    );
+    let interval = heartbeat_interval(&registered);
     if console.is_json() {
         console.json(&json!({ "runner": runner.name, "effects": runner.effects }))?;
     } else {

@@ -23,9 +23,14 @@ use crate::cli::console::{items, note, text};
 /// Maximum wait of a claim request, which delays the end of the runner.
 const CLAIM_WAIT_SECONDS: u64 = 10;
 /// Interval of heartbeats if the node states none.
-const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_mins(1);
+const DEFAULT_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(20);
 /// Minimum interval of heartbeats: a timer without one panics.
 const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(1);
+/// Maximum interval of heartbeats: a time beyond it cannot be represented.
+const MAX_HEARTBEAT_INTERVAL: Duration = Duration::from_hours(24);
+/// Number of denied heartbeats in sequence after which the claim has expired: a node that denies
+/// them does not say so, and gives the job to another runner.
+const MAX_DENIED_HEARTBEATS: u32 = 4;
 /// Interval in which the lines of a job are sent.
 const LINES_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time after the end of a job in which its last lines are sent.
@@ -35,7 +40,8 @@ const LINES_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum delay before a request is repeated, if the response requests one.
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
-/// Maximum length of the reason of a rejected result, in characters, so that it fits into a request.
+/// Maximum length of the reason of a rejected result, in characters, so that it fits into a
+/// request.
 const MAX_REASON_CHARS: usize = 1000;
 
 /// Runner of a node.
@@ -60,7 +66,7 @@ struct ClaimedJob {
     /// An earlier claim may have executed the job.
     in_doubt: bool,
     /// The node has rejected a heartbeat of the claim.
-    is_lost: AtomicBool,
+    is_claim_lost: AtomicBool,
 }
 
 impl ClaimedJob {
@@ -112,7 +118,8 @@ impl Runner {
                     "claim": job["claim"], "result": "failed", "code": "bad_job", "message": reason,
                 });
                 let id = text(job, "job");
-                return self.report(&id, &report, &AtomicBool::new(false)).await;
+                // No heartbeat renews its claim, so a denied report is not repeated for ever.
+                return self.report(&id, &report, &AtomicBool::new(true)).await;
             }
         };
 
@@ -163,7 +170,7 @@ impl Runner {
                     job.id
                 ));
             }
-            self.report(&job.id, &report, &job.is_lost).await;
+            self.report(&job.id, &report, &job.is_claim_lost).await;
         });
         tokio::select! {
             () = &mut finish => {}
@@ -182,15 +189,24 @@ impl Runner {
         // Not at once: the claim itself starts the time until its expiry.
         let mut heartbeat = interval_at(Instant::now() + interval, interval);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut denied = 0;
         loop {
             heartbeat.tick().await;
             let url = job.url("heartbeat");
             let sent = self.client.send_with_timeout(&url, &claim, timeout);
+            let Err(error) = sent.await else {
+                denied = 0;
+                continue;
+            };
+
             // Another failure is repeated with the next heartbeat, before the claim expires.
-            if let Err(error) = sent.await
-                && is_lost(&error)
-            {
-                job.is_lost.store(true, Ordering::Relaxed);
+            denied = if is_access_denied(&error) {
+                denied + 1
+            } else {
+                0
+            };
+            if is_lost(&error) || denied == MAX_DENIED_HEARTBEATS {
+                job.is_claim_lost.store(true, Ordering::Relaxed);
                 return;
             }
         }
@@ -216,7 +232,7 @@ impl Runner {
 
             let body = json!({ "claim": job.claim, "log": lines });
             let url = job.url("logs");
-            let sent = self.send_until_stored(&url, &body, &job.is_lost);
+            let sent = self.send_until_stored(&url, &body, &job.is_claim_lost);
             match sent.await {
                 Ok(()) => self.lines.acknowledge(&job.item.causation),
                 Err(error) if is_lost(&error) => return,
@@ -326,8 +342,6 @@ impl Runner {
 
     /// Reads a claimed job.
     fn read(&self, job: &Value) -> Result<ClaimedJob, String> {
-        let interval = job["heartbeat_interval_seconds"].as_f64();
-        let interval = interval.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let claim_count = job["claim_count"].as_u64();
         let claim_count = claim_count.and_then(|count| u32::try_from(count).ok());
 
@@ -335,12 +349,10 @@ impl Runner {
             id: text(job, "job"),
             item: self.item(job)?,
             claim: job["claim"].clone(),
-            heartbeat_interval: interval
-                .unwrap_or(DEFAULT_HEARTBEAT_INTERVAL)
-                .max(MIN_HEARTBEAT_INTERVAL),
+            heartbeat_interval: heartbeat_interval(job),
             claim_count: claim_count.unwrap_or(1),
             in_doubt: job["in_doubt"] == true,
-            is_lost: AtomicBool::new(false),
+            is_claim_lost: AtomicBool::new(false),
         })
     }
 
@@ -385,6 +397,15 @@ impl Runner {
             priority: Priority::Normal,
         })
     }
+}
+
+/// Returns the interval of heartbeats that a response of the node states.
+pub(super) fn heartbeat_interval(response: &Value) -> Duration {
+    let seconds = response["heartbeat_interval_seconds"].as_f64();
+    let interval = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    interval
+        .unwrap_or(DEFAULT_HEARTBEAT_INTERVAL)
+        .clamp(MIN_HEARTBEAT_INTERVAL, MAX_HEARTBEAT_INTERVAL)
 }
 
 /// Returns the API path of an action on a job.
@@ -445,13 +466,15 @@ fn is_access_denied(error: &ClientError) -> bool {
     )
 }
 
-/// Returns whether a response rejects the content of a result, of a job that exists.
+/// Returns whether a node rejects the content of a result: its form, its size, or its facts.
 fn is_content_rejected(error: &ClientError) -> bool {
-    let ClientError::Problem { status, .. } = error else {
-        return false;
-    };
-    // 404: the node does not have the job, or the URL is not that of a node.
-    (400..500).contains(status) && *status != 404 && !is_lost(error) && retry_delay(error).is_none()
+    matches!(
+        error,
+        ClientError::Problem {
+            status: 400 | 413 | 422,
+            ..
+        }
+    )
 }
 
 /// Returns whether a response says that the claim is lost.
