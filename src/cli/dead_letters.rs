@@ -76,17 +76,24 @@ pub(crate) struct Redrive {
 
 /// Results of the requests of a redrive, in the fields of a response.
 #[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
 struct RedriveResults {
     matched: u64,
     has_more: bool,
+    #[serde(default)]
     next_cursor: Option<String>,
+    #[serde(default)]
     applied: u64,
+    #[serde(default)]
     published: u64,
+    #[serde(default)]
     dead_lettered: u64,
+    #[serde(default)]
     rejected: u64,
+    #[serde(default)]
     skipped: u64,
+    #[serde(default)]
     stopped: Option<String>,
+    #[serde(default)]
     failures: Vec<Value>,
 }
 
@@ -248,12 +255,12 @@ async fn redrive_pages(
     results: &mut Option<RedriveResults>,
 ) -> Result<(), CommandError> {
     let mut limit = args.limit.get() as u64;
-    let mut canary = args.canary.map(|canary| canary as u64);
     let mut cursor = args.cursor.clone();
     loop {
-        // The node selects, so that the canary and the rest meet the same definitions.
+        // The node selects, so that the canary and the rest meet the same definitions. Each request
+        // has the whole canary: only the node knows which dead letters of the last one count.
         let selection = json!({
-            "reason": args.reason, "saga": args.saga, "limit": limit, "canary": canary,
+            "reason": args.reason, "saga": args.saga, "limit": limit, "canary": args.canary,
             "cursor": cursor,
         });
         let page = client
@@ -263,10 +270,6 @@ async fn redrive_pages(
             .map_err(|error| CommandError::failed(format!("unreadable response: {error}")))?;
 
         limit = limit.saturating_sub(page.matched);
-        // A failure of the canary stops the request, so that only the rest of it is left.
-        let succeeded = page.applied + page.published;
-        canary = canary.filter(|canary| *canary > succeeded);
-        canary = canary.map(|canary| canary - succeeded);
         cursor.clone_from(&page.next_cursor);
 
         let is_last = limit == 0 || page.stopped.is_some() || cursor.is_none();
@@ -289,7 +292,8 @@ impl RedriveResults {
         self.failures.extend(page.failures);
 
         self.has_more = page.has_more;
-        self.next_cursor = page.next_cursor;
+        // After a stop, the cursor would omit the dead letters that were skipped.
+        self.next_cursor = page.next_cursor.filter(|_| page.stopped.is_none());
         self.stopped = page.stopped;
     }
 
@@ -317,11 +321,8 @@ impl RedriveResults {
             ));
         }
 
-        // After a stop, the cursor would omit the dead letters that were skipped. Without it, those
-        // that were rejected are selected again.
-        if let Some(cursor) = &self.next_cursor
-            && self.stopped.is_none()
-        {
+        // Without it, those that were rejected are selected again.
+        if let Some(cursor) = &self.next_cursor {
             note(&format!(
                 "more dead letters can match; redrive them with --cursor {cursor}"
             ));
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn canary_of_a_redrive_spans_its_requests() {
+    async fn each_request_of_a_redrive_has_the_whole_canary() {
         let responses = [
             json!({ "matched": 1, "applied": 1, "has_more": true, "next_cursor": "a" }),
             json!({ "matched": 3, "applied": 3, "has_more": true, "next_cursor": "b" }),
@@ -458,7 +459,7 @@ mod tests {
         ];
         let (results, sent) = redrive_with(&["--canary", "3"], &responses).await;
         let canaries = sent.iter().map(|[_, canary, _]| canary.clone());
-        let expected = [json!(3), json!(2), Value::Null];
+        let expected = [json!(3), json!(3), json!(3)];
         assert_eq!(canaries.collect::<Vec<_>>(), expected);
         // A stop ends the redrive.
         assert_eq!(

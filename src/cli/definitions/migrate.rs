@@ -42,12 +42,16 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.server)?;
-    let result = everything(&client, &args).await?;
+    let Migrated { result, failure } = everything(&client, &args).await?;
     // Printed before the exit code is decided, because blocked instances do not stop the others.
     if console.is_json() {
         console.json(&result)?;
     } else {
         report(&result, console)?;
+    }
+    // After the results: the instances of the requests before it are migrated.
+    if let Some(failure) = failure {
+        return Err(failure);
     }
 
     match result["counts"]["blocked"].as_u64() {
@@ -63,10 +67,18 @@ pub(crate) async fn run(args: Args, console: &Console) -> Result<(), CommandErro
     }
 }
 
+/// Results of all requests.
+struct Migrated {
+    result: Value,
+    /// Failure of a request after the first one.
+    failure: Option<CommandError>,
+}
+
 /// Migrates page by page. After an interruption, the same command resumes: migrated instances are
 /// skipped.
-async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandError> {
+async fn everything(client: &ApiClient, args: &Args) -> Result<Migrated, CommandError> {
     let mut all = Vec::new();
+    let mut failure = None;
     let mut cursor = Value::Null;
     let mut last = Value::Null;
     let mut named = args.only.as_slice();
@@ -81,12 +93,15 @@ async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandErr
             "user": args.user,
             "limit": size, "cursor": cursor,
         });
-        last = client
-            .post(
-                &path(&["v1", "definitions", &args.saga, "migrate"]),
-                Some(&body),
-            )
-            .await?;
+        let url = path(&["v1", "definitions", &args.saga, "migrate"]);
+        last = match client.post(&url, Some(&body)).await {
+            Ok(page) => page,
+            Err(error) if all.is_empty() => return Err(error),
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        };
         all.extend(items(&last, "items").iter().cloned());
         // A page can be short, or empty, and still have a cursor: other definitions are skipped.
         cursor = last["next_cursor"].take();
@@ -106,12 +121,13 @@ async fn everything(client: &ApiClient, args: &Args) -> Result<Value, CommandErr
     let version = last["to_version"].take();
     let hash = last["to_hash"].take();
 
-    Ok(json!({
+    let result = json!({
         "dry_run": args.dry_run, "to_version": version, "to_hash": hash, "counts": counts,
         "items": all,
         "has_more": !cursor.is_null() || !named.is_empty(),
         "next_cursor": cursor,
-    }))
+    });
+    Ok(Migrated { result, failure })
 }
 
 /// Removes up to `size` names from the start of a list, and returns them.

@@ -285,16 +285,18 @@ fn step_state(step: &Value) -> String {
     if step["state"] == "running" && step["job"] == "dispatched" {
         return "running, job dispatched".to_owned();
     }
-    if let Some(code) = step["failure"]["code"].as_str() {
-        let handler = text(&step["failure"], "handled_by");
-        return format!("{}: {code} ({handler})", text(step, "state"));
-    }
     // A loop has a list of rounds, and its steps have a number.
     let current = items(step, "rounds").last().unwrap_or(step);
-    match current["round"].as_u64() {
-        Some(round) if round > 0 => format!("{}, round {round}", text(step, "state")),
-        Some(_) | None => text(step, "state"),
+    let mut state = text(step, "state");
+    if let Some(round) = current["round"].as_u64().filter(|round| *round > 0) {
+        state = format!("{state}, round {round}");
     }
+
+    let Some(code) = step["failure"]["code"].as_str() else {
+        return state;
+    };
+    let handler = text(&step["failure"], "handled_by");
+    format!("{state}: {code} ({handler})")
 }
 
 fn steps(state: &Value, console: &Console) -> Result<(), CommandError> {
