@@ -39,7 +39,8 @@ pub(super) fn json(body: &[u8]) -> Result<Value, DecodeError> {
     Ok(parsed.value)
 }
 
-/// Returns whether a member other than the data has replaced text.
+/// Returns whether a member other than the data may have replaced text. Text that had the character
+/// before is rejected as well: both look the same, and two ids must not become equal.
 fn is_replaced(name: &str, value: &Value) -> bool {
     let is_data = matches!(name, "data" | "payload" | "payload_json");
     let replacement = char::REPLACEMENT_CHARACTER;

@@ -62,7 +62,8 @@ struct Description {
 /// Metadata of an object, as it is stored.
 struct StoredMetadata {
     sequence: u64,
-    info: ObjectInfo,
+    /// `None` if it cannot be read.
+    info: Option<ObjectInfo>,
 }
 
 /// Snapshots of one shard. Each request can fail with [`ShardLogError::Unavailable`].
@@ -235,7 +236,6 @@ impl Snapshots {
         error: ShardLogError,
     ) -> Result<(), ShardLogError> {
         let id = description.info.nuid.clone();
-        let replaces = description.replaces.unwrap_or_default();
         // Earlier metadata may list a complete snapshot, which a withdrawal would delete.
         let is_first = description.replaces == Some(0);
         description.info.deleted = true;
@@ -244,13 +244,19 @@ impl Snapshots {
         // the same metadata, so the servers store only one of the two.
         let is_withdrawn = is_first && self.describe(&description).await.is_ok();
         let stored = self.metadata(&description.info.name).await.ok().flatten();
-        let is_ours = stored.as_ref().is_some_and(|stored| stored.info.nuid == id);
-        if is_ours && stored.as_ref().is_some_and(|stored| !stored.info.deleted) {
+        if let Some(stored) = &stored
+            && let Some(info) = &stored.info
+            && info.nuid == id
+            && !info.deleted
+        {
             return Ok(());
         }
 
         // Later metadata has taken the place of the description: the servers reject it from now on.
-        let is_overtaken = stored.is_some_and(|stored| stored.sequence > replaces);
+        let is_overtaken = description
+            .replaces
+            .zip(stored)
+            .is_some_and(|(replaces, stored)| stored.sequence > replaces);
         // Otherwise it may still arrive. The chunks remain: the next owner deletes them if no
         // snapshot refers to them.
         if is_withdrawn || is_overtaken {
@@ -330,7 +336,7 @@ impl Snapshots {
             .await
         {
             Ok(message) => {
-                let info = serde_json::from_slice(&message.payload).map_err(unavailable)?;
+                let info = serde_json::from_slice(&message.payload).ok();
                 let sequence = message.sequence;
                 Ok(Some(StoredMetadata { sequence, info }))
             }
