@@ -300,7 +300,6 @@ impl App {
         let shadows = Arc::new(ShadowPages {
             config: Arc::clone(&config),
             clock: Arc::clone(&clock),
-            shards,
             reads: Arc::clone(&reads),
             programs: Arc::clone(&programs),
             sources: transport.sources(&signed_events),

@@ -305,7 +305,7 @@ pub(crate) async fn send_body(
 
     let limit = pod_client::timeout(target, cluster.request_timeout());
     let unavailable = |reason: pod_client::Error| {
-        tracing::warn!(pod = pod.name, url = pod.url, %reason, "request not forwarded");
+        tracing::warn!(pod = pod.name, url = pod.url, %reason, "a forwarded request has no response");
         Problem::new(Code::Unavailable, reason.explain(&pod.name, limit))
     };
     let forwarded_request = cluster

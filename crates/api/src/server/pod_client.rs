@@ -73,8 +73,8 @@ impl Error {
             _ => "did not respond completely".to_owned(),
         };
         format!(
-            "pod {pod} {failure}; it may have executed the request: send it again with the same \
-             id; {LOG}"
+            "pod {pod} {failure}; it may have executed the request: try again, with the same id \
+             if the request has one; {LOG}"
         )
     }
 

@@ -253,7 +253,15 @@ fn remove_all(dir: &Path) {
         }
     };
 
-    for entry in entries.flatten() {
+    for entry in entries {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                tracing::warn!(dir = %dir.display(), %error, "earlier backups not removed");
+                continue;
+            }
+        };
+
         // Only backup directories; users may have stored other files here, also backups that they
         // have named themselves.
         let is_backup = entry
@@ -274,8 +282,8 @@ fn remove(backup: &Path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => {
             let dir = backup.display();
-            tracing::warn!(%dir, %error, "backup not removed; retrying at the next backup and at \
-                the next start");
+            tracing::warn!(%dir, %error, "backup not removed; retrying at the next start at the \
+                latest");
         }
     }
 }

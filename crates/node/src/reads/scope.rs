@@ -58,8 +58,7 @@ impl StoreScope {
     }
 
     /// Returns whether the request has ended.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.cancellation.is_cancelled()
     }
 

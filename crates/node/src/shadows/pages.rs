@@ -5,27 +5,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use orlog_actors::{ControlError, EventSource, LocalShards, ProgramRegistry, Recording};
+use orlog_actors::{ControlError, EventSource, ProgramRegistry, Recording};
 use orlog_effect::{FunctionCall, ProviderError};
-use orlog_model::{Clock, InstanceKey, SagaName, TenantId, Timestamp};
-use orlog_program::{Program, ProgramError, SagaState as _};
+use orlog_model::{Clock, InstanceKey, TenantId, Timestamp};
+use orlog_program::{Program, SagaState as _};
 use orlog_sagas::shadow::{PageOutcome, PageRequest, PageTask, ShadowSpec, ShadowState, shadow_of};
 
 use super::candidate;
 use super::cases::{self, Cases};
 use super::counts::Comparator;
 use super::events::{AdditionalEvents, additional_events, additional_types};
-use crate::blocking::{ShuttingDown, run_blocking};
+use crate::blocking::run_blocking;
 use crate::coded_error::CodedError;
 use crate::config::Config;
 use crate::error_code::Code;
-use crate::reads::{PoolExhausted, Reads};
+use crate::reads::Reads;
 
 /// Executes the pages of the shadows of this process.
 pub(crate) struct ShadowPages {
     pub(crate) config: Arc<Config>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) shards: LocalShards,
     pub(crate) reads: Arc<Reads>,
     pub(crate) programs: Arc<ProgramRegistry>,
     /// Streams that the shards of this node read.
@@ -41,60 +40,19 @@ pub(crate) enum PageError {
     /// Another saga requests the page.
     #[error("only a shadow can request this effect")]
     NotPermitted,
-    /// The stored state of the shadow cannot be decoded.
-    #[error(transparent)]
-    UnreadableState(ProgramError),
-    /// The index that finds the instances is not complete yet.
-    #[error("the index of the instances is being built")]
-    IndexIncomplete,
-    /// The definition of the compared instances was dropped.
-    #[error("the live definition of {0} is not loaded")]
-    LiveMissing(SagaName),
-    /// The candidate does not compile; contains the reason.
-    #[error("the candidate: {0}")]
-    InvalidCandidate(String),
-    /// The stores or the events cannot be read.
+    /// Another error, with its code: what is compared is missing or cannot be read.
     #[error(transparent)]
     Read(#[from] CodedError),
-}
-
-impl From<PoolExhausted> for PageError {
-    fn from(error: PoolExhausted) -> Self {
-        Self::Read(error.into())
-    }
-}
-
-impl From<ShuttingDown> for PageError {
-    fn from(error: ShuttingDown) -> Self {
-        Self::Read(error.into())
-    }
-}
-
-impl From<ControlError> for PageError {
-    fn from(error: ControlError) -> Self {
-        Self::Read(error.into())
-    }
-}
-
-impl From<orlog_store::Error> for PageError {
-    fn from(error: orlog_store::Error) -> Self {
-        Self::Read(error.into())
-    }
 }
 
 impl From<PageError> for ProviderError {
     fn from(error: PageError) -> Self {
         let reason = error.to_string();
-        let code = match error {
-            PageError::InvalidPayload(_) => return Self::permanent("invalid_payload", reason),
-            PageError::NotPermitted => return Self::permanent("not_permitted", reason),
-            PageError::Read(error) => return error.into(),
-            PageError::UnreadableState(_) => Code::StoreError,
-            PageError::IndexIncomplete => Code::Unavailable,
-            PageError::LiveMissing(_) => Code::DefinitionNotFound,
-            PageError::InvalidCandidate(_) => Code::InvalidDefinitions,
-        };
-        CodedError::new(code, reason).into()
+        match error {
+            PageError::InvalidPayload(_) => Self::permanent("invalid_payload", reason),
+            PageError::NotPermitted => Self::permanent("not_permitted", reason),
+            PageError::Read(error) => error.into(),
+        }
     }
 }
 
@@ -135,7 +93,7 @@ impl ShadowPages {
         own: InstanceKey,
         sent: Option<ShadowSpec>,
     ) -> Result<ShadowSpec, PageError> {
-        let found = self.reads.run(None, move |scope| -> Result<_, PageError> {
+        let found = self.reads.run(None, move |scope| -> Result<_, CodedError> {
             let reader = scope.reader(&own).ok_or(ControlError::Unavailable)?;
             let Some(instance) = reader.instance(&own)? else {
                 return Ok(None);
@@ -144,8 +102,9 @@ impl ShadowPages {
             let parent = instance.parent.as_ref().map(|parent| &parent.key);
             match (shadow_of(&own, parent), sent) {
                 (Some(shadow), _) if *shadow == own => {
-                    let state = ShadowState::decode(&instance.state);
-                    Ok(Some(state.map_err(PageError::UnreadableState)?.spec))
+                    let state = ShadowState::decode(&instance.state)
+                        .map_err(|error| CodedError::new(Code::StoreError, error.to_string()))?;
+                    Ok(Some(state.spec))
                 }
                 (Some(_), sent) => Ok(sent),
                 (None, _) => Ok(None),
@@ -185,11 +144,17 @@ impl ShadowPages {
         }
 
         let live = self.programs.by_hash(&spec.live.hash);
-        let live = live.ok_or_else(|| PageError::LiveMissing(spec.saga.clone()))?;
+        let live = live.ok_or_else(|| {
+            let detail = format!("the live definition of {} is not loaded", spec.saga);
+            CodedError::new(Code::DefinitionNotFound, detail)
+        })?;
         let candidate = {
             let spec = Arc::clone(&spec);
             run_blocking(move || {
-                candidate::compile(&spec.source).map_err(PageError::InvalidCandidate)
+                candidate::compile(&spec.source).map_err(|reason| {
+                    let detail = format!("the candidate: {reason}");
+                    CodedError::new(Code::InvalidDefinitions, detail)
+                })
             })
             .await?
         };
@@ -197,7 +162,7 @@ impl ShadowPages {
         let events = self.events(&own.tenant, read_at, &live, &candidate, &found);
         let events = events.await?;
         let config = Arc::clone(&self.config);
-        let outcome = run_blocking(move || -> Result<_, PageError> {
+        let outcome = run_blocking(move || -> Result<_, CodedError> {
             let comparator = Comparator {
                 live: live.as_ref(),
                 candidate: candidate.as_ref(),
@@ -224,25 +189,27 @@ impl ShadowPages {
         own: InstanceKey,
         spec: Arc<ShadowSpec>,
         task: PageTask,
-    ) -> Result<Cases, PageError> {
-        let shards = self.shards.clone();
-        let clock = Arc::clone(&self.clock);
-        run_blocking(move || {
-            let reader = shards.reader(&own).ok_or(ControlError::Unavailable)?;
-            let tenant = &own.tenant;
-            let now = clock.now();
-            let found = match &task {
-                PageTask::Ended { after, until } => {
-                    cases::ended(&reader, tenant, &spec, after.as_ref(), *until, now)?
-                }
-                PageTask::Unfinished | PageTask::End => {
-                    cases::unfinished(&reader, tenant, &spec, now)?
-                }
-            };
+    ) -> Result<Cases, CodedError> {
+        self.reads
+            .run(None, move |scope| {
+                let reader = scope.reader(&own).ok_or(ControlError::Unavailable)?;
+                let tenant = &own.tenant;
+                let now = scope.now();
+                let found = match &task {
+                    PageTask::Ended { after, until } => {
+                        cases::ended(&reader, tenant, &spec, after.as_ref(), *until, now)?
+                    }
+                    PageTask::Unfinished | PageTask::End => {
+                        cases::unfinished(&reader, tenant, &spec, now)?
+                    }
+                };
 
-            found.ok_or(PageError::IndexIncomplete)
-        })
-        .await
+                found.ok_or_else(|| {
+                    let detail = "the index of the instances is being built";
+                    CodedError::new(Code::Unavailable, detail)
+                })
+            })
+            .await
     }
 
     /// Reads the events of the instances that only the candidate consumes.

@@ -101,7 +101,7 @@ pub(crate) struct RedriveResponse {
     rejected: usize,
     /// Number of dead letters that were not redriven; they are still stored.
     skipped: usize,
-    /// Reason why some were not redriven; null if all were.
+    /// Reason why some were not redriven, or why no other request should follow; otherwise null.
     stopped: Option<String>,
     /// First failures.
     failures: Vec<RedriveFailure>,
@@ -349,7 +349,7 @@ async fn send(
         // The canary ends after this number of dead letters of live instances, however many others
         // are in between.
         if canary == Some(count) && failed > 0 {
-            redriven.stopped = Some(format!("{failed} of the first {count} failed again"));
+            redriven.stopped = Some(canary_failure(failed, count));
             return;
         }
         // Before the redrive consumes the dead letter: only an input of an instance has a result.
@@ -374,8 +374,12 @@ async fn send(
     // The next request of the same redrive does not receive the failures of this one.
     let is_canary = canary.is_some_and(|canary| count <= canary);
     if is_canary && failed > 0 && redriven.has_more {
-        redriven.stopped = Some(format!("{failed} of the first {count} failed again"));
+        redriven.stopped = Some(canary_failure(failed, count));
     }
+}
+
+fn canary_failure(failed: usize, count: usize) -> String {
+    format!("{failed} of the first {count} failed again")
 }
 
 #[cfg(test)]

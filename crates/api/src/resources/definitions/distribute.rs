@@ -7,7 +7,6 @@ use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
 use orlog_model::{TenantId, format_duration};
 use serde_json::{Value, json};
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use crate::server::forward;
@@ -28,7 +27,19 @@ struct Distribution {
 /// Deployment that was sent to a pod; without a response in time, its outcome is unknown.
 struct SentDeployment {
     pod: String,
-    response: Result<Result<(StatusCode, Bytes), pod_client::Error>, Elapsed>,
+    outcome: SendOutcome,
+}
+
+enum SendOutcome {
+    Response {
+        status: StatusCode,
+        body: Bytes,
+    },
+    Failed(pod_client::Error),
+    /// The pod may have it: a repetition has no further effect there.
+    NoResponse,
+    /// The limit was over before the request.
+    NotSent,
 }
 
 /// Plan of a pod that has compared the deployment with its own.
@@ -112,10 +123,22 @@ async fn send(cluster: &Cluster, headers: &HeaderMap, path: &str, bundle: Bytes)
     let limit = cluster.request_timeout();
     let until = Instant::now() + limit;
     let sent = cluster.other_pods().into_iter().map(async |pod| {
+        if Instant::now() >= until {
+            return SentDeployment {
+                pod: pod.name,
+                outcome: SendOutcome::NotSent,
+            };
+        }
+
         let sent = forward::forward_post(cluster, &pod, path, headers, bundle.clone());
+        let outcome = match timeout_at(until, sent).await {
+            Ok(Ok((status, body))) => SendOutcome::Response { status, body },
+            Ok(Err(error)) => SendOutcome::Failed(error),
+            Err(_) => SendOutcome::NoResponse,
+        };
         SentDeployment {
-            response: timeout_at(until, sent).await,
             pod: pod.name,
+            outcome,
         }
     });
     let sent: Vec<_> = futures::stream::iter(sent)
@@ -124,32 +147,38 @@ async fn send(cluster: &Cluster, headers: &HeaderMap, path: &str, bundle: Bytes)
         .await;
 
     let mut distribution = Distribution::default();
-    for SentDeployment { pod, response } in sent {
-        match response {
-            Ok(Ok((status, body))) if status.is_success() => {
+    let limit_text = format_duration(limit);
+    for SentDeployment { pod, outcome } in sent {
+        let warning = match outcome {
+            SendOutcome::Response { status, body } if status.is_success() => {
                 distribution.applied.push(AppliedPlan {
                     pod,
                     // Without a readable plan, the numbers cannot be compared; the deployment
                     // itself was accepted.
                     plan: serde_json::from_slice(&body).unwrap_or_default(),
                 });
+                continue;
             }
             // A warning, no error: the deployment is durable, and the other pod applies it with the
             // next shard that it acquires.
-            Ok(Ok((status, _))) => {
-                distribution.warnings.push(format!(
-                    "pod {pod} rejected the definitions ({status}); see its log"
-                ));
+            SendOutcome::Response { status, .. } => {
+                format!("pod {pod} rejected the definitions ({status}); see its log")
             }
-            Ok(Err(error)) => distribution
-                .warnings
-                .push(format!("pod {pod} did not respond: {error}; deploy again")),
-            // The pod may have it: a repetition has no further effect there.
-            Err(_) => distribution.warnings.push(format!(
-                "pod {pod} did not respond within {}, the limit for all pods together; deploy again",
-                format_duration(limit)
-            )),
-        }
+            // The warning has no address of a pod; the log has it.
+            SendOutcome::Failed(error) => {
+                tracing::warn!(pod, %error, "a pod has not received the definitions");
+                format!("{}; deploy again", error.explain(&pod, Some(limit)))
+            }
+            SendOutcome::NoResponse => format!(
+                "pod {pod} did not respond within {limit_text}, the limit for all pods together; \
+                 deploy again"
+            ),
+            SendOutcome::NotSent => format!(
+                "pod {pod} has not received it: others did not respond within {limit_text}; deploy \
+                 again"
+            ),
+        };
+        distribution.warnings.push(warning);
     }
 
     distribution

@@ -343,7 +343,8 @@ pub(super) async fn send_to(
         .unwrap_or_else(|_| {
             let limit = format_duration(RESPONSE_TIMEOUT);
             let detail = format!(
-                "pod {} did not respond within {limit}; it may have executed the request; try again",
+                "pod {} did not respond within {limit}; it may have executed the request; try \
+                 again",
                 pod.name
             );
             Err(Problem::new(Code::Unavailable, detail))

@@ -296,11 +296,11 @@ fn reply(report: JobResultBody) -> Result<Reply, ProviderError> {
         (JobResultKind::Retry, _) => ProviderError::unavailable(code, message),
         (JobResultKind::Unknown, _) => ProviderError::undetermined(code, message),
     };
-    let error = error.with_payload(report.payload).with_facts(facts);
-    Err(match report.retry_after_seconds {
-        Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
-        None => error,
-    })
+    let retry_after = report.retry_after_seconds.map(Duration::from_secs);
+    Err(error
+        .with_payload(report.payload)
+        .with_facts(facts)
+        .with_retry_after(retry_after))
 }
 
 /// Gives reports to the job boards, and returns their acknowledgements in the same order. A result

@@ -91,8 +91,8 @@ pub(crate) struct MessageSummary {
     /// Body; absent in lists that select no thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<String>,
-    /// Reason of the status `unreadable`: only id, box, thread, time of the start and path are
-    /// known.
+    /// Reason of the status `unreadable`: only id, box, thread, tenant, path, and in `sent_at` the
+    /// start of the instance are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }

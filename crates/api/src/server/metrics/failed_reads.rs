@@ -14,15 +14,14 @@ pub(super) struct FailedReads(BTreeSet<u16>);
 impl FailedReads {
     /// Logs that values of a shard cannot be read, and marks the shard as incomplete.
     pub(super) fn report(&mut self, shard: u16, values: &str, error: &Error) {
-        // A store that closes at this moment has no metrics; a later scrape finds it on its new
+        self.0.insert(shard);
+        // A store that closes at this moment is no failure; a later scrape finds it on its new
         // owner, or not at all.
         if matches!(error, Error::Closed) {
             tracing::debug!(shard, values, "store closed; no metrics");
-            return;
+        } else {
+            tracing::warn!(shard, values, %error, "metrics of the shard are incomplete");
         }
-
-        tracing::warn!(shard, values, %error, "metrics of the shard are incomplete");
-        self.0.insert(shard);
     }
 
     /// Registers one gauge for each of the shards, so that an incomplete sum is recognizable.
@@ -48,14 +47,14 @@ mod tests {
 
     fn encoded(failed: &FailedReads) -> String {
         let mut registry = MetricsRegistry::default();
-        failed.register([0, 1].into_iter(), &mut registry);
+        failed.register([0, 1, 2].into_iter(), &mut registry);
         let mut text = String::new();
         registry.encode(&mut text).unwrap();
         text
     }
 
     #[test]
-    fn unreadable_shard_has_incomplete_metrics_and_a_closed_one_has_none() {
+    fn shard_that_cannot_be_read_has_incomplete_metrics() {
         let mut failed = FailedReads::default();
         failed.report(0, "instances", &Error::Closed);
         let unreadable = Error::Unavailable {
@@ -65,11 +64,15 @@ mod tests {
 
         let text = encoded(&failed);
         assert!(
-            text.contains("orlog_store_metrics_failing{shard=\"0\"} 0"),
+            text.contains("orlog_store_metrics_failing{shard=\"0\"} 1"),
             "{text}"
         );
         assert!(
             text.contains("orlog_store_metrics_failing{shard=\"1\"} 1"),
+            "{text}"
+        );
+        assert!(
+            text.contains("orlog_store_metrics_failing{shard=\"2\"} 0"),
             "{text}"
         );
     }

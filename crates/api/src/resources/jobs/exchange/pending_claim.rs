@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 
 /// Claim that waits for jobs, or takes them; at most one at a time.
 ///
-/// It is a task of its own: a stream that writes to a slow worker does not poll, and a claim that is
-/// not polled keeps the jobs of its notification from other workers.
+/// It is a task of its own: a stream that writes to a slow worker does not poll, and a claim that
+/// is not polled keeps the jobs of its notification from other workers.
 ///
 /// Dropped, it ends the claim. The claims of jobs that it has taken until then expire.
 pub(super) struct PendingClaim<T> {

@@ -156,6 +156,8 @@ impl WorkStream {
                 close(&mut socket, close_code::AWAY, reason).await;
             }
             StreamEnd::Revoked => {
+                // Before the close, which a slow worker delays: its claim must take no further jobs.
+                self.claim = PendingClaim::none();
                 let reason = "the access to the context was revoked";
                 close(&mut socket, close_code::AWAY, reason).await;
             }
