@@ -204,6 +204,7 @@ impl NativeSaga for PageSaga {
         let status = match result.outcome {
             WorkOutcome::Succeeded { payload, .. } => {
                 let end = Fact::new(event_type(self.names.end), payload.clone());
+                // Not `emit`, which limits the size: its batch would wait for a large page for ever.
                 transition.work(Work::Fact(end));
                 Status::Completed
             }

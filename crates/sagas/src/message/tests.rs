@@ -478,9 +478,8 @@ fn withdrawal_stops_the_flow_of_a_job() {
     assert_eq!(inbox.status, Status::Cancelled);
 }
 
-/// Requirements: F6.
 #[test]
-fn job_and_result_at_their_limits_are_stored() {
+fn job_at_its_limit_is_stored() {
     let body = "\"".repeat(MAX_MESSAGE_BYTES);
     let mut sent = submission(MessageType::Job);
     sent.message.body = body.clone();
@@ -494,6 +493,7 @@ fn job_and_result_at_their_limits_are_stored() {
     assert_eq!(inbox.inbox_message().message.body, body);
 }
 
+/// Requirements: F6.
 #[test]
 fn job_starts_a_flow_and_reports_its_results() {
     let mut inbox = Harness::received(MessageType::Job);
