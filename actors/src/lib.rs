@@ -17,7 +17,6 @@
 
 mod effects;
 mod instance;
-pub mod placement;
 mod publish;
 mod root;
 mod runtime;

@@ -5,6 +5,7 @@ mod controller;
 mod host;
 mod lease_backoff;
 mod node_keys;
+mod placement;
 pub(super) mod record;
 mod shard_move;
 #[cfg(test)]

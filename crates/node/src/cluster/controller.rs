@@ -18,7 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use orlog_actors::placement::{self, PlacementPolicy, PlacementStep};
 use orlog_bus::RetryLog;
 use orlog_bus::membership::{ClusterView, Membership, Pod, ShardLease};
 use orlog_effect::LeaseEnd;
@@ -28,6 +27,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::host::{ShardHost, placement_policy};
 use super::lease_backoff::{Expiry, LeaseBackoff};
+use super::placement::{self, PlacementPolicy, PlacementStep};
 use super::shard_move::{MoveResult, Obstacle, release, release_lease, take};
 
 /// Delay before a failed acquisition is retried.

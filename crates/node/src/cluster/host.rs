@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orlog_actors::ReleasedShard;
-use orlog_actors::placement::PlacementPolicy;
 
 use orlog_effect::LeaseEnd;
 use tokio::sync::watch;
 
+use super::placement::PlacementPolicy;
 use crate::config::{ClusterMode, Config};
 
 /// Host of the shards of a pod.

@@ -11,7 +11,7 @@ use orlog_model::fnv1a;
 
 /// Step towards the target placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PlacementStep {
+pub(super) enum PlacementStep {
     /// Acquire a shard whose last lease is this one.
     Acquire(u16, ShardLease),
     /// Release a shard that another pod should own.
@@ -22,7 +22,7 @@ pub enum PlacementStep {
 
 /// Policy that assigns shards to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlacementPolicy {
+pub(super) enum PlacementPolicy {
     /// Even distribution by rendezvous hashing.
     Even,
     /// Shard n runs on the pod whose name ends in `-<n modulo the number of pods>`: each shard is
@@ -31,8 +31,11 @@ pub enum PlacementPolicy {
 }
 
 /// Returns the target pod of each shard. Omits shards without a target.
-#[must_use]
-pub fn assign(view: &ClusterView, shards: u16, rule: PlacementPolicy) -> BTreeMap<u16, String> {
+pub(super) fn assign(
+    view: &ClusterView,
+    shards: u16,
+    rule: PlacementPolicy,
+) -> BTreeMap<u16, String> {
     let pods: Vec<&Pod> = view.pods.values().filter(|pod| !pod.draining).collect();
     match rule {
         PlacementPolicy::Even => evenly(&pods, shards),
@@ -72,8 +75,7 @@ fn evenly(pods: &[&Pod], shards: u16) -> BTreeMap<u16, String> {
 
 /// Returns the next steps of `me`, the owner of the `held` shards. A shard without a target pod
 /// stays where it is.
-#[must_use]
-pub fn plan_steps(
+pub(super) fn plan_steps(
     view: &ClusterView,
     me: &Pod,
     owned: &[u16],
