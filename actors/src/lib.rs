@@ -42,7 +42,7 @@ pub use shard::event_source::{
     EMBEDDED_STREAM, EventAuthority, EventSource, StreamSharing, TenantAdmission,
 };
 pub use shard::local_shards::LocalShards;
-pub use shard::running::{RunningShards, ShardDependencies};
+pub use shard::running::{RunningShards, ShardDependencies, WorkObstacle};
 pub use supervision::RestartIntensity;
 pub use telemetry::metrics::{AttemptMetrics, DefinitionTotals, MetricSink, Metrics};
 pub use telemetry::tracer::Tracer;

@@ -7,7 +7,6 @@ pub(crate) mod operations;
 pub(crate) mod ownership;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use orlog_bus::Bus;
@@ -31,7 +30,9 @@ use crate::runtime::live_limits::LiveLimits;
 use crate::shard::committer::CommitObserver;
 use crate::shard::dead_letter_publisher::DeadLetterEncoder;
 use crate::shard::event_source::EventSource;
-use crate::shard::running::{RunningShard, RunningShards, ShardDependencies, ShardTemplate};
+use crate::shard::running::{
+    RunningShard, RunningShards, ShardDependencies, ShardTemplate, WorkObstacle,
+};
 use crate::shard::submission::Submission;
 use crate::supervision::RestartIntensity;
 use crate::telemetry::metrics::Metrics;
@@ -118,7 +119,6 @@ pub struct Runtime {
     pub(crate) shared: Arc<ShardTemplate>,
     submitted_event_kind: SubjectKind,
     pub(crate) lease: LeaseEnd,
-    accepting: AtomicBool,
 }
 
 impl Runtime {
@@ -183,7 +183,6 @@ impl Runtime {
             shared,
             submitted_event_kind: config.submitted_event_kind,
             lease: LeaseEnd::default(),
-            accepting: true.into(),
         };
 
         for shard in dependencies.shards {
@@ -290,10 +289,10 @@ impl Runtime {
     fn watch(&self, key: &InstanceKey, awaited: Awaited) -> Result<InstanceWaiter, ControlError> {
         let waiter = self.shard(key)?.registry.watch(key, awaited)?;
         // Checked after the registration: a drain ends the waits that are registered.
-        if self.accepting.load(Ordering::Acquire) {
-            Ok(waiter)
-        } else {
+        if self.shards.is_draining() {
             Err(ControlError::Unavailable)
+        } else {
+            Ok(waiter)
         }
     }
 
@@ -362,8 +361,16 @@ impl Runtime {
                     .iter()
                     .all(|shard| shard.registry.committer().is_ok()),
             has_capacity: !self.shared.metrics.is_store_full(),
-            accepting: self.accepting.load(Ordering::Acquire),
+            accepting: !self.shards.is_draining(),
         }
+    }
+
+    /// Checks that the runtime takes new work.
+    ///
+    /// # Errors
+    /// The reason why it takes none.
+    pub fn check_takes_work(&self) -> Result<(), WorkObstacle> {
+        self.shards.check_takes_work()
     }
 
     /// Returns the root of the actor tree, for tests that kill random actors.
@@ -388,7 +395,7 @@ impl Runtime {
     /// no worker has claimed are not in flight. Returns `true` if the runtime became idle;
     /// otherwise the remaining work is in the store and continues at the next start.
     pub async fn drain(&self, deadline: Duration) -> bool {
-        self.accepting.store(false, Ordering::Release);
+        self.shards.begin_drain();
         self.shards
             .all()
             .iter()

@@ -6,7 +6,7 @@ use orlog_model::{ControlRequest, Input, InstanceKey};
 use orlog_store::Reader;
 
 use crate::instance::completion::{ControlError, ControlResult};
-use crate::shard::running::RunningShards;
+use crate::shard::running::{RunningShards, WorkObstacle};
 
 /// Reads the stores of the running shards, and sends control requests to their instances.
 ///
@@ -34,6 +34,23 @@ impl LocalShards {
     ) -> Result<ControlResult, ControlError> {
         let shards = self.0.upgrade().ok_or(ControlError::Unavailable)?;
         shards.deliver(key, Input::Control(control), None).await
+    }
+
+    /// Checks that this process takes new work.
+    ///
+    /// # Errors
+    /// The reason why it takes none.
+    pub fn check_takes_work(&self) -> Result<(), WorkObstacle> {
+        let shards = self.0.upgrade().ok_or(WorkObstacle::Draining)?;
+        shards.check_takes_work()
+    }
+
+    /// Returns whether a shard runs in this process.
+    #[must_use]
+    pub fn runs(&self, shard: u16) -> bool {
+        self.0
+            .upgrade()
+            .is_some_and(|shards| shards.get(shard).is_some())
     }
 
     /// Returns the store reader of the shard of an instance; `None` if another process owns it.

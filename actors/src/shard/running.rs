@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use orlog_bus::Bus;
 use orlog_effect::LeaseEnd;
@@ -157,6 +158,18 @@ impl RunningShard {
 pub struct RunningShards {
     slots: SlotAssigner,
     running: RwLock<BTreeMap<u16, Arc<RunningShard>>>,
+    is_draining: AtomicBool,
+}
+
+/// Reason why a process takes no new work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkObstacle {
+    /// The process stops soon.
+    #[error("this node is draining; use another node, or retry after its restart")]
+    Draining,
+    /// New work could not be stored.
+    #[error("a store has no free space; free disk space")]
+    StoreFull,
 }
 
 impl RunningShards {
@@ -166,7 +179,40 @@ impl RunningShards {
         Arc::new(Self {
             slots,
             running: RwLock::default(),
+            is_draining: AtomicBool::new(false),
         })
+    }
+
+    /// Checks that the process takes new work: on a full or draining node it would wait, and its
+    /// sender would not learn of it.
+    ///
+    /// # Errors
+    /// The reason why it takes none.
+    pub(crate) fn check_takes_work(&self) -> Result<(), WorkObstacle> {
+        if self.is_draining() {
+            return Err(WorkObstacle::Draining);
+        }
+
+        // All shards of a process share their metrics.
+        let running = self.running.read();
+        let is_full = running
+            .values()
+            .next()
+            .is_some_and(|shard| shard.shared.metrics.is_store_full());
+        if is_full {
+            return Err(WorkObstacle::StoreFull);
+        }
+        Ok(())
+    }
+
+    /// Returns whether the process drains.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// Records that the process drains, from now on until its end.
+    pub(crate) fn begin_drain(&self) {
+        self.is_draining.store(true, Ordering::Release);
     }
 
     /// Returns the mapping of instances to slots.

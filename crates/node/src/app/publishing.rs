@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use orlog_actors::WorkObstacle;
 use orlog_bus::{Message, PublishAck, codec};
 use orlog_model::Event;
 
@@ -40,17 +41,12 @@ impl App {
     ) -> Result<Vec<PublishAck>, orlog_bus::Error> {
         // Checked here, not by the bus: an event that is stored on a full or draining node waits
         // until the node can apply it, and the publisher would not learn of it.
-        let health = self.runtime.health();
-        if !health.accepting {
-            let reason = "this node is draining; use another node, or retry after its restart";
-            return Err(orlog_bus::Error::Unavailable(reason.to_owned()));
-        }
-
-        if !health.has_capacity {
-            return Err(orlog_bus::Error::Full(
-                "a store has no free space; free disk space".to_owned(),
-            ));
-        }
+        self.runtime
+            .check_takes_work()
+            .map_err(|obstacle| match obstacle {
+                WorkObstacle::Draining => orlog_bus::Error::Unavailable(obstacle.to_string()),
+                WorkObstacle::StoreFull => orlog_bus::Error::Full(obstacle.to_string()),
+            })?;
 
         self.bus.publish(messages).await
     }
