@@ -253,10 +253,10 @@ impl State {
         while let Some(child) = self.children.get_mut(&index) {
             let registry = &child.shard.registry;
             // `Stop` removes it.
-            if registry.is_released() {
+            if registry.lifecycle.is_released() {
                 return Ok(());
             }
-            if registry.is_lost() {
+            if registry.lifecycle.is_lost() {
                 self.lose(index);
                 return Ok(());
             }
@@ -292,7 +292,7 @@ impl State {
         tracing::warn!(shard = index, "shard lost to another process; stopped");
         shard.registry.close();
         // The new owner executes the same work: attempts must not run twice.
-        shard.registry.epoch().cancel();
+        shard.registry.lifecycle.epoch().cancel();
 
         // Closing a store may take a while, and the other shards need their supervisor.
         let loses = self.arguments.loses.clone();

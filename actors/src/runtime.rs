@@ -359,7 +359,7 @@ impl Runtime {
                     .shards
                     .all()
                     .iter()
-                    .all(|shard| shard.registry.committer().is_ok()),
+                    .all(|shard| shard.registry.lifecycle.committer().is_ok()),
             has_capacity: !self.shared.metrics.is_store_full(),
             accepting: !self.shards.is_draining(),
         }
@@ -425,7 +425,7 @@ impl Runtime {
             .unclaimed_jobs(self.shared.clock.steady());
         let dispatched: usize = shards
             .iter()
-            .map(|shard| shard.registry.epoch().dispatched())
+            .map(|shard| shard.registry.lifecycle.epoch().dispatched())
             .sum();
         dispatched <= unclaimed
             && shards
@@ -465,6 +465,7 @@ pub(crate) async fn submit_change(
     let (done, response) = Completion::for_caller();
     shard
         .registry
+        .lifecycle
         .committer()?
         .submit(Submission::new(change, done))?;
     response

@@ -264,7 +264,9 @@ impl WorkDispatch {
 
         let stored = if silent {
             // The instance needs no acceptance; only the outbox row must go.
-            registry.submit(Submission::new(Change::Settle(key), completion))
+            registry
+                .lifecycle
+                .submit(Submission::new(Change::Settle(key), completion))
         } else {
             let publishes = *publishes_results && !done.is_published && is_public(&item);
             let ExecutionResult {
@@ -316,7 +318,7 @@ impl WorkDispatch {
 
         let stored = Submission::dead_letter(dead_letter, clock.now(), metrics, Completion::None);
         // An error means that the incarnation has ended; the next one dispatches the item again.
-        drop(registry.submit(Submission {
+        drop(registry.lifecycle.submit(Submission {
             extra: Some(Change::Settle(work.key)),
             ..stored
         }));

@@ -71,7 +71,7 @@ impl Runtime {
             .shards
             .all()
             .into_iter()
-            .filter_map(|shard| shard.registry.committer().ok());
+            .filter_map(|shard| shard.registry.lifecycle.committer().ok());
         let waiting = committers.map(|committer| committer.waiting() as u64).sum();
         for (kind, depth) in [
             (ActorKind::Saga, mailboxes.inputs),
@@ -89,7 +89,7 @@ impl Runtime {
         let mut subscriptions = Vec::new();
         for shard in self.shards.all() {
             for source in &self.shared.sources {
-                let Some(ack_floor) = shard.registry.ack_floor(&source.name) else {
+                let Some(ack_floor) = shard.registry.lifecycle.ack_floor(&source.name) else {
                     continue;
                 };
                 subscriptions.push((
@@ -118,7 +118,7 @@ impl Runtime {
         let mut lags = Vec::new();
         for (source, last) in last.into_iter().flatten() {
             for shard in self.shards.all() {
-                let Some(ack_floor) = shard.registry.ack_floor(&source.name) else {
+                let Some(ack_floor) = shard.registry.lifecycle.ack_floor(&source.name) else {
                     continue;
                 };
                 let messages = last.saturating_sub(ack_floor);

@@ -57,7 +57,7 @@ impl Runtime {
     /// ids. Returns `None` if the shard does not run here.
     pub async fn release_shard(&self, index: u16, grace: Duration) -> Option<ReleasedShard> {
         let shard = self.shards.get(index)?;
-        let epoch = shard.registry.epoch();
+        let epoch = shard.registry.lifecycle.epoch();
         epoch.end();
         // Errors here and below mean that it has already stopped.
         if !grace.is_zero() {
@@ -81,7 +81,7 @@ impl Runtime {
         stopped.await.ok();
 
         // The shard may have crashed and restarted meanwhile.
-        shard.registry.epoch().cancel();
+        shard.registry.lifecycle.epoch().cancel();
 
         Some(ReleasedShard(shard))
     }

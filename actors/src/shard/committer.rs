@@ -132,7 +132,7 @@ async fn end_of(
         Ok(Err(error)) => {
             match &error {
                 // The next owner continues the shard: no error of this process.
-                StoreError::Fenced { .. } => registry.mark_lost(),
+                StoreError::Fenced { .. } => registry.lifecycle.mark_lost(),
                 error => tracing::error!(%error, "commit failed"),
             }
             error.to_string()

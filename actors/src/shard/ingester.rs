@@ -649,7 +649,7 @@ impl IngestLoop<'_> {
             subscription,
             ..
         } = self.arguments;
-        registry.submit(Submission::dead_letter(
+        registry.lifecycle.submit(Submission::dead_letter(
             dead_letter,
             clock.now(),
             &subscription.metrics,

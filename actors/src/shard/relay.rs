@@ -100,7 +100,7 @@ impl Actor for RelayActor {
             _alive: metrics.actor_started(ActorKind::Relay),
             origin: Arc::new(DispatchOrigin {
                 relay: myself,
-                epoch: registry.epoch(),
+                epoch: registry.lifecycle.epoch(),
                 registry,
                 reader,
                 clock: arguments.clock,

@@ -124,7 +124,7 @@ impl RunningShard {
 
     /// Returns true if nothing is in flight; the outbox may have work items.
     pub(crate) fn has_settled(&self) -> bool {
-        self.is_quiet() && self.registry.epoch().dispatched() == 0
+        self.is_quiet() && self.registry.lifecycle.epoch().dispatched() == 0
     }
 
     /// Returns true if no instance has inputs and all dead letters are published.
@@ -139,7 +139,7 @@ impl RunningShard {
     /// Ends the shard in this process at once: no attempt runs and nothing is committed.
     pub(crate) fn end(&self) {
         self.registry.release();
-        self.registry.epoch().cancel();
+        self.registry.lifecycle.epoch().cancel();
     }
 
     /// Closes the store, even if other code still holds references.
