@@ -30,9 +30,7 @@ pub fn router(app: Arc<App>) -> Router {
     let (routes, description) = described();
     let description =
         serde_json::to_string(&description).expect("the description serializes to JSON");
-    let node = Arc::clone(&app);
     let api = ApiState::new(app, description);
-    messages::delivery::connect(&node, &api);
 
     routes
         .fallback(errors::no_route)

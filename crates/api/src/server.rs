@@ -28,7 +28,7 @@ pub(crate) mod overview_cache;
 pub(crate) mod page;
 pub(crate) mod parts;
 pub(crate) mod permissions;
-pub(crate) mod pod_client;
+mod pod_sender;
 pub(crate) mod problem;
 pub(crate) mod query_limit;
 pub(crate) mod quotas;

@@ -10,7 +10,6 @@ mod publishing;
 mod reload;
 mod services;
 mod shard_startup;
-mod slot_owner;
 mod status;
 
 use std::sync::Arc;
@@ -37,7 +36,7 @@ use crate::backup::service::{Backups, claim_dir};
 use crate::batches::pages::BatchPages;
 use crate::certificates::KeyFiles;
 use crate::clock::SystemClock;
-use crate::cluster::{Cluster, ShardHost};
+use crate::cluster::{Cluster, PodClient, Routing, ShardHost, open_membership};
 use crate::config::{Config, ConfigSource};
 use crate::dead_letters;
 use crate::dead_letters::tenant_redrive::{ScanRequests, TenantRedrive};
@@ -49,10 +48,13 @@ use crate::definitions::numbers::DeploymentNumbers;
 use crate::definitions::schedules::deployed::DeployedSchedules;
 use crate::definitions::{DefinitionSet, initial};
 use crate::doctor::trends::Trends;
-use crate::effects::built_in::{BuiltInEffects, MessageEffects};
+use crate::effects::built_in::BuiltInEffects;
 use crate::jobs::claims::ClaimWriter;
 use crate::jobs::lines::{LineWriter, UnsavedLines};
 use crate::jobs::runners::Runners;
+use crate::messages::delivery::MessageDelivery;
+use crate::messages::exchange::MessageExchange;
+use crate::messages::outbound::{PeerMessageSender, Unreachable};
 use crate::peers::{NodeIdentity, PeerClient, Peers};
 use crate::reads::{ReadParts, Reads};
 use crate::replay::Replays;
@@ -67,10 +69,8 @@ use crate::webhooks::Webhooks;
 use crate::{component_config, effects, stores};
 use services::Services;
 use shard_startup::ShardStarter;
-use slot_owner::Routing;
 
 pub use overrides::AppOverrides;
-pub use slot_owner::SlotOwner;
 
 /// A running node: its parts, and the services that use them.
 pub struct App {
@@ -93,7 +93,11 @@ pub struct App {
     /// The services of the features.
     pub services: Services,
     /// Owners of the slots.
-    pub routing: Routing,
+    pub routing: Arc<Routing>,
+    /// The cluster membership; `None` if the node runs alone.
+    pub cluster: Option<Cluster>,
+    /// The client for requests to other pods.
+    pub pod_client: Arc<PodClient>,
     /// The metrics registry.
     pub metrics_registry: Mutex<MetricsRegistry>,
     /// Start time of the node.
@@ -111,11 +115,11 @@ pub struct App {
     /// The identity of the node, and its peers.
     pub peers: Arc<Peers>,
     /// The client for requests to peers.
-    pub peer_client: PeerClient,
+    pub peer_client: Arc<PeerClient>,
     /// The verification of signed events.
     pub signed_events: Arc<SignedEvents>,
-    /// The deliveries and reports of messages.
-    pub messages: Arc<MessageEffects>,
+    /// The exchange of messages with other nodes.
+    pub messages: Arc<MessageExchange>,
     /// The received webhooks.
     pub webhooks: Arc<Webhooks>,
     config_source: Option<Arc<ConfigSource>>,
@@ -235,6 +239,7 @@ impl App {
         let peers = Arc::new(Peers::new(identity, configured_peers, Arc::clone(&access)));
         let peer_client =
             PeerClient::new(&config, connection, Arc::clone(&peers), Arc::clone(&clock))?;
+        let peer_client = Arc::new(peer_client);
         tracing::debug!(configured = config.peers.len(), "peers loaded");
 
         // The peers have keys of their own, which sign requests, too.
@@ -289,6 +294,16 @@ impl App {
         }));
         tracing::debug!(threads = config.http.max_concurrent_reads, "reads built");
 
+        let tenants = admitted_tenants(&transport, &config);
+        let membership = Box::pin(open_membership(&config, connection)).await?;
+        let routing = Arc::new(Routing::new(
+            Arc::clone(&config),
+            shards.clone(),
+            membership.clone(),
+        ));
+        let pod_client = Arc::new(PodClient::new(Arc::clone(&config), tls.clone()));
+        tracing::debug!(joins = routing.is_clustered(), "routing built");
+
         let batches = Arc::new(BatchPages {
             config: Arc::clone(&config),
             clock: Arc::clone(&clock),
@@ -304,10 +319,31 @@ impl App {
             programs: Arc::clone(&programs),
             sources: transport.sources(&signed_events),
         });
+        let messages = Arc::new(MessageExchange {
+            config: Arc::clone(&config),
+            clock: Arc::clone(&clock),
+            shards: shards.clone(),
+            reads: Arc::clone(&reads),
+            access: Arc::clone(&access),
+            tenants: Arc::clone(&tenants),
+            peers: Arc::clone(&peers),
+        });
+        let delivery = Arc::new(MessageDelivery {
+            exchange: Arc::clone(&messages),
+            routing: Arc::clone(&routing),
+            sender: PeerMessageSender {
+                config: Arc::clone(&config),
+                clock: Arc::clone(&clock),
+                peers: Arc::clone(&peers),
+                peer_client: Arc::clone(&peer_client),
+                pod_client: Arc::clone(&pod_client),
+                unreachable: Unreachable::default(),
+            },
+        });
         let built_in = BuiltInEffects {
             batches,
             shadows,
-            messages: Arc::default(),
+            messages: delivery,
         };
         tracing::debug!("effects of built-in sagas built");
 
@@ -370,7 +406,6 @@ impl App {
         tracing::debug!("metrics registered");
 
         let numbers = Arc::new(DeploymentNumbers::new(&config, connection));
-        let tenants = admitted_tenants(&transport, &config);
         let scans = Arc::<ScanRequests>::default();
 
         // Before the deployments, which start a collection when they retire definitions.
@@ -525,8 +560,8 @@ impl App {
         services.run_in(&background);
         tracing::debug!("services started");
 
-        let cluster = match connection {
-            Some(connection) if config.is_clustered() => {
+        let cluster = match membership {
+            Some(membership) => {
                 let shard_host: Arc<dyn ShardHost> = Arc::new(ShardStarter {
                     config: Arc::clone(&config),
                     runtime: Arc::clone(&runtime),
@@ -540,19 +575,12 @@ impl App {
                     numbers: Arc::clone(&numbers),
                     scans,
                 });
-                let cluster =
-                    Cluster::join(&shard_host, connection, access.changes(), node_keys).await?;
+                let cluster = Cluster::join(&shard_host, membership, access.changes(), node_keys);
                 tracing::debug!("cluster joined");
                 Some(cluster)
             }
-            _ => None,
+            None => None,
         };
-        let routing = Routing {
-            config: Arc::clone(&config),
-            runtime: Arc::clone(&runtime),
-            cluster,
-        };
-        tracing::debug!(joined = routing.is_clustered(), "routing built");
 
         // A changed directory was deployed before the node reached the cluster, with a number from
         // its own store. Later deployments need a larger one.
@@ -571,6 +599,8 @@ impl App {
             reads,
             services,
             routing,
+            cluster,
+            pod_client,
             metrics_registry: Mutex::new(metrics_registry),
             started_at,
             attempts,
@@ -581,7 +611,7 @@ impl App {
             peers,
             peer_client,
             signed_events,
-            messages: built_in.messages,
+            messages,
             webhooks,
             config_source: config_source.map(Arc::new),
             audit,

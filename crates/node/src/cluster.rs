@@ -6,7 +6,9 @@ mod host;
 mod lease_backoff;
 mod node_keys;
 mod placement;
+pub mod pod_client;
 pub(super) mod record;
+mod routing;
 mod shard_move;
 #[cfg(test)]
 mod simulation;
@@ -28,6 +30,8 @@ use super::transport::with_startup_retry;
 use crate::config::Config;
 use controller::{ControllerCommand, ControllerStatus, ShardController};
 pub(crate) use host::ShardHost;
+pub use pod_client::PodClient;
+pub use routing::{Routing, SlotOwner};
 
 /// Cluster state for `/info`: pods and shards.
 #[derive(Clone, Debug, Serialize)]
@@ -88,7 +92,6 @@ impl ShardObstacles {
 /// Membership of this pod in the cluster.
 pub struct Cluster {
     membership: Arc<dyn Membership>,
-    name: String,
     incarnation: Uuid,
     /// Ids of the keys of the node.
     own_keys: Vec<String>,
@@ -100,25 +103,40 @@ pub struct Cluster {
     record_watch: AbortHandle,
 }
 
+/// Opens the records of the cluster: its pods, and the owners of the shards. `None` if the node runs
+/// alone.
+///
+/// # Errors
+/// If the servers do not respond, or reject the request.
+pub(crate) async fn open_membership(
+    config: &Config,
+    connection: Option<&Connection>,
+) -> anyhow::Result<Option<Arc<dyn Membership>>> {
+    let Some(connection) = connection.filter(|_| config.is_clustered()) else {
+        return Ok(None);
+    };
+
+    let options = LeaseOptions {
+        bucket: config.cluster.name.clone(),
+        ttl: config.cluster.lease_ttl,
+    };
+    let leases =
+        with_startup_retry(|| async { Ok(Leases::open(connection, options.clone()).await?) }).await;
+    let leases = leases.context("the leases cannot be opened")?;
+
+    Ok(Some(Arc::new(leases)))
+}
+
 impl Cluster {
     /// Joins the cluster. From then on shards are acquired and released. `registry` has the record
     /// of the cluster; `node_keys` are the ids of the keys of the node.
-    pub(crate) async fn join(
+    pub(crate) fn join(
         host: &Arc<dyn ShardHost>,
-        connection: &Connection,
+        membership: Arc<dyn Membership>,
         registry: watch::Receiver<Arc<RegistryView>>,
         node_keys: Vec<String>,
-    ) -> anyhow::Result<Self> {
+    ) -> Self {
         let config = host.config();
-        let options = LeaseOptions {
-            bucket: config.cluster.name.clone(),
-            ttl: config.cluster.lease_ttl,
-        };
-        let leases =
-            with_startup_retry(|| async { Ok(Leases::open(connection, options.clone()).await?) })
-                .await;
-        let membership: Arc<dyn Membership> =
-            Arc::new(leases.context("the leases cannot be opened")?);
         let (orders, ordered) = watch::channel(ControllerCommand::Run);
         let (status_sender, status) = watch::channel(ControllerStatus::default());
 
@@ -135,13 +153,11 @@ impl Cluster {
         let shard_controller =
             ShardController::new(host, Arc::clone(&membership), me, ordered, status_sender);
         let shard_controller = tokio::spawn(shard_controller.run());
-        let name = config.node_name();
         let shards = config.shards;
         let shard_controller = Mutex::new(Some(shard_controller));
 
-        Ok(Self {
+        Self {
             membership,
-            name,
             incarnation,
             own_keys,
             shards,
@@ -149,29 +165,12 @@ impl Cluster {
             status,
             keeper: shard_controller,
             record_watch: record_watch.abort_handle(),
-        })
+        }
     }
 
     /// Returns the random id of this process, which only the lease bucket contains.
     pub fn incarnation(&self) -> Uuid {
         self.incarnation
-    }
-
-    /// Returns the owner of a shard, as far as this pod has received it.
-    pub(crate) fn owner(&self, shard: u16) -> Option<Pod> {
-        self.view().owner_of(shard).cloned()
-    }
-
-    /// Returns the shards whose records name this pod.
-    pub(crate) fn leased_shards(&self) -> Vec<u16> {
-        let view = self.view();
-
-        (0..self.shards)
-            .filter(|shard: &u16| {
-                view.owner_of(*shard)
-                    .is_some_and(|pod| pod.name == self.name)
-            })
-            .collect()
     }
 
     /// Returns why this pod does not run the shards that it should run.
@@ -181,16 +180,6 @@ impl Cluster {
             lease: status.lease_failure.clone(),
             shards: status.start_failures.clone(),
         }
-    }
-
-    /// Returns the other live pods.
-    pub(crate) fn other_pods(&self) -> Vec<Pod> {
-        self.view()
-            .pods
-            .values()
-            .filter(|pod| pod.name != self.name)
-            .cloned()
-            .collect()
     }
 
     fn view(&self) -> Arc<ClusterView> {

@@ -2,12 +2,14 @@
 //!
 //! The API makes problems of them, and the effects of built-in sagas record them in instances.
 
-use orlog_actors::ControlError;
+use orlog_actors::{ControlError, WorkObstacle};
 use orlog_effect::ProviderError;
 use orlog_engine::Rejection;
 
+use crate::access::Outdated;
 use crate::blocking::ShuttingDown;
 use crate::error_code::Code;
+use crate::peers::{NoIdentity, PeerError};
 use crate::reads::PoolExhausted;
 use crate::sagas::search::SearchError;
 
@@ -19,6 +21,17 @@ pub struct CodedError {
     pub code: Code,
     /// Details of this error. Names no file of the node.
     pub detail: String,
+    /// Places of the errors in the request, if they are known.
+    pub locations: Vec<ErrorLocation>,
+}
+
+/// One error and its place.
+#[derive(Clone, Debug)]
+pub struct ErrorLocation {
+    /// JSON pointer into the body, or name of a parameter.
+    pub pointer: String,
+    /// Reason of the error.
+    pub detail: String,
 }
 
 impl CodedError {
@@ -27,7 +40,33 @@ impl CodedError {
         Self {
             code,
             detail: detail.into(),
+            locations: Vec::new(),
         }
+    }
+
+    /// Returns the error of something that exceeds a limit in bytes.
+    #[must_use]
+    pub fn too_large(found: &str, limit: usize) -> Self {
+        Self::new(
+            Code::TooLarge,
+            format!("{found}; the limit is {limit} bytes"),
+        )
+    }
+
+    /// Returns the error of a request about a shard that moves to another pod.
+    #[must_use]
+    pub fn moving() -> Self {
+        Self::new(
+            Code::Unavailable,
+            "the shard is moving between pods; try again",
+        )
+    }
+
+    /// Adds the places of the errors.
+    #[must_use]
+    pub fn at(mut self, locations: Vec<ErrorLocation>) -> Self {
+        self.locations = locations;
+        self
     }
 }
 
@@ -104,6 +143,43 @@ impl From<SearchError> for CodedError {
 impl From<PoolExhausted> for CodedError {
     fn from(error: PoolExhausted) -> Self {
         Self::new(Code::Unavailable, error.to_string())
+    }
+}
+
+impl From<WorkObstacle> for CodedError {
+    fn from(obstacle: WorkObstacle) -> Self {
+        let code = match obstacle {
+            WorkObstacle::Draining => Code::Draining,
+            WorkObstacle::StoreFull => Code::InsufficientStorage,
+        };
+        Self::new(code, obstacle.to_string())
+    }
+}
+
+impl From<Outdated> for CodedError {
+    fn from(error: Outdated) -> Self {
+        Self::new(Code::Unavailable, error.to_string())
+    }
+}
+
+impl From<NoIdentity> for CodedError {
+    fn from(error: NoIdentity) -> Self {
+        PeerError::from(error).into()
+    }
+}
+
+impl From<PeerError> for CodedError {
+    fn from(error: PeerError) -> Self {
+        let code = match &error {
+            PeerError::NoIdentity(_) => Code::NoNodeIdentity,
+            PeerError::Unknown(_) => Code::PeerNotFound,
+            PeerError::Document { .. } => Code::InvalidNodeDocument,
+            PeerError::NotSent { .. }
+            | PeerError::NoResponse { .. }
+            | PeerError::Rejected { .. }
+            | PeerError::Invalid { .. } => Code::PeerRequestFailed,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

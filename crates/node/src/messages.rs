@@ -1,5 +1,9 @@
 //! Messages between contexts, also of other nodes: outbox, inbox and delivery.
 
+pub mod check;
+pub(crate) mod delivery;
+pub mod exchange;
+pub(crate) mod outbound;
 pub mod peer_message;
 
 use orlog_model::{CorrelationId, InstanceKey, SagaName, TenantId};

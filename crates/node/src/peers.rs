@@ -11,4 +11,5 @@ mod request;
 
 pub use client::{PeerClient, PeerError};
 pub use directory::Peers;
+pub use identity::NoIdentity;
 pub(crate) use identity::NodeIdentity;

@@ -20,7 +20,7 @@ use crate::server::body;
 use crate::server::context::RequestContext;
 use crate::server::extract::{QueryParams, Tenant, request_trace};
 use crate::server::parts::events::Events;
-use crate::server::problem::{Code, Problem};
+use crate::server::problem::Problem;
 use crate::server::read_scope::ReadScope;
 use decoding::{BodyFormat, decode, format, inherit};
 use orlog_node::auth::Caller;
@@ -207,19 +207,6 @@ fn has_instance(scope: &ReadScope, event: &Event) -> Result<Option<bool>, Proble
 
 /// Rejects a request before its body is read, if the node accepts no events.
 pub(crate) fn takes_work(api: &RequestContext) -> Result<(), Problem> {
-    let health = api.health();
-    if !health.accepting {
-        return Err(Problem::new(
-            Code::Draining,
-            "the node is draining and accepts no new events",
-        ));
-    }
-    if !health.has_capacity {
-        return Err(Problem::new(
-            Code::InsufficientStorage,
-            "the store is full; events are accepted when space is available",
-        ));
-    }
-
+    api.check_takes_work()?;
     Ok(())
 }

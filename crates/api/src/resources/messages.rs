@@ -1,10 +1,7 @@
 //! `/v1/messages`: sends, lists, shows and changes messages. The response to a change arrives after
 //! its commit is durable.
 
-pub(crate) mod delivery;
 pub(crate) mod list;
-mod node;
-mod parts;
 pub(crate) mod peer;
 pub(crate) mod send;
 mod view;

@@ -22,6 +22,7 @@ use super::permissions::Permission;
 use super::problem::{Code, Problem};
 use orlog_node::access::{AccessRegistry, Outdated};
 use orlog_node::auth::{Caller, Right, Role, TenantScope};
+use orlog_node::coded_error::CodedError;
 
 /// Segment of the path that names the tenant of a context, or an actor: `/v1/contexts/{tenant}`.
 const SUBJECT_SEGMENT: usize = 3;
@@ -287,7 +288,7 @@ fn no_access(tenant: &TenantId) -> Problem {
 
 impl From<Outdated> for Problem {
     fn from(error: Outdated) -> Self {
-        Problem::new(Code::Unavailable, error.to_string())
+        CodedError::from(error).into()
     }
 }
 

@@ -13,9 +13,10 @@ use orlog_model::{Clock as _, TenantId};
 use super::context::SharedState;
 use super::extract;
 use super::problem::{Code, Problem};
-use super::request_info::{FORWARDED_BY, NO_ROUTE, known_method, peer};
+use super::request_info::{NO_ROUTE, known_method, peer};
 use orlog_node::audit::{AuditOutcome, AuditRecord, Denial, shortened};
 use orlog_node::auth::Caller;
+use orlog_node::cluster::pod_client::FORWARDED_BY;
 use orlog_node::config::AuthMode;
 
 /// Routes of reads that are recorded: they return the data of many instances, or the trail itself.

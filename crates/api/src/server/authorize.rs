@@ -18,7 +18,7 @@ use super::login;
 use super::origin;
 use super::parts::access::Access;
 use super::permissions::{self, Permission};
-use super::pod_client;
+use super::pod_sender;
 use super::problem::{Code, Problem};
 use super::quotas::{CallerKey, RequestPermit};
 use super::request_info::{ENROLL_ROUTE, NO_ROUTE, WEBHOOK_ROUTE, is_over_nats, peer};
@@ -224,7 +224,7 @@ async fn identify(api: &ApiState, route: &str, request: &mut Request) -> Result<
 
     // Before the caller is identified, because a forwarded request can have a grant in place of its
     // signature.
-    pod_client::check_sender(&api.shared.app, request)?;
+    pod_sender::check_sender(&api.shared.app, request)?;
     let access = &api.shared.app.authenticator;
     let right = permissions::required_permission(
         request.method().as_str(),

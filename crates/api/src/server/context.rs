@@ -5,14 +5,13 @@
 //! extractors, and work without a request.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{FromRef, FromRequestParts};
 use axum::http::Extensions;
 use axum::http::request::Parts;
 use orlog_actors::RuntimeHealth;
-use orlog_effect::ProviderError;
 use orlog_model::{Clock, SteadyTime, Timestamp, TraceParent};
 use orlog_signature::KeyId;
 use serde::Serialize;
@@ -22,7 +21,6 @@ use super::allowed_hosts::AllowedHosts;
 use super::body_budget::BodyBudget;
 use super::health::bus_check::BusCheck;
 use super::page::EncodedJson;
-use super::pod_client::PodClient;
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
 use super::quotas::{CallerBudgets, LongPollPermit, QueryTimer, Quotas, RequestPermit};
@@ -32,8 +30,10 @@ use crate::server::other_boards::OtherBoards;
 use crate::server::overview_cache::OverviewCache;
 use orlog_node::admitted_tenants::AdmittedTenants;
 use orlog_node::app::App;
+use orlog_node::coded_error::CodedError;
 use orlog_node::config::{HttpServerConfig, MIN_CONNECTIONS};
 use orlog_node::descriptors;
+use orlog_node::messages::exchange::MessageExchange;
 use orlog_node::redact::Redaction;
 
 /// Path of the API description.
@@ -76,8 +76,6 @@ pub(crate) struct SharedState {
     pub(super) bus_check: Arc<BusCheck>,
     queries: QueryLimit,
     pub(super) bodies: BodyBudget,
-    /// Client for requests to other pods.
-    pub(super) pods: PodClient,
     pub(super) quotas: Quotas,
     /// Places of requests that wait for the results of instances.
     result_waits: Arc<Semaphore>,
@@ -85,26 +83,8 @@ pub(crate) struct SharedState {
     pub(super) other_boards: Arc<OtherBoards>,
 }
 
-/// Reference to the state of the API, for work of the node that must not keep it.
-pub(crate) struct WeakApiState(Weak<SharedState>);
-
-impl WeakApiState {
-    /// Returns the state.
-    ///
-    /// # Errors
-    /// If the node is stopping.
-    pub(crate) fn upgrade(&self) -> Result<ApiState, ProviderError> {
-        let shared = self
-            .0
-            .upgrade()
-            .ok_or_else(|| ProviderError::unavailable("stopping", "the node is stopping"))?;
-        Ok(ApiState { shared })
-    }
-}
-
 impl ApiState {
     pub(crate) fn new(app: Arc<App>, description: String) -> Self {
-        let pods = PodClient::new();
         let description = description.into();
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
         // The limit of open files can lower the configured number, and the quotas are shares of it.
@@ -124,7 +104,6 @@ impl ApiState {
             bus_check,
             queries,
             bodies,
-            pods,
             quotas,
             // The other half stays free for the requests that let these waits end.
             result_waits: Arc::new(Semaphore::new(connections / 2)),
@@ -134,6 +113,11 @@ impl ApiState {
         Self {
             shared: Arc::new(shared),
         }
+    }
+
+    /// Returns the exchange of messages with other nodes.
+    pub(crate) fn messages(&self) -> Arc<MessageExchange> {
+        Arc::clone(&self.shared.app.messages)
     }
 
     /// Returns the tenants that the node accepts.
@@ -147,19 +131,6 @@ impl ApiState {
             shared: Arc::clone(&self.shared),
             scope: RequestScope::of(extensions),
         }
-    }
-
-    /// Returns the context of work that does not belong to a request, and to no caller.
-    pub(crate) fn detached(&self) -> RequestContext {
-        RequestContext {
-            shared: Arc::clone(&self.shared),
-            scope: RequestScope::default(),
-        }
-    }
-
-    /// Returns a reference that does not keep the state.
-    pub(crate) fn downgrade(&self) -> WeakApiState {
-        WeakApiState(Arc::downgrade(&self.shared))
     }
 }
 
@@ -232,6 +203,14 @@ impl RequestContext {
     /// Returns whether the node accepts inputs, and has the capacity to store them.
     pub(crate) fn health(&self) -> RuntimeHealth {
         self.shared.app.runtime.health()
+    }
+
+    /// Checks that the node takes new work.
+    ///
+    /// # Errors
+    /// If it drains, or could not store the work.
+    pub(crate) fn check_takes_work(&self) -> Result<(), CodedError> {
+        Ok(self.shared.app.runtime.check_takes_work()?)
     }
 
     /// Waits until the node is drained: the process would wait for a response that is not complete.

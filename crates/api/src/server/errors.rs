@@ -7,13 +7,18 @@ use super::context::OPENAPI_PATH;
 use super::problem::{Code, Problem, ProblemDetail};
 use orlog_node::blocking::ShuttingDown;
 use orlog_node::coded_error::CodedError;
+use orlog_node::peers::NoIdentity;
 use orlog_node::reads::PoolExhausted;
 use orlog_node::sagas::instance_pages::InvalidCursor;
 use orlog_node::sagas::search::SearchError;
 
 impl From<CodedError> for Problem {
     fn from(error: CodedError) -> Self {
-        Problem::new(error.code, error.detail)
+        let errors = error.locations.into_iter().map(|location| ProblemDetail {
+            pointer: location.pointer,
+            detail: location.detail,
+        });
+        Problem::new(error.code, error.detail).with(errors.collect())
     }
 }
 
@@ -41,6 +46,12 @@ impl From<ControlError> for Problem {
 impl From<InvalidCursor> for Problem {
     fn from(error: InvalidCursor) -> Self {
         invalid_parameter("cursor", error.to_string())
+    }
+}
+
+impl From<NoIdentity> for Problem {
+    fn from(error: NoIdentity) -> Self {
+        CodedError::from(error).into()
     }
 }
 

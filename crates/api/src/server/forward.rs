@@ -23,11 +23,10 @@ use super::body_budget::RequestBody;
 use super::context::{ApiState, RequestContext};
 use super::extract::{TENANT_HEADER, accepts_events};
 use super::parts::cluster::Cluster;
-use super::pod_client;
 use super::problem::{Code, Problem};
-use super::request_info::FORWARDED_BY;
 use super::signed_request;
-use orlog_node::app::SlotOwner;
+use orlog_node::cluster::SlotOwner;
+use orlog_node::cluster::pod_client::{self, FORWARDED_BY};
 use orlog_node::definitions::schedules;
 use orlog_node::{batches, flows, messages, shadows};
 

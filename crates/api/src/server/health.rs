@@ -206,7 +206,7 @@ fn shards(api: &ApiState) -> ComponentHealth {
     }
 
     // The node retries; a restart does not help against servers, logs and other processes.
-    match api.shared.app.routing.obstacles().summary() {
+    match api.shared.app.obstacles().summary() {
         Some(obstacle) => ComponentHealth::degraded(obstacle),
         None => ComponentHealth::ok(),
     }
@@ -239,7 +239,7 @@ pub(crate) async fn ready(State(api): State<ApiState>) -> Result<Json<ReadyRespo
     if !health.is_running {
         return Err(Problem::new(Code::Unavailable, "a shard is restarting"));
     }
-    if let Some(obstacle) = api.shared.app.routing.obstacles().summary() {
+    if let Some(obstacle) = api.shared.app.obstacles().summary() {
         return Err(Problem::new(Code::Unavailable, obstacle));
     }
     if let Some(lost) = lost_stream(&api) {

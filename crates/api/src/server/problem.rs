@@ -12,6 +12,7 @@ use orlog_model::whole_seconds;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use orlog_node::coded_error::CodedError;
 pub(crate) use orlog_node::error_code::{Code, page};
 
 /// Default `Retry-After` in seconds.
@@ -80,10 +81,7 @@ impl Problem {
 
     /// Returns the problem of a request about a shard that moves to another pod.
     pub(crate) fn moving() -> Self {
-        Self::new(
-            Code::Unavailable,
-            "the shard is moving between pods; try again",
-        )
+        CodedError::moving().into()
     }
 
     /// Returns the code, for example `OR0001`.

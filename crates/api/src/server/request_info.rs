@@ -2,17 +2,14 @@
 //! and bounded labels.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Header with the forwarding pod; a forwarded request is not forwarded again.
-pub(crate) const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
+use orlog_node::cluster::pod_client::FORWARDED_BY;
+
 /// Header of a forwarded request: the grant of the pod that verified the signature.
 pub(crate) const GRANT: HeaderName = HeaderName::from_static("x-orlog-grant");
-/// Maximum wait of a request for a result.
-pub(crate) const MAX_RESULT_WAIT: Duration = Duration::from_mins(1);
 /// Label of an unknown route.
 pub(crate) const NO_ROUTE: &str = "none";
 

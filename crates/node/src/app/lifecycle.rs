@@ -33,7 +33,7 @@ impl App {
         // to the shards that stay.
         let sagas = async {
             let end = tokio::time::Instant::now() + deadline;
-            if let Some(cluster) = &self.routing.cluster {
+            if let Some(cluster) = &self.cluster {
                 cluster.drain(deadline).await;
             }
             // The subtraction saturates: a handover that takes too long leaves zero, not an
@@ -96,7 +96,7 @@ impl App {
             workers.stop().await;
         }
 
-        if let Some(cluster) = &self.routing.cluster {
+        if let Some(cluster) = &self.cluster {
             // Before the runtime stops: the controller stops its shards through it, and announces
             // that other pods can acquire them.
             cluster.leave().await;

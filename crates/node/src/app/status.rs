@@ -3,7 +3,7 @@
 use orlog_actors::{JobConsumer, WorkerPool};
 
 use super::App;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, ShardObstacles};
 use crate::definitions::closed::VisibleDefinitions;
 use crate::doctor::check::CheckResult;
 use crate::doctor::diagnostics::NodeParts;
@@ -26,8 +26,8 @@ impl App {
             config: &self.config,
             runtime: &self.runtime,
             catalog: &self.catalog,
-            cluster: self.routing.cluster.as_ref().map(Cluster::info),
-            obstacles: self.routing.obstacles(),
+            cluster: self.cluster.as_ref().map(Cluster::info),
+            obstacles: self.obstacles(),
             trend: self.services.trends.read(),
             limits: self.services.diagnosis,
             workers: self.workers.as_deref(),
@@ -35,6 +35,31 @@ impl App {
             definitions,
         };
         parts.diagnose(last_sequence)
+    }
+
+    /// Returns why this node does not run the shards that it should run.
+    #[must_use]
+    pub fn obstacles(&self) -> ShardObstacles {
+        if let Some(cluster) = &self.cluster {
+            return cluster.obstacles();
+        }
+        if !self.config.role.runs_sagas() {
+            return ShardObstacles::default();
+        }
+
+        // Without a cluster, a shard ends only if another process takes over its log.
+        let owned = self.runtime.owned_shards();
+        let reason = "another process has taken over its replicated log; run one node on these \
+            logs, or set cluster.mode = \"leases\"";
+        let shards = (0..self.config.shards)
+            .filter(|shard| !owned.contains(shard))
+            .map(|shard| (shard, reason.to_owned()))
+            .collect();
+
+        ShardObstacles {
+            lease: None,
+            shards,
+        }
     }
 
     /// Returns whether the effect workers are running; `true` if the node has none.
@@ -77,7 +102,7 @@ impl App {
             definitions: &self.definitions,
             stream: self.bus.stream_id().to_string(),
             bus: self.transport.info(),
-            cluster: self.routing.cluster.as_ref().map(Cluster::info),
+            cluster: self.cluster.as_ref().map(Cluster::info),
             started_at: self.started_at,
             identity: self.peers.identity().ok(),
             consumers,

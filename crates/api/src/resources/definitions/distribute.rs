@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::server::forward;
 use crate::server::parts::cluster::Cluster;
 use crate::server::parts::definitions::Definitions;
-use crate::server::pod_client;
+use orlog_node::cluster::pod_client;
 
 /// Maximum number of pods that receive a deployment at the same time.
 const MAX_CONCURRENT: usize = 8;

@@ -3,7 +3,6 @@
 use axum::Extension;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use orlog_program::Diagnostic;
 use orlog_sagas::flow::{self, SubmitFlow};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,9 +19,9 @@ use crate::server::body::{self, CheckedBody};
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::forward;
 use crate::server::parts::instances::Instances;
-use crate::server::problem::{Code, Problem, ProblemDetail};
+use crate::server::problem::{Code, Problem};
 use orlog_node::auth::{Caller, Right};
-use orlog_node::flows;
+use orlog_node::flows::{self, invalid_flow};
 
 /// Options of a submission.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -87,7 +86,7 @@ pub(crate) async fn submit(
     // it is stored.
     let source = run_blocking(move || match flow::compile(&source, "body") {
         Ok(_) => Ok(source),
-        Err(diagnostics) => Err(invalid_flow(&diagnostics)),
+        Err(diagnostics) => Err(invalid_flow(&diagnostics).into()),
     })
     .await?;
 
@@ -151,43 +150,4 @@ fn exists(id: &str) -> Problem {
     let detail =
         format!("a flow \"{id}\" with another content exists; use another Idempotency-Key");
     Problem::new(Code::FlowExists, detail)
-}
-
-/// Returns the problem of a flow that does not compile. The pointers are those of the JSON body.
-pub(crate) fn invalid_flow(diagnostics: &[Diagnostic]) -> Problem {
-    // Diagnostics have paths of the definition language, `jobs[0].script`; the body is addressed by
-    // JSON pointers.
-    let pointer = |path: &str| {
-        format!(
-            "/{}",
-            path.replace("].", "/")
-                .replace(['.', '['], "/")
-                .replace(']', "")
-        )
-    };
-    let detail = |found: &Diagnostic| ProblemDetail {
-        pointer: if found.path.is_empty() {
-            String::new()
-        } else {
-            pointer(&found.path)
-        },
-        // The pointer states the location, so that the text omits it.
-        detail: Diagnostic {
-            path: String::new(),
-            ..found.clone()
-        }
-        .to_string(),
-    };
-
-    let first = diagnostics
-        .first()
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    let more = match diagnostics.len() {
-        0 | 1 => String::new(),
-        count => format!("; and {} more", count - 1),
-    };
-
-    Problem::new(Code::InvalidFlow, format!("{first}{more}"))
-        .with(diagnostics.iter().map(detail).collect())
 }

@@ -30,9 +30,8 @@ use crate::server::forward;
 use crate::server::other_boards::{Credentials, Source, TenantBoards};
 use crate::server::parts::cluster::{Cluster, WeakCluster};
 use crate::server::parts::jobs::Jobs;
-use crate::server::pod_client;
 use crate::server::problem::{Code, Problem};
-use orlog_node::app::SlotOwner;
+use orlog_node::cluster::{SlotOwner, pod_client};
 
 /// Minimum interval of the requests with which a board is followed.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(20);

@@ -1,44 +1,36 @@
 //! `POST /v1/messages`: sends a message, and waits for its end if requested.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use orlog_model::{
-    ContextAddress, InstanceKey, TenantId, Timestamp, is_direction_control, parse_duration,
-};
-use orlog_sagas::flow;
-use orlog_sagas::message::{
-    self, MAX_MESSAGE_BYTES, Message, MessageFormat, MessageType, SendMessage, Timeouts,
-};
+use orlog_model::{ContextAddress, InstanceKey, TenantId, Timestamp, parse_duration};
+use orlog_sagas::message::{self, Message, MessageFormat, MessageType, SendMessage, Timeouts};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-use super::node::{check_node, own_node};
 use super::view;
 use super::view::MessageView;
 use crate::resources::events::takes_work;
-use crate::resources::flows::submit::invalid_flow;
 use crate::resources::sagas::built_in;
 use crate::resources::sagas::control::{ControlCaller, send_control};
 use crate::resources::sagas::result::{await_end, wait};
 use crate::server::admission::Admission;
-use crate::server::blocking::run_blocking;
 use crate::server::body::{self, CheckedBody};
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::forward;
 use crate::server::parts::access::Access;
 use crate::server::parts::instances::Instances;
-use crate::server::parts::peer_network::PeerNetwork;
-use crate::server::problem::{Code, Problem, ProblemDetail};
+use crate::server::problem::{Code, Problem};
 use orlog_node::auth::{Caller, Right};
-use orlog_node::messages;
+use orlog_node::messages::check::{check_fields, check_flow, invalid};
+use orlog_node::messages::exchange::MessageExchange;
+use orlog_node::messages::sent_key;
 
-/// Maximum length of the subject and of the thread, in bytes.
-const MAX_TEXT_BYTES: usize = 200;
 /// Maximum timeout.
 const MAX_TIMEOUT: Duration = Duration::from_hours(366 * 24);
 
@@ -128,7 +120,7 @@ struct TimeoutsBody {
 #[expect(clippy::too_many_arguments, reason = "each one is an extractor")]
 pub(crate) async fn send(
     instances: Instances,
-    State(peers): State<PeerNetwork>,
+    State(messages): State<Arc<MessageExchange>>,
     State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     admission: Option<Extension<Admission>>,
@@ -144,7 +136,7 @@ pub(crate) async fn send(
     let body: SendBody = api.bodies().parse(&bytes, body::parse).await?;
     let user = caller.check_user(body.user.clone())?;
     let key = built_in::identified(body.id.clone(), &mut headers, |id| {
-        messages::sent_key(tenant.clone(), id)
+        sent_key(tenant.clone(), id)
     })?;
     if let Some(response) =
         forward::to_owner(&instances.cluster, &key, &uri, None, &headers, &bytes).await?
@@ -153,7 +145,7 @@ pub(crate) async fn send(
     }
 
     let timeouts = timeouts(&body.timeouts, body.kind)?;
-    let message = message(&peers, &key, body, user.clone()).await?;
+    let message = message(&messages, &key, body, user.clone()).await?;
     let authenticated = admission
         .as_ref()
         .map_or(&caller, |Extension(admission)| admission.authenticated());
@@ -221,26 +213,17 @@ fn exists(key: &InstanceKey) -> Problem {
     Problem::new(Code::MessageExists, detail)
 }
 
-fn invalid(field: &str, detail: impl Into<String>) -> Problem {
-    let detail = detail.into();
-    let pointer = ProblemDetail {
-        pointer: format!("/{}", field.replace('.', "/")),
-        detail: detail.clone(),
-    };
-    Problem::new(Code::InvalidMessage, format!("{field}: {detail}")).with(vec![pointer])
-}
-
 /// Returns the message of a request.
 ///
 /// # Errors
 /// If a field is invalid; the problem names it.
 async fn message(
-    peers: &PeerNetwork,
+    messages: &MessageExchange,
     key: &InstanceKey,
     body: SendBody,
     user: Option<String>,
 ) -> Result<Message, Problem> {
-    let node = own_node(peers)?;
+    let node = messages.own_node()?.clone();
     let SendBody {
         to,
         kind,
@@ -260,21 +243,18 @@ async fn message(
     let to: ContextAddress = to
         .parse()
         .map_err(|error: orlog_model::AddressError| invalid("to", error.to_string()))?;
-    check_node(peers, &to.node)?;
+    messages.check_node(&to.node)?;
 
     let thread = thread.unwrap_or_else(|| key.correlation.to_string());
     let body = match (kind, body, flow) {
         (MessageType::Job, None, Some(Value::String(text))) => text,
         (MessageType::Job, None, Some(flow)) => flow.to_string(),
         (MessageType::Job, _, _) => {
-            return Err(invalid("flow", "a job has a flow and no body".to_owned()));
+            return Err(invalid("flow", "a job has a flow and no body").into());
         }
         (MessageType::Chat | MessageType::Mail, Some(body), None) => body,
         (MessageType::Chat | MessageType::Mail, _, _) => {
-            return Err(invalid(
-                "body",
-                "a chat or mail has a body and no flow".to_owned(),
-            ));
+            return Err(invalid("body", "a chat or mail has a body and no flow").into());
         }
     };
 
@@ -302,68 +282,6 @@ async fn message(
     Ok(message)
 }
 
-/// Checks the texts and the size of a message, at its sender and again at its receiver.
-///
-/// # Errors
-/// If a field is invalid; the problem names it.
-pub(super) fn check_fields(message: &Message) -> Result<(), Problem> {
-    check_line("thread", &message.thread)?;
-    for (field, text) in [
-        ("subject", message.subject.as_ref()),
-        ("user", message.user.as_ref()),
-    ] {
-        text.map_or(Ok(()), |text| check_line(field, text))?;
-    }
-
-    let size = message.size();
-    if size > MAX_MESSAGE_BYTES {
-        return Err(body::too_large(
-            &format!("the message has {size} bytes"),
-            MAX_MESSAGE_BYTES as u64,
-        ));
-    }
-    Ok(())
-}
-
-/// Checks whether the flow of a job compiles.
-///
-/// # Errors
-/// All diagnostics.
-pub(super) async fn check_flow(message: &Message) -> Result<(), Problem> {
-    if message.kind != MessageType::Job {
-        return Ok(());
-    }
-
-    let text = message.body.clone();
-    run_blocking(move || match flow::compile(&text, "flow") {
-        Ok(_) => Ok(()),
-        Err(diagnostics) => Err(invalid_flow(&diagnostics)),
-    })
-    .await
-}
-
-/// Rejects a text that is no line: mail headers and lists contain it.
-fn check_line(field: &str, text: &str) -> Result<(), Problem> {
-    let limit = MAX_TEXT_BYTES;
-    if text.is_empty() || text.len() > limit {
-        return Err(invalid(
-            field,
-            format!("it has {} bytes; it must have 1 to {limit}", text.len()),
-        ));
-    }
-    if text
-        .chars()
-        .any(|character| character.is_control() || is_direction_control(character))
-    {
-        return Err(invalid(
-            field,
-            "it contains a control character; remove it".to_owned(),
-        ));
-    }
-
-    Ok(())
-}
-
 fn timeouts(body: &TimeoutsBody, kind: MessageType) -> Result<Timeouts, Problem> {
     let parsed = |name: &str, text: &Option<String>| -> Result<Option<Duration>, Problem> {
         let Some(text) = text else { return Ok(None) };
@@ -371,10 +289,7 @@ fn timeouts(body: &TimeoutsBody, kind: MessageType) -> Result<Timeouts, Problem>
         let duration = parse_duration(text)
             .map_err(|error| invalid(&field, format!("invalid duration {text:?}: {error}")))?;
         if duration.is_zero() || duration > MAX_TIMEOUT {
-            return Err(invalid(
-                &field,
-                format!("{text:?} is not between 1ms and 366d"),
-            ));
+            return Err(invalid(&field, format!("{text:?} is not between 1ms and 366d")).into());
         }
 
         Ok(Some(duration))

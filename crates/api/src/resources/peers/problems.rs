@@ -5,6 +5,7 @@ use orlog_model::NodeName;
 use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem};
 use orlog_node::access::KeyError;
+use orlog_node::coded_error::CodedError;
 use orlog_node::config::NodeAddress;
 use orlog_node::peers::client::PeerError;
 
@@ -49,16 +50,7 @@ pub(super) fn unreadable(name: &NodeName) -> Problem {
 
 impl From<PeerError> for Problem {
     fn from(error: PeerError) -> Self {
-        let code = match &error {
-            PeerError::NoIdentity(_) => Code::NoNodeIdentity,
-            PeerError::Unknown(_) => Code::PeerNotFound,
-            PeerError::Document { .. } => Code::InvalidNodeDocument,
-            PeerError::NotSent { .. }
-            | PeerError::NoResponse { .. }
-            | PeerError::Rejected { .. }
-            | PeerError::Invalid { .. } => Code::PeerRequestFailed,
-        };
-        Problem::new(code, error.to_string())
+        CodedError::from(error).into()
     }
 }
 

@@ -23,7 +23,7 @@ use orlog_node::sagas::state::hidden_values;
 use orlog_node::url_path::path;
 
 /// Maximum wait of a request for a result.
-pub(crate) use crate::server::request_info::MAX_RESULT_WAIT as MAX_WAIT;
+pub(crate) use orlog_node::cluster::pod_client::MAX_RESULT_WAIT as MAX_WAIT;
 
 /// Options of a request for a result.
 #[derive(Debug, Deserialize, IntoParams)]

@@ -61,7 +61,7 @@ pub(super) fn register(app: &App, bus: BusMetrics<'_>, registry: &mut MetricsReg
             .count();
         registry.register("shards_leased_not_running", int_gauge(idle as u64));
 
-        let obstacles = app.routing.obstacles();
+        let obstacles = app.obstacles();
         registry.register("shards_failing", int_gauge(obstacles.shards.len() as u64));
         let has_lease = u64::from(obstacles.lease.is_none());
         registry.register("pod_lease_held", int_gauge(has_lease));

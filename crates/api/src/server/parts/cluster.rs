@@ -15,16 +15,15 @@ use orlog_signature::KeyId;
 use orlog_store::Reader;
 
 use crate::server::context::{ApiState, RequestScope};
-use crate::server::pod_client::{self, PodClient};
-use orlog_node::app::{App, SlotOwner};
+use orlog_node::app::App;
 use orlog_node::auth::Authenticator;
+use orlog_node::cluster::{SlotOwner, pod_client};
 
 /// Owners of the shards, and requests to other pods. It belongs to a request, because another pod
 /// receives a request in the name of the caller.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     app: Arc<App>,
-    pods: PodClient,
     /// Key that signed the request; another pod receives a grant for it.
     pub(in crate::server) key: Option<KeyId>,
 }
@@ -32,7 +31,6 @@ pub(crate) struct Cluster {
 /// Reference to the cluster that does not keep the node.
 pub(crate) struct WeakCluster {
     app: Weak<App>,
-    pods: PodClient,
 }
 
 impl WeakCluster {
@@ -41,7 +39,6 @@ impl WeakCluster {
     pub(crate) fn upgrade(&self, key: Option<KeyId>) -> Option<Cluster> {
         Some(Cluster {
             app: self.app.upgrade()?,
-            pods: self.pods.clone(),
             key,
         })
     }
@@ -68,7 +65,6 @@ impl Cluster {
     pub(super) fn in_name_of(api: &ApiState, key: Option<KeyId>) -> Self {
         Self {
             app: Arc::clone(&api.shared.app),
-            pods: api.shared.pods.clone(),
             key,
         }
     }
@@ -77,7 +73,6 @@ impl Cluster {
     pub(crate) fn downgrade(&self) -> WeakCluster {
         WeakCluster {
             app: Arc::downgrade(&self.app),
-            pods: self.pods.clone(),
         }
     }
 
@@ -96,14 +91,7 @@ impl Cluster {
         method: Method,
         target: &str,
     ) -> Result<reqwest::RequestBuilder, pod_client::Error> {
-        let tls = self.app.services.keys.tls.as_deref();
-        let cluster = &self.app.config.cluster;
-        let request = self.pods.request(tls, cluster, pod, method, target)?;
-        let timeout = pod_client::timeout(target, self.request_timeout());
-        Ok(match timeout {
-            Some(timeout) => request.timeout(timeout),
-            None => request,
-        })
+        self.app.pod_client.request(pod, method, target)
     }
 
     /// Returns the time within which a request must be received, and within which it is handled.
@@ -143,7 +131,7 @@ impl Cluster {
 
     /// Returns the owner of the shard of an instance.
     pub(crate) fn owner_of(&self, key: &InstanceKey) -> SlotOwner {
-        self.owner(self.slots().slot_of(key))
+        self.app.routing.owner_of(key)
     }
 
     /// Returns the shards of this process, ordered by number. A scan ends with the request only

@@ -28,24 +28,16 @@ impl FromRequestParts<ApiState> for Instances {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Infallible> {
-        Ok(Self::of(api, api.for_request(&parts.extensions)))
+        let request = api.for_request(&parts.extensions);
+        Ok(Self {
+            app: Arc::clone(&api.shared.app),
+            cluster: Cluster::in_name_of(api, request.scope.key),
+            request,
+        })
     }
 }
 
 impl Instances {
-    /// Returns the instances for work that does not belong to a request.
-    pub(crate) fn detached(api: &ApiState) -> Self {
-        Self::of(api, api.detached())
-    }
-
-    fn of(api: &ApiState, request: RequestContext) -> Self {
-        Self {
-            app: Arc::clone(&api.shared.app),
-            cluster: Cluster::in_name_of(api, request.scope.key),
-            request,
-        }
-    }
-
     /// Applies a control request to an instance.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::FromRef;
-use orlog_model::{EffectName, NodeName};
+use orlog_model::NodeName;
 
 use crate::server::context::ApiState;
 use orlog_node::app::App;
@@ -32,11 +32,6 @@ impl PeerNetwork {
     /// Returns the client for requests to peers.
     pub(crate) fn client(&self) -> &PeerClient {
         &self.app.peer_client
-    }
-
-    /// Returns the effect that also sends a mail of a context by SMTP.
-    pub(crate) fn mail_effect(&self) -> Option<EffectName> {
-        self.app.config.messages.mail_effect.clone()
     }
 
     /// Returns whether a name is that of this node.

@@ -19,7 +19,7 @@ use crate::server::forward;
 use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
 use crate::server::quotas::LongPollPermit;
-use orlog_node::app::SlotOwner;
+use orlog_node::cluster::SlotOwner;
 use orlog_node::url_path;
 
 /// Maximum duration of a stream, so that the credentials are checked again.

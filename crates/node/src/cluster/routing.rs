@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use orlog_actors::Runtime;
-use orlog_bus::membership::Pod;
-use orlog_model::{Slot, SlotAssigner, TenantId};
+use orlog_actors::LocalShards;
+use orlog_bus::membership::{ClusterView, Membership, Pod};
+use orlog_model::{InstanceKey, Slot, SlotAssigner, TenantId};
 
-use crate::cluster::{Cluster, ShardObstacles};
 use crate::component_config;
 use crate::config::Config;
 
@@ -23,61 +22,70 @@ pub enum SlotOwner {
 }
 
 /// Owners of the slots. Without a cluster, this process owns all.
+///
+/// It exists before the runtime, so that effects can use it: until a shard runs here, it has no
+/// owner in this process.
 pub struct Routing {
-    pub(crate) config: Arc<Config>,
-    pub(crate) runtime: Arc<Runtime>,
-    /// The cluster membership; `None` if the node runs alone.
-    pub cluster: Option<Cluster>,
+    config: Arc<Config>,
+    shards: LocalShards,
+    /// Records of the cluster; `None` if the node runs alone.
+    membership: Option<Arc<dyn Membership>>,
 }
 
 impl Routing {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        shards: LocalShards,
+        membership: Option<Arc<dyn Membership>>,
+    ) -> Self {
+        Self {
+            config,
+            shards,
+            membership,
+        }
+    }
+
     /// Returns whether the node is part of a cluster.
     #[must_use]
     pub fn is_clustered(&self) -> bool {
-        self.cluster.is_some()
+        self.membership.is_some()
+    }
+
+    /// Returns the state of the cluster, as far as this pod has received it.
+    fn view(&self) -> Option<Arc<ClusterView>> {
+        let membership = self.membership.as_ref()?;
+        Some(Arc::clone(&membership.view().borrow()))
     }
 
     /// Returns the shards whose lease belongs to this node.
     #[must_use]
     pub fn leased_shards(&self) -> Vec<u16> {
-        self.cluster
-            .as_ref()
-            .map(Cluster::leased_shards)
-            .unwrap_or_default()
-    }
+        let Some(view) = self.view() else {
+            return Vec::new();
+        };
 
-    /// Returns why this node does not run the shards that it should run.
-    #[must_use]
-    pub fn obstacles(&self) -> ShardObstacles {
-        if let Some(cluster) = &self.cluster {
-            return cluster.obstacles();
-        }
-        if !self.config.role.runs_sagas() {
-            return ShardObstacles::default();
-        }
-
-        // Without a cluster, a shard ends only if another process takes over its log.
-        let owned = self.runtime.owned_shards();
-        let reason = "another process has taken over its replicated log; run one node on these \
-            logs, or set cluster.mode = \"leases\"";
-        let shards = (0..self.config.shards)
-            .filter(|shard| !owned.contains(shard))
-            .map(|shard| (shard, reason.to_owned()))
-            .collect();
-
-        ShardObstacles {
-            lease: None,
-            shards,
-        }
+        let own_name = self.config.node_name();
+        (0..self.config.shards)
+            .filter(|shard| {
+                view.owner_of(*shard)
+                    .is_some_and(|pod| pod.name == own_name)
+            })
+            .collect()
     }
 
     /// Returns the other live pods.
     #[must_use]
     pub fn other_pods(&self) -> Vec<Pod> {
-        self.cluster
-            .as_ref()
-            .map(Cluster::other_pods)
-            .unwrap_or_default()
+        let Some(view) = self.view() else {
+            return Vec::new();
+        };
+
+        let own_name = self.config.node_name();
+        view.pods
+            .values()
+            .filter(|pod| pod.name != own_name)
+            .cloned()
+            .collect()
     }
 
     /// Returns the mapping of instances to slots.
@@ -108,30 +116,23 @@ impl Routing {
 
     /// Returns whether this process owns all shards that may store data of a tenant.
     pub fn has_all_shards_of(&self, tenant: &TenantId) -> bool {
-        let owned = self.runtime.owned_shards();
         self.shards_of(Some(tenant))
-            .iter()
-            .all(|shard| owned.contains(shard))
+            .into_iter()
+            .all(|shard| self.shards.runs(shard))
     }
 
     /// Returns the pods that have data of a tenant which this process does not have, and the shards
     /// without an owner.
     pub fn missing_parts(&self, tenant: &TenantId) -> BTreeSet<String> {
         // A shard that is assigned to this pod and does not run here counts as missing.
-        let own_shards = self.runtime.owned_shards();
         let missing = self
             .shards_of(Some(tenant))
             .into_iter()
-            .filter(|shard| !own_shards.contains(shard));
+            .filter(|shard| !self.shards.runs(*shard));
 
         missing
             .map(|shard| {
-                let owner = self
-                    .cluster
-                    .as_ref()
-                    .and_then(|cluster| cluster.owner(shard));
-                owner
-                    .filter(|pod| pod.name != self.config.node_name())
+                self.other_owner(shard)
                     .map_or_else(|| format!("no owner of shard {shard}"), |pod| pod.name)
             })
             .collect()
@@ -144,18 +145,24 @@ impl Routing {
 
         // The running shard decides, not the view of the cluster: the view may still name this pod
         // when it has lost the shard.
-        if self.runtime.owned_shards().contains(&shard) {
+        if self.shards.runs(shard) {
             return SlotOwner::Local;
         }
-
-        let holder = self
-            .cluster
-            .as_ref()
-            .and_then(|cluster| cluster.owner(shard));
-        holder
-            .filter(|pod| pod.name != self.config.node_name())
-            // The view names this pod also before a shard runs here and after its loss.
-            // A request must not be forwarded to its own pod.
+        self.other_owner(shard)
             .map_or(SlotOwner::None, SlotOwner::Pod)
+    }
+
+    /// Returns the owner of the shard of an instance.
+    #[must_use]
+    pub fn owner_of(&self, key: &InstanceKey) -> SlotOwner {
+        self.owner(self.slots().slot_of(key))
+    }
+
+    /// Returns the pod that owns a shard, if it is another one. The view names this pod also before
+    /// a shard runs here and after its loss; a request must not be forwarded to its own pod.
+    fn other_owner(&self, shard: u16) -> Option<Pod> {
+        let view = self.view()?;
+        let owner = view.owner_of(shard)?;
+        (owner.name != self.config.node_name()).then(|| owner.clone())
     }
 }

@@ -2,24 +2,24 @@
 //! trusted: with TLS, only a verified pod receives a request; without TLS, only loopback addresses
 //! do, unless the configuration allows others.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, Method};
 use orlog_bus::membership::Pod;
 use orlog_model::format_duration;
-use subtle::ConstantTimeEq as _;
 
-use super::problem::{Code, Problem};
-use super::request_info::{FORWARDED_BY, MAX_RESULT_WAIT, is_granted};
-use orlog_node::app::App;
-use orlog_node::config::{ClusterConfig, is_loopback_url};
-use orlog_node::tls::NodeTls;
-use orlog_node::tls::pods::{self, CONNECT_TIMEOUT, PodCertificate};
+use crate::config::{Config, is_loopback_url};
+use crate::tls::NodeTls;
+use crate::tls::pods::{self, CONNECT_TIMEOUT};
 
+/// Header with the forwarding pod; a forwarded request is not forwarded again.
+pub const FORWARDED_BY: HeaderName = HeaderName::from_static("x-orlog-forwarded-by");
 /// Header of a request between pods without TLS: the token of the receiver, its incarnation in the
 /// lease bucket. Only pods read the bucket.
-const POD_TOKEN: HeaderName = HeaderName::from_static("x-orlog-pod-token");
+pub const POD_TOKEN: HeaderName = HeaderName::from_static("x-orlog-pod-token");
+/// Maximum wait of a request for a result.
+pub const MAX_RESULT_WAIT: Duration = Duration::from_mins(1);
 
 /// Time for the transfer of a response, in addition to the limit of its handler.
 const TRANSFER_TIME: Duration = Duration::from_secs(5);
@@ -27,14 +27,15 @@ const TRANSFER_TIME: Duration = Duration::from_secs(5);
 const UNLIMITED_ROUTE: &str = "/v1/replays";
 
 /// Client for requests to other pods.
-#[derive(Clone)]
-pub(crate) struct PodClient {
+pub struct PodClient {
+    config: Arc<Config>,
+    tls: Option<Arc<NodeTls>>,
     plaintext: reqwest::Client,
 }
 
 /// Reason why a request is not sent to a pod, or has no response.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     /// The address has no TLS.
     #[error("the address {0} is not https, and cluster.tls requires it")]
     Plaintext(String),
@@ -57,7 +58,8 @@ pub(crate) enum Error {
 impl Error {
     /// Returns the explanation for the client: the pod, and whether it may have executed the
     /// request, which `limit` bounds. It contains no address of a pod; the log has it.
-    pub(crate) fn explain(&self, pod: &str, limit: Option<Duration>) -> String {
+    #[must_use]
+    pub fn explain(&self, pod: &str, limit: Option<Duration>) -> String {
         const LOG: &str = "the log of this pod has the reason";
 
         let Some(sent) = self.of_sent_request() else {
@@ -96,23 +98,38 @@ impl From<reqwest::Error> for Error {
 }
 
 impl PodClient {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(config: Arc<Config>, tls: Option<Arc<NodeTls>>) -> Self {
         let plaintext = orlog_effect::http::client()
             .connect_timeout(CONNECT_TIMEOUT)
             .build();
         Self {
+            config,
+            tls,
             plaintext: plaintext.expect("a client with default options is valid"),
         }
     }
 
-    /// Creates a request to a pod.
+    /// Creates a request to a pod, with a timeout.
     ///
     /// # Errors
     /// If the address of the pod does not permit it.
-    pub(crate) fn request(
+    pub fn request(
         &self,
-        tls: Option<&NodeTls>,
-        cluster: &ClusterConfig,
+        pod: &Pod,
+        method: Method,
+        target: &str,
+    ) -> Result<reqwest::RequestBuilder, Error> {
+        let request = self.verified_request(pod, method, target)?;
+        let timeout = timeout(target, self.config.http.request_timeout);
+        Ok(match timeout {
+            Some(timeout) => request.timeout(timeout),
+            None => request,
+        })
+    }
+
+    /// Creates a request that only the named pod receives.
+    fn verified_request(
+        &self,
         pod: &Pod,
         method: Method,
         target: &str,
@@ -122,7 +139,7 @@ impl PodClient {
         let is_http = pod.url.starts_with("http://");
         // The lease bucket is not trusted: who can write it must not choose where the credentials
         // of callers go.
-        if let Some(trust) = tls.and_then(NodeTls::pods) {
+        if let Some(trust) = self.tls.as_deref().and_then(NodeTls::pods) {
             if !is_https {
                 return Err(Error::Plaintext(pod.url.clone()));
             }
@@ -131,7 +148,7 @@ impl PodClient {
         if !is_http {
             return Err(Error::Unverifiable(pod.url.clone()));
         }
-        if !cluster.allow_plaintext && !is_loopback_url(&pod.url) {
+        if !self.config.cluster.allow_plaintext && !is_loopback_url(&pod.url) {
             return Err(Error::Forbidden(pod.url.clone()));
         }
 
@@ -143,7 +160,8 @@ impl PodClient {
 /// Returns the time after which a request to another pod fails, including its response. The pod
 /// itself responds earlier, unless it is paused or the connection is lost without a notice. `None`:
 /// the duration of the route has no limit.
-pub(crate) fn timeout(target: &str, request_timeout: Duration) -> Option<Duration> {
+#[must_use]
+pub fn timeout(target: &str, request_timeout: Duration) -> Option<Duration> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     if path == UNLIMITED_ROUTE {
         return None;
@@ -161,46 +179,6 @@ pub(crate) fn timeout(target: &str, request_timeout: Duration) -> Option<Duratio
     })
 }
 
-/// Checks that a pod sent a forwarded request. With TLS, a request of a client that is not the pod
-/// that it names is rejected. Without TLS, the header is removed unless the sender knows the token
-/// of this pod: the request is that of a client.
-pub(crate) fn check_sender(app: &App, request: &mut Request) -> Result<(), Problem> {
-    // Removed in any case, so that neither handlers nor logs nor further pods receive it.
-    let token = request.headers_mut().remove(POD_TOKEN);
-    let Some(name) = request.headers().get(FORWARDED_BY) else {
-        return Ok(());
-    };
-
-    let Some(trust) = app.services.keys.tls.as_ref().and_then(|tls| tls.pods()) else {
-        // A request with a grant keeps the header: the grant is verified before its caller has any
-        // right.
-        if !knows_token(app, token.as_ref()) && !is_granted(request.headers()) {
-            request.headers_mut().remove(FORWARDED_BY);
-        }
-        return Ok(());
-    };
-    let certificate = request.extensions().get::<PodCertificate>();
-    let name = name.to_str().unwrap_or_default();
-    if certificate.is_some_and(|certificate| trust.is_pod(certificate, name)) {
-        return Ok(());
-    }
-
-    let detail = format!(
-        "{FORWARDED_BY} requires the client certificate of a pod; only pods send this header"
-    );
-    Err(Problem::new(Code::UnverifiedPod, detail))
-}
-
-/// Returns whether the sender of a request has read the record of this pod in the lease bucket.
-fn knows_token(app: &App, token: Option<&HeaderValue>) -> bool {
-    let (Some(cluster), Some(token)) = (&app.routing.cluster, token) else {
-        return false;
-    };
-    let own = cluster.incarnation().to_string();
-    // In constant time, so that the duration of the comparison reveals no part of the token.
-    token.as_bytes().ct_eq(own.as_bytes()).into()
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
@@ -211,7 +189,6 @@ mod tests {
     use tokio_rustls::TlsAcceptor;
 
     use super::*;
-    use orlog_node::config::Config;
 
     const NAME: &str = "pods.orlog.internal";
 
@@ -297,8 +274,8 @@ mod tests {
         let scheme = if server.is_some() { "https" } else { "http" };
         let to = pod(format!("{scheme}://{}", listener.local_addr().unwrap()));
         let accepted = tokio::spawn(accept(listener, server));
-        let request =
-            PodClient::new().request(Some(&*tls), &own.cluster, &to, Method::GET, "/v1/sagas");
+        let client = PodClient::new(Arc::new(own), Some(tls));
+        let request = client.request(&to, Method::GET, "/v1/sagas");
         let response = match request {
             Ok(request) => {
                 let response = request
@@ -365,8 +342,8 @@ mod tests {
 
     /// Sends a request to an address, and returns the explanation of its failure.
     async fn explained(url: String, limit: Duration) -> String {
-        let cluster = ClusterConfig::default();
-        let request = PodClient::new().request(None, &cluster, &pod(url), Method::GET, "/");
+        let client = PodClient::new(Arc::default(), None);
+        let request = client.request(&pod(url), Method::GET, "/");
         let response = request.unwrap().timeout(limit).send().await;
         Error::from(response.unwrap_err()).explain("b", Some(limit))
     }
@@ -395,12 +372,10 @@ mod tests {
     #[test]
     fn a_pod_without_tls_sends_requests_to_loopback_only_unless_allowed() {
         let request = |url: &str, allow_plaintext: bool| {
-            let cluster = ClusterConfig {
-                allow_plaintext,
-                ..ClusterConfig::default()
-            };
-            PodClient::new()
-                .request(None, &cluster, &pod(url.to_owned()), Method::GET, "/")
+            let mut config = Config::default();
+            config.cluster.allow_plaintext = allow_plaintext;
+            PodClient::new(Arc::new(config), None)
+                .request(&pod(url.to_owned()), Method::GET, "/")
                 .map(|_| ())
         };
         assert!(request("http://127.0.0.1:7070", false).is_ok());

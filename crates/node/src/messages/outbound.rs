@@ -1,22 +1,23 @@
-//! This node and the other nodes, as messages address them.
+//! Requests about messages to other nodes, and to other pods of this node.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderValue, Method, header};
+use http::{HeaderValue, Method, header};
 use orlog_bus::membership::Pod;
 use orlog_effect::ProviderError;
-use orlog_model::{NodeName, SteadyTime};
+use orlog_model::{Clock, NodeName, SteadyTime};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::parts::MessageParts;
-use crate::server::parts::peer_network::PeerNetwork;
-use crate::server::problem::{Code, Problem};
-use crate::server::request_info::FORWARDED_BY;
-use orlog_node::http_client::{bounded_body, sign};
-use orlog_node::messages::peer_message::{PATH, PeerMessage};
-use orlog_node::peers::PeerError;
+use super::peer_message::{PATH, PeerMessage};
+use crate::cluster::PodClient;
+use crate::cluster::pod_client::FORWARDED_BY;
+use crate::config::Config;
+use crate::error_code::Code;
+use crate::http_client::{bounded_body, sign};
+use crate::peers::{PeerClient, PeerError, Peers};
 
 /// Delay after the first failure of a node; it doubles.
 const FIRST_DELAY: Duration = Duration::from_millis(200);
@@ -36,33 +37,107 @@ const FINAL: [Code; 7] = [
     Code::InvalidMessage,
 ];
 
-/// Returns the name of this node.
-///
-/// # Errors
-/// If it has no identity.
-pub(super) fn own_node(peers: &PeerNetwork) -> Result<NodeName, Problem> {
-    let identity = peers.known().identity().map_err(PeerError::from)?;
-    Ok(identity.name.clone())
+/// Sends requests about messages to other nodes and pods.
+pub(crate) struct PeerMessageSender {
+    pub(crate) config: Arc<Config>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) peer_client: Arc<PeerClient>,
+    pub(crate) pod_client: Arc<PodClient>,
+    pub(crate) unreachable: Unreachable,
 }
 
-/// Checks whether a node is this one or a peer.
-///
-/// # Errors
-/// If this node does not know it, or has no identity.
-pub(super) fn check_node(peers: &PeerNetwork, node: &NodeName) -> Result<(), Problem> {
-    if *node == own_node(peers)? || peers.known().address(node).is_some() {
-        return Ok(());
+impl PeerMessageSender {
+    /// Posts a request to a peer, unless it could not be reached a short time ago.
+    ///
+    /// # Errors
+    /// A permanent one if the peer rejects the request itself.
+    pub(super) async fn post_to_node(
+        &self,
+        node: &NodeName,
+        request: &PeerMessage,
+    ) -> Result<Value, ProviderError> {
+        if let Some(delay) = self.unreachable.delay(node, self.clock.steady()) {
+            let reason = format!("{node} could not be reached; the next attempt follows");
+            return Err(
+                ProviderError::unavailable("peer_unavailable", reason).with_retry_after(delay)
+            );
+        }
+
+        let body = serde_json::to_vec(request).expect("a request is plain data");
+        let started = self.clock.steady();
+        let response = self.peer_client.post_json(node, PATH, body).await;
+        let is_reached = matches!(
+            response,
+            Ok(_) | Err(PeerError::Rejected { .. } | PeerError::Invalid { .. })
+        );
+        self.unreachable
+            .record(node, is_reached, started, self.clock.steady());
+
+        response.map_err(|error| failed(&error))
     }
-    Err(Problem::new(
-        Code::UnknownNode,
-        PeerError::Unknown(node.clone()).to_string(),
-    ))
+
+    /// Posts a request to another pod of this node, signed with the key of the node.
+    ///
+    /// # Errors
+    /// A permanent one if the pod rejects the request itself.
+    pub(super) async fn post_to_pod(
+        &self,
+        pod: &Pod,
+        request: &PeerMessage,
+    ) -> Result<Value, ProviderError> {
+        let unavailable = |reason: String| {
+            ProviderError::unavailable("pod_unavailable", format!("{}: {reason}", pod.name))
+        };
+        let identity = self
+            .peers
+            .identity()
+            .map_err(|error| unavailable(error.to_string()))?;
+        let body = serde_json::to_vec(request).expect("a request is plain data");
+
+        let builder = self
+            .pod_client
+            .request(pod, Method::POST, PATH)
+            .map_err(|error| unavailable(error.to_string()))?;
+        let own_name = HeaderValue::from_str(&self.config.node_name())
+            .unwrap_or(HeaderValue::from_static("pod"));
+        let (client, request) = builder
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(FORWARDED_BY, own_name)
+            .body(body)
+            .build_split();
+
+        let mut request = request.map_err(|error| unavailable(error.without_url().to_string()))?;
+        sign(&identity.key, &mut request, self.clock.now())
+            .map_err(|error| unavailable(error.to_string()))?;
+        let response = client
+            .execute(request)
+            .await
+            .map_err(|error| unavailable(error.without_url().to_string()))?;
+        let status = response.status();
+        let body = bounded_body(response, MAX_RESPONSE)
+            .await
+            .map_err(|error| unavailable(format!("{error:#}")))?;
+
+        let body: Value =
+            serde_json::from_slice(&body).map_err(|error| unavailable(error.to_string()))?;
+        if status.is_success() {
+            return Ok(body);
+        }
+
+        let code = body["code"].as_str().unwrap_or_default();
+        let detail = body["detail"].as_str().unwrap_or_default();
+        if is_final(code) {
+            return Err(ProviderError::permanent(code, detail));
+        }
+        Err(unavailable(format!("{code}: {detail}")))
+    }
 }
 
 /// Nodes that could not be reached, and when the next attempt is made. Many messages can wait for
 /// the same node: without this, each one would hold a place until its own connection times out.
 #[derive(Default)]
-pub(super) struct Unreachable(Mutex<HashMap<NodeName, Outage>>);
+pub(crate) struct Unreachable(Mutex<HashMap<NodeName, Outage>>);
 
 #[derive(Clone, Copy)]
 struct Outage {
@@ -72,33 +147,6 @@ struct Outage {
 }
 
 impl Unreachable {
-    /// Posts a request to a peer, unless it could not be reached a short time ago.
-    pub(super) async fn post(
-        &self,
-        parts: &MessageParts,
-        node: &NodeName,
-        request: &PeerMessage,
-    ) -> Result<Value, ProviderError> {
-        let clock = parts.instances.request.clock();
-        if let Some(delay) = self.delay(node, clock.steady()) {
-            let reason = format!("{node} could not be reached; the next attempt follows");
-            return Err(
-                ProviderError::unavailable("peer_unavailable", reason).with_retry_after(delay)
-            );
-        }
-
-        let body = serde_json::to_vec(request).expect("a request is plain data");
-        let started = clock.steady();
-        let response = parts.peers.client().post_json(node, PATH, body).await;
-        let is_reached = matches!(
-            response,
-            Ok(_) | Err(PeerError::Rejected { .. } | PeerError::Invalid { .. })
-        );
-        self.record(node, is_reached, started, clock.steady());
-
-        response.map_err(|error| failed(&error))
-    }
-
     /// Returns the time until the next attempt. The caller that gets none makes it, and others wait
     /// for its result.
     fn delay(&self, node: &NodeName, now: SteadyTime) -> Option<Duration> {
@@ -149,59 +197,6 @@ fn failed(error: &PeerError) -> ProviderError {
         }
         _ => ProviderError::unavailable("peer_unavailable", error.to_string()),
     }
-}
-
-/// Posts a request to another pod of this node, signed with the key of the node.
-pub(super) async fn post_to_pod(
-    parts: &MessageParts,
-    pod: &Pod,
-    request: &PeerMessage,
-) -> Result<Value, ProviderError> {
-    let unavailable = |reason: String| {
-        ProviderError::unavailable("pod_unavailable", format!("{}: {reason}", pod.name))
-    };
-    let cluster = &parts.instances.cluster;
-    let identity = parts
-        .peers
-        .known()
-        .identity()
-        .map_err(|error| unavailable(error.to_string()))?;
-    let body = serde_json::to_vec(request).expect("a request is plain data");
-
-    let builder = cluster
-        .request_to(pod, Method::POST, PATH)
-        .map_err(|error| unavailable(error.to_string()))?;
-    let builder = builder
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(body);
-    let own =
-        HeaderValue::from_str(&cluster.node_name()).unwrap_or(HeaderValue::from_static("pod"));
-    let (client, request) = builder.header(FORWARDED_BY, own).build_split();
-
-    let mut request = request.map_err(|error| unavailable(error.without_url().to_string()))?;
-    sign(&identity.key, &mut request, parts.instances.request.now())
-        .map_err(|error| unavailable(error.to_string()))?;
-    let response = client
-        .execute(request)
-        .await
-        .map_err(|error| unavailable(error.without_url().to_string()))?;
-    let status = response.status();
-    let body = bounded_body(response, MAX_RESPONSE)
-        .await
-        .map_err(|error| unavailable(format!("{error:#}")))?;
-
-    let body: Value =
-        serde_json::from_slice(&body).map_err(|error| unavailable(error.to_string()))?;
-    if status.is_success() {
-        return Ok(body);
-    }
-
-    let code = body["code"].as_str().unwrap_or_default();
-    let detail = body["detail"].as_str().unwrap_or_default();
-    if is_final(code) {
-        return Err(ProviderError::permanent(code, detail));
-    }
-    Err(unavailable(format!("{code}: {detail}")))
 }
 
 #[cfg(test)]
