@@ -38,6 +38,7 @@ mod node;
 mod peers;
 pub(crate) mod printable;
 mod replay;
+mod resource;
 mod run;
 mod sagas;
 mod schedules;

@@ -6,11 +6,22 @@ mod watch;
 use clap::{Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use crate::cli::client::{ApiClient, ServerArgs, fields, path};
+use crate::cli::client::{ApiClient, ServerArgs, fields};
 use crate::cli::console::{Console, items, note, text};
 use crate::cli::exit::{CommandError, CommandExit};
 use crate::cli::filter::filter_value;
 use crate::cli::list::PageArgs;
+use crate::cli::resource::Resource;
+
+const BATCHES: Resource = Resource {
+    name: "batches",
+    head: &[
+        "BATCH", "STATUS", "ACTION", "SAGA", "PROGRESS", "FAILED", "USER", "CREATED",
+    ],
+    row: batch_row,
+    empty: "no batches",
+    print,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -182,11 +193,11 @@ pub(crate) struct ControlArgs {
 pub(crate) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
         Command::Create(args) => create(*args, console).await,
-        Command::List(args) => list(args, console).await,
+        Command::List(args) => BATCHES.list(args.prefix, &args.page, console).await,
         Command::Show(args) => {
             let client = ApiClient::new(&args.which.server)?;
             let found = client
-                .get(&batch_path(&args.which.batch, None), &[])
+                .get(&BATCHES.path(&args.which.batch, &[]), &[])
                 .await?;
 
             if args.watch {
@@ -199,12 +210,6 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
         Command::Resume(args) => control("resume", args, console).await,
         Command::Stop(args) => control("stop", args, console).await,
     }
-}
-
-fn batch_path(id: &str, verb: Option<&str>) -> String {
-    let mut parts = vec!["v1", "batches", id];
-    parts.extend(verb);
-    path(&parts)
 }
 
 impl OptionArgs {
@@ -290,7 +295,7 @@ fn name(action: Action) -> String {
 /// Watches a batch and prints it. The exit code is that of its end.
 async fn watch(client: &ApiClient, batch: Value, console: &Console) -> Result<(), CommandError> {
     // The id of the response, because the node creates one if the user stated none.
-    let batch = watch::until_end(client, &batch_path(&text(&batch, "id"), None), batch).await?;
+    let batch = watch::until_end(client, &BATCHES.path(&text(&batch, "id"), &[]), batch).await?;
     print(&batch, console)?;
     let failed = batch["failed"].as_u64().unwrap_or_default();
     // The order matters: a batch that failed or was stopped can also have failed instances.
@@ -306,17 +311,6 @@ async fn watch(client: &ApiClient, batch: Value, console: &Console) -> Result<()
         _ if failed > 0 => Err(CommandError::failed(format!("{failed} instances failed"))),
         _ => Ok(()),
     }
-}
-
-async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
-    let found = args
-        .page
-        .fetch("/v1/batches", &[("prefix", args.prefix)])
-        .await?;
-    let head = [
-        "BATCH", "STATUS", "ACTION", "SAGA", "PROGRESS", "FAILED", "USER", "CREATED",
-    ];
-    found.print(&head, batch_row, "no batches", console)
 }
 
 fn batch_row(item: &Value) -> Vec<String> {
@@ -340,13 +334,9 @@ fn batch_row(item: &Value) -> Vec<String> {
 async fn control(verb: &str, args: ControlArgs, console: &Console) -> Result<(), CommandError> {
     let ControlArgs { which, options } = args;
     let body = Value::Object(options.fields());
-    let client = ApiClient::new(&which.server)?;
-    print(
-        &client
-            .post(&batch_path(&which.batch, Some(verb)), Some(&body))
-            .await?,
-        console,
-    )
+    BATCHES
+        .change(&which.server, &which.batch, &[verb], body, console)
+        .await
 }
 
 fn print_dry_run(action: &str, result: &Value, console: &Console) -> Result<(), CommandError> {

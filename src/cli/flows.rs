@@ -11,7 +11,16 @@ use crate::cli::client::{ApiClient, ServerArgs, fields, path};
 use crate::cli::console::{Console, items, text};
 use crate::cli::exit::{CommandError, CommandExit};
 use crate::cli::list::PageArgs;
+use crate::cli::resource::Resource;
 use crate::cli::wait::{Outage, WAIT_TIMEOUT, WaitArgs, Waiting, not_ended};
+
+const FLOWS: Resource = Resource {
+    name: "flows",
+    head: &["FLOW", "NAME", "STATUS", "FINISHED", "USER", "CREATED"],
+    row: flow_row,
+    empty: "no flows",
+    print,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -111,14 +120,8 @@ pub(crate) struct RerunArgs {
 pub(crate) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
         Command::Submit(args) => submit(args, console).await,
-        Command::List(args) => list(args, console).await,
-        Command::Show(args) => {
-            let client = ApiClient::new(&args.server)?;
-            print(
-                &client.get(&flow_path(&args.flow, &[]), &[]).await?,
-                console,
-            )
-        }
+        Command::List(args) => FLOWS.list(args.prefix, &args.page, console).await,
+        Command::Show(args) => FLOWS.show(&args.server, &args.flow, console).await,
         Command::Logs(args) => logs(args, console).await,
         Command::Cancel(ControlArgs { which, options }) => {
             change(&which, &["cancel"], options, console).await
@@ -132,10 +135,6 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
             options,
         }) => change(&which, &["jobs", &job, "rerun"], options, console).await,
     }
-}
-
-fn flow_path(id: &str, rest: &[&str]) -> String {
-    path(&[&["v1", "flows", id], rest].concat())
 }
 
 impl OptionArgs {
@@ -181,7 +180,7 @@ async fn submit(args: SubmitArgs, console: &Console) -> Result<(), CommandError>
             client
                 .get_with_timeout(&result, &[waiting.next_part()], WAIT_TIMEOUT)
                 .await?;
-            submitted = client.get(&flow_path(&id, &[]), &[]).await?;
+            submitted = client.get(&FLOWS.path(&id, &[]), &[]).await?;
         }
 
         Ok(submitted)
@@ -235,16 +234,6 @@ fn has_ended(flow: &Value) -> bool {
     matches!(flow["status"].as_str(), Some("finished" | "error"))
 }
 
-async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
-    let found = args
-        .page
-        .fetch("/v1/flows", &[("prefix", args.prefix)])
-        .await?;
-    let head = ["FLOW", "NAME", "STATUS", "FINISHED", "USER", "CREATED"];
-
-    found.print(&head, flow_row, "no flows", console)
-}
-
 fn flow_row(item: &Value) -> Vec<String> {
     let jobs = item["jobs_by_status"].as_object().into_iter().flatten();
     let total: u64 = jobs.filter_map(|(_, count)| count.as_u64()).sum();
@@ -268,21 +257,17 @@ async fn change(
     options: OptionArgs,
     console: &Console,
 ) -> Result<(), CommandError> {
-    let client = ApiClient::new(&which.server)?;
     let body = Value::Object(options.fields());
-    print(
-        &client
-            .post(&flow_path(&which.flow, verb), Some(&body))
-            .await?,
-        console,
-    )
+    FLOWS
+        .change(&which.server, &which.flow, verb, body, console)
+        .await
 }
 
 /// Prints the stored lines, then with `--follow` each line that a job writes until the flow ends.
 async fn logs(args: LogArgs, console: &Console) -> Result<(), CommandError> {
     let LogArgs { which, job, follow } = args;
     let client = ApiClient::new(&which.server)?;
-    let path = flow_path(&which.flow, &["lines"]);
+    let path = FLOWS.path(&which.flow, &["lines"]);
     let mut after = 0;
     let mut outage = Outage::default();
 

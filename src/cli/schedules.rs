@@ -6,11 +6,22 @@ use orlog_model::{Clock as _, Timestamp};
 use orlog_sagas::schedule::{Overlap, ScheduleSpec};
 use serde_json::{Value, json};
 
-use crate::cli::client::{ApiClient, ServerArgs, path};
+use crate::cli::client::{ApiClient, ServerArgs};
 use crate::cli::console::{Console, items, text};
 use crate::cli::exit::CommandError;
 use crate::cli::list::PageArgs;
+use crate::cli::resource::Resource;
 use orlog_node::clock::SystemClock;
+
+const SCHEDULES: Resource = Resource {
+    name: "schedules",
+    head: &[
+        "NAME", "STATUS", "TIMES", "SAGA", "NEXT", "RUNNING", "FAILED", "MISSED",
+    ],
+    row: schedule_row,
+    empty: "no schedules",
+    print,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -138,11 +149,11 @@ pub(crate) struct NextArgs {
 
 pub(crate) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
-        Command::List(args) => list(args, console).await,
+        Command::List(args) => SCHEDULES.list(args.prefix, &args.page, console).await,
         Command::Show(args) => {
             let client = ApiClient::new(&args.which.server)?;
             let found = client
-                .get(&args.which.path(None), &[("next", args.next.to_string())])
+                .get(&args.which.path(), &[("next", args.next.to_string())])
                 .await?;
             print(&found, console)
         }
@@ -163,7 +174,7 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
                 .filter_map(|(name, value)| Some((name, value?)))
                 .collect();
             ApiClient::new(&which.server)?
-                .delete(&which.path(None), &query)
+                .delete(&which.path(), &query)
                 .await?;
 
             if console.is_json() {
@@ -176,22 +187,9 @@ pub(crate) async fn run(command: Command, console: &Console) -> Result<(), Comma
 }
 
 impl NameArgs {
-    fn path(&self, verb: Option<&str>) -> String {
-        let mut parts = vec!["v1", "schedules", &self.name];
-        parts.extend(verb);
-        path(&parts)
+    fn path(&self) -> String {
+        SCHEDULES.path(&self.name, &[])
     }
-}
-
-async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
-    let found = args
-        .page
-        .fetch("/v1/schedules", &[("prefix", args.prefix)])
-        .await?;
-    let head = [
-        "NAME", "STATUS", "TIMES", "SAGA", "NEXT", "RUNNING", "FAILED", "MISSED",
-    ];
-    found.print(&head, schedule_row, "no schedules", console)
 }
 
 fn schedule_row(item: &Value) -> Vec<String> {
@@ -236,7 +234,7 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
     };
     let client = ApiClient::new(&which.server)?;
 
-    print(&client.put(&which.path(None), &json!(spec)).await?, console)
+    print(&client.put(&which.path(), &json!(spec)).await?, console)
 }
 
 async fn control(verb: &str, args: &ControlArgs, console: &Console) -> Result<(), CommandError> {
@@ -247,12 +245,9 @@ async fn control(verb: &str, args: &ControlArgs, console: &Console) -> Result<()
         reason,
     } = args;
     let body = json!({ "id": id, "user": user, "reason": reason });
-    let client = ApiClient::new(&which.server)?;
-
-    print(
-        &client.post(&which.path(Some(verb)), Some(&body)).await?,
-        console,
-    )
+    SCHEDULES
+        .change(&which.server, &which.name, &[verb], body, console)
+        .await
 }
 
 fn next(args: NextArgs, console: &Console) -> Result<(), CommandError> {

@@ -8,16 +8,34 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::cli::client::{ApiClient, ClientError, ServerArgs, fields, path};
+use crate::cli::client::{ApiClient, ClientError, ServerArgs, fields};
 use crate::cli::console::{Console, note, text};
 use crate::cli::definitions::deploy;
 use crate::cli::exit::CommandError;
 use crate::cli::list::PageArgs;
+use crate::cli::resource::Resource;
 use crate::cli::wait::{WaitArgs, not_ended};
 use orlog_node::definitions::{self, is_definition};
 
 /// Interval of the requests while a command waits.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+const SHADOWS: Resource = Resource {
+    name: "shadows",
+    head: &[
+        "SAGA",
+        "STATUS",
+        "VERSION",
+        "SAMPLE",
+        "COMPARED",
+        "DIFFERENT",
+        "SKIPPED",
+        "UNTIL",
+    ],
+    row: shadow_row,
+    empty: "no shadows",
+    print: report::print_summary,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -121,30 +139,17 @@ pub(crate) struct PromoteArgs {
 pub(crate) async fn run(command: Command, console: &Console) -> Result<(), CommandError> {
     match command {
         Command::Start(args) => start(*args, console).await,
-        Command::List(args) => list(args, console).await,
-        Command::Show(args) => {
-            let found = ApiClient::new(&args.server)?
-                .get(&shadow_path(&args.saga, None), &[])
-                .await?;
-            report::print_summary(&found, console)
-        }
+        Command::List(args) => SHADOWS.list(args.prefix, &args.page, console).await,
+        Command::Show(args) => SHADOWS.show(&args.server, &args.saga, console).await,
         Command::Report(args) => report(args, console).await,
         Command::Stop(ControlArgs { which, record }) => {
-            let client = ApiClient::new(&which.server)?;
             let body = json!({ "user": record.user, "reason": record.reason });
-            let stopped = client
-                .post(&shadow_path(&which.saga, Some("stop")), Some(&body))
-                .await?;
-            report::print_summary(&stopped, console)
+            SHADOWS
+                .change(&which.server, &which.saga, &["stop"], body, console)
+                .await
         }
         Command::Promote(args) => promote(args, console).await,
     }
-}
-
-fn shadow_path(saga: &str, verb: Option<&str>) -> String {
-    let mut parts = vec!["v1", "shadows", saga];
-    parts.extend(verb);
-    path(&parts)
 }
 
 async fn start(args: StartArgs, console: &Console) -> Result<(), CommandError> {
@@ -217,25 +222,6 @@ fn print_started(source: &Path, started: &[Value], console: &Console) -> Result<
     Ok(())
 }
 
-async fn list(args: ListArgs, console: &Console) -> Result<(), CommandError> {
-    let found = args
-        .page
-        .fetch("/v1/shadows", &[("prefix", args.prefix)])
-        .await?;
-    let head = [
-        "SAGA",
-        "STATUS",
-        "VERSION",
-        "SAMPLE",
-        "COMPARED",
-        "DIFFERENT",
-        "SKIPPED",
-        "UNTIL",
-    ];
-
-    found.print(&head, shadow_row, "no shadows", console)
-}
-
 fn shadow_row(item: &Value) -> Vec<String> {
     let version = |side: &str| text(&item[side], "version");
     vec![
@@ -252,7 +238,7 @@ fn shadow_row(item: &Value) -> Vec<String> {
 
 async fn report(args: ReportArgs, console: &Console) -> Result<(), CommandError> {
     let client = ApiClient::new(&args.which.server)?;
-    let path = shadow_path(&args.which.saga, None);
+    let path = SHADOWS.path(&args.which.saga, &[]);
     let waiting = args.wait.begin();
     let mut found = client.get(&path, &[]).await?;
     // A shadow that is `ending` still compares the remaining instances.
@@ -297,7 +283,7 @@ async fn promote(args: PromoteArgs, console: &Console) -> Result<(), CommandErro
     });
 
     match client
-        .send(&shadow_path(&which.saga, Some("promote")), &body)
+        .send(&SHADOWS.path(&which.saga, &["promote"]), &body)
         .await
     {
         Ok(plan) if console.is_json() => console.json(&plan),

@@ -5,7 +5,8 @@ import * as api from '../api.js';
 import * as caller from '../caller.js';
 import * as router from '../router.js';
 import { openDialog } from '../dialog.js';
-import { button, pager, section, table, turnPage } from '../components.js';
+import { button, section, table } from '../components.js';
+import { openList } from '../list.js';
 
 const INTERVAL_MS = 5000;
 const PAGE_SIZE = 50;
@@ -18,17 +19,7 @@ export const LISTS = [
 
 export function open(page) {
   page.title('Contexts', caller.can('admin') ? h('div', { class: 'buttons' }, button('Create a context', create, { variant: 'primary' })) : null);
-  const state = { cursors: [''], nextCursor: null };
-  const refresh = page.poll(async (signal) => {
-    const { items, nextCursor } = await api.page('/v1/contexts', {}, state.cursors.at(-1), PAGE_SIZE, signal);
-    state.nextCursor = nextCursor;
-    page.render(list(items), pager(state, changePage));
-  }, INTERVAL_MS);
-
-  function changePage(forward) {
-    turnPage(state, forward);
-    refresh();
-  }
+  openList(page, { path: '/v1/contexts', interval: INTERVAL_MS, size: PAGE_SIZE, render: list });
 }
 
 function list(items) {

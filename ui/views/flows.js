@@ -1,10 +1,10 @@
 // Flows, newest first: status and progress of their jobs.
 
 import { h } from '../dom.js';
-import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { ifReadable, pager, section, statusMark, statusWithError, table, time, turnPage } from '../components.js';
+import { ifReadable, section, statusMark, statusWithError, table, time } from '../components.js';
+import { openList } from '../list.js';
 
 const INTERVAL_MS = 3000;
 const PAGE_SIZE = 100;
@@ -13,17 +13,7 @@ const STATUS_BADGES = { started: 'running', finished: 'completed', error: 'faile
 
 export function open(page) {
   page.title('Flows');
-  const state = { cursors: [''], nextCursor: null };
-  const refresh = page.poll(async (signal) => {
-    const { items, nextCursor } = await api.page('/v1/flows', {}, state.cursors.at(-1), PAGE_SIZE, signal);
-    state.nextCursor = nextCursor;
-    page.render(list(items), pager(state, changePage));
-  }, INTERVAL_MS);
-
-  function changePage(forward) {
-    turnPage(state, forward);
-    refresh();
-  }
+  openList(page, { path: '/v1/flows', interval: INTERVAL_MS, size: PAGE_SIZE, render: list });
 }
 
 function list(items) {

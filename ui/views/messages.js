@@ -5,7 +5,8 @@ import * as api from '../api.js';
 import * as caller from '../caller.js';
 import * as router from '../router.js';
 import { openDialog } from '../dialog.js';
-import { button, field, ifReadable, pager, section, statusMark, statusWithError, table, time, turnPage } from '../components.js';
+import { button, field, ifReadable, section, statusMark, statusWithError, table, time } from '../components.js';
+import { openList } from '../list.js';
 
 const INTERVAL_MS = 3000;
 const PAGE_SIZE = 100;
@@ -16,26 +17,21 @@ const STATUSES = [['', 'All statuses'], ['dispatched', 'dispatched'], ['acknowle
 
 export function open(page) {
   const filters = Object.fromEntries(page.query);
-  const state = { cursors: [''], nextCursor: null };
   page.title('Messages', caller.can('work') ? h('div', { class: 'buttons' }, button('Send a message', () => sendDialog({}), { variant: 'primary' })) : null);
-  const refresh = page.poll(async (signal) => {
-    const query = { box: filters.box ?? 'in', status: filters.status };
-    const { items, nextCursor } = await api.page('/v1/messages', query, state.cursors.at(-1), PAGE_SIZE, signal);
-    state.nextCursor = nextCursor;
-    page.render(filterForm(filters, changeFilter), list(items, query.box), pager(state, changePage));
-  }, INTERVAL_MS);
+  const query = () => ({ box: filters.box ?? 'in', status: filters.status });
+  const messages = openList(page, {
+    path: '/v1/messages',
+    interval: INTERVAL_MS,
+    size: PAGE_SIZE,
+    query,
+    render: (items) => [filterForm(filters, changeFilter), list(items, query().box)],
+  });
 
   function changeFilter(name, value) {
     if (value) filters[name] = value;
     else delete filters[name];
     router.go(router.to(['messages'], filters), true);
-    state.cursors = [''];
-    refresh();
-  }
-
-  function changePage(forward) {
-    turnPage(state, forward);
-    refresh();
+    messages.restart();
   }
 }
 

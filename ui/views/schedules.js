@@ -1,10 +1,10 @@
 // Schedules by name: rule, next start, last run, missed due times.
 
 import { h } from '../dom.js';
-import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { badge, ifReadable, pager, section, statusMark, statusWithError, table, time, turnPage } from '../components.js';
+import { badge, ifReadable, section, statusMark, statusWithError, table, time } from '../components.js';
+import { openList } from '../list.js';
 
 const INTERVAL_MS = 5000;
 const PAGE_SIZE = 50;
@@ -13,17 +13,7 @@ const STATUS_BADGES = { active: 'completed', paused: 'paused', ended: 'cancelled
 
 export function open(page) {
   page.title('Schedules');
-  const state = { cursors: [''], nextCursor: null };
-  const refresh = page.poll(async (signal) => {
-    const { items, nextCursor } = await api.page('/v1/schedules', {}, state.cursors.at(-1), PAGE_SIZE, signal);
-    state.nextCursor = nextCursor;
-    page.render(list(items), pager(state, changePage));
-  }, INTERVAL_MS);
-
-  function changePage(forward) {
-    turnPage(state, forward);
-    refresh();
-  }
+  openList(page, { path: '/v1/schedules', interval: INTERVAL_MS, size: PAGE_SIZE, render: list });
 }
 
 function list(items) {

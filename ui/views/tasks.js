@@ -1,12 +1,12 @@
 // Task list with filters, paging and the actions of each task.
 
 import { h } from '../dom.js';
-import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import * as settings from '../settings.js';
-import { button, field, section, statusMark, table, time } from '../components.js';
+import { field, section, statusMark, table, time } from '../components.js';
 import * as caller from '../caller.js';
+import { openList } from '../list.js';
 import { instanceLink, taskButtons } from './task.js';
 
 const INTERVAL_MS = 5000;
@@ -16,26 +16,24 @@ const STATUSES = [['', 'open or claimed'], ['completed', 'completed'], ['closed'
 export function open(page) {
   page.title('Tasks');
   const filters = Object.fromEntries(page.query);
-  const state = { cursors: [''], items: null };
-  const refresh = page.poll(async (signal) => {
-    const { assignee, status } = filters;
-    const query = { status, role: assignee === 'role' ? settings.roleList()[0] : filters.role, assignee: assignee === 'me' ? caller.user() : undefined };
-    Object.assign(state, await api.page('/v1/tasks', query, state.cursors.at(-1), PAGE_SIZE, signal));
-    render();
-  }, INTERVAL_MS);
-  const changeFilter = (name, value) => {
+  const tasks = openList(page, {
+    path: '/v1/tasks',
+    interval: INTERVAL_MS,
+    size: PAGE_SIZE,
+    query: () => ({
+      status: filters.status,
+      role: filters.assignee === 'role' ? settings.roleList()[0] : filters.role,
+      assignee: filters.assignee === 'me' ? caller.user() : undefined,
+    }),
+    render: (items) => [filterForm(filters, changeFilter), list(items, filters, () => tasks.refresh())],
+  });
+
+  function changeFilter(name, value) {
     if (value) filters[name] = value;
     else delete filters[name];
     router.go(router.to(['tasks'], filters), true);
-    state.cursors = [''];
-    refresh();
-  };
-  const changePage = (forward) => {
-    if (forward) state.cursors.push(state.nextCursor);
-    else state.cursors.pop();
-    refresh();
-  };
-  const render = () => page.render(filterForm(filters, changeFilter), list(state.items, filters, refresh), pager(state, changePage));
+    tasks.restart();
+  }
 }
 
 function filterForm(filters, onChange) {
@@ -59,13 +57,5 @@ function list(items, filters, refresh) {
     { title: 'Actions', class: 'row-actions', render: (task) => h('div', { class: 'buttons' }, taskButtons(task, refresh).slice(0, 2)) },
   ];
   const empty = filters.status || filters.assignee || filters.role ? 'No matching tasks. Change the filters.' : 'No open tasks.';
-  return section('Inbox', {}, table({ caption: 'Tasks', columns, rows: items ?? [], key: (task) => task.id, empty }));
-}
-
-function pager(state, onChange) {
-  if (state.cursors.length < 2 && !state.nextCursor) return null;
-  return h('nav', { class: 'pager', 'aria-label': 'Pages' },
-    button('Previous page', () => onChange(false), { disabled: state.cursors.length < 2 }),
-    h('span', {}, `Page ${state.cursors.length}`),
-    button('Next page', () => onChange(true), { disabled: !state.nextCursor }));
+  return section('Inbox', {}, table({ caption: 'Tasks', columns, rows: items, key: (task) => task.id, empty }));
 }

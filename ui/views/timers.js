@@ -1,10 +1,10 @@
 // Timers by due time, with a warning about overdue timers.
 
 import { h } from '../dom.js';
-import * as api from '../api.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
-import { pager, section, table, time, turnPage } from '../components.js';
+import { section, table, time } from '../components.js';
+import { openList } from '../list.js';
 
 const INTERVAL_MS = 5000;
 const PAGE_SIZE = 100;
@@ -13,23 +13,16 @@ const OVERDUE_MS = 5000;
 
 export function open(page) {
   page.title('Timers');
-  const state = { cursors: [''], nextCursor: null };
-  const refresh = page.poll(async (signal) => {
-    const { items, nextCursor } = await api.page('/v1/timers', {}, state.cursors.at(-1), PAGE_SIZE, signal);
-    state.nextCursor = nextCursor;
-    const overdue = items.filter(isOverdue).length;
-    page.render(
-      state.cursors.length > 1 ? null : h('p', { 'data-key': 'overdue', class: overdue ? 'error-text' : 'muted' }, overdue ? `${format.plural(overdue, 'timer is', 'timers are')} overdue: a shard may be restarting or the disk may be slow.` : 'No overdue timers.'),
-      list(items),
-      pager(state, changePage),
-    );
-  }, INTERVAL_MS);
-
-  function changePage(forward) {
-    turnPage(state, forward);
-    refresh();
-  }
+  openList(page, {
+    path: '/v1/timers',
+    interval: INTERVAL_MS,
+    size: PAGE_SIZE,
+    render: (items, isFirst) => [isFirst ? overdueNote(items.filter(isOverdue).length) : null, list(items)],
+  });
 }
+
+const overdueNote = (overdue) =>
+  h('p', { 'data-key': 'overdue', class: overdue ? 'error-text' : 'muted' }, overdue ? `${format.plural(overdue, 'timer is', 'timers are')} overdue: a shard may be restarting or the disk may be slow.` : 'No overdue timers.');
 
 const isOverdue = (timer) => format.now() - Date.parse(timer.due) > OVERDUE_MS;
 

@@ -5,129 +5,114 @@ mod create;
 mod dry_run;
 mod view;
 
-use axum::extract::{Path, State};
-use axum::{Extension, Json};
-use orlog_model::{InstanceKey, TenantId};
+use orlog_model::{ControlAction, Instance, InstanceKey, TenantId};
 use orlog_sagas::batch::{self, BatchAction};
-use serde::Deserialize;
 use serde_json::Value;
-use utoipa::IntoParams;
 
 use crate::resources::access::check_signed;
-use crate::resources::sagas::built_in::{self, ListQuery};
-use crate::resources::sagas::control::instruct;
-use crate::server::body::CheckedBody;
-use crate::server::context::RequestContext;
-use crate::server::errors::invalid_parameter;
-use crate::server::extract::{QueryParams, Tenant};
-use crate::server::page::EncodedJson;
+use crate::resources::sagas::built_in::{self, signal};
+use crate::resources::sagas::resource::{Changes, ListedResource, Resource, missing, resource};
 use crate::server::parts::access::Access;
-use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
+use crate::server::read_scope::ReadScope;
 pub(crate) use create::{__path_create, create};
 use orlog_node::auth::{Caller, Right};
 use orlog_node::batches;
 use view::{BatchPage, BatchView, decoded};
 
-/// Path of a batch.
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Path)]
-pub(crate) struct BatchPath {
-    /// Id of the batch, percent-encoded
-    id: String,
-}
+/// Batches as a resource.
+pub(crate) struct Batch;
 
-/// List batches
-///
-/// Ordered by id. A page can be short and still have a `next_cursor`; the last page has none.
-#[utoipa::path(
-    get,
-    path = "/v1/batches",
-    tag = "batches",
-    params(ListQuery),
-    responses((status = 200, description = "A page", body = BatchPage))
-)]
-pub(crate) async fn list(
-    api: RequestContext,
-    Tenant(tenant): Tenant,
-    QueryParams(params): QueryParams<ListQuery>,
-) -> Result<EncodedJson, Problem> {
-    built_in::list(
-        &api,
-        tenant,
-        batch::SAGA,
-        params,
-        BatchView::read,
-        BatchPage::of,
-    )
-    .await
-}
+impl Resource for Batch {
+    const PARAMETER: &'static str = "id";
+    const NOT_FOUND: Code = Code::BatchNotFound;
+    type View = BatchView;
 
-/// Show a batch
-///
-/// Its specification, its progress and its first failures.
-#[utoipa::path(
-    get,
-    path = "/v1/batches/{id}",
-    tag = "batches",
-    params(BatchPath),
-    responses((status = 200, description = "The batch", body = BatchView))
-)]
-pub(crate) async fn show(
-    api: RequestContext,
-    Tenant(tenant): Tenant,
-    Path(path): Path<BatchPath>,
-) -> Result<Json<BatchView>, Problem> {
-    view(&api, key(tenant, &path)?).await
-}
+    fn key(tenant: TenantId, id: &str) -> Result<InstanceKey, String> {
+        batches::key(tenant, id)
+    }
 
-macro_rules! verbs {
-    ($($(#[doc = $doc:literal])+ $verb:ident $path:literal => $signal:expr;)+) => {$(
-        $(#[doc = $doc])+
-        #[utoipa::path(
-            post,
-            path = $path,
-            tag = "batches",
-            params(BatchPath),
-            request_body(content = Option<crate::resources::sagas::control::ControlBody>),
-            responses((status = 200, description = "Durable", body = BatchView))
-        )]
-        pub(crate) async fn $verb(
-            instances: Instances,
-            State(access): State<Access>,
-            Extension(caller): Extension<Caller>,
-            Tenant(tenant): Tenant,
-            Path(path): Path<BatchPath>,
-            body: CheckedBody,
-        ) -> Result<Json<BatchView>, Problem> {
-            let key = key(tenant, &path)?;
-            let api = &instances.request;
-            let action = built_in::show(api, key.clone(), missing, |_, key, instance| {
-                decoded(key, instance).map(|state| Some(state.spec.action))
-            });
-            let action = action.await?;
-            permit(&caller, &action)?;
-            if $signal == batch::RESUME {
-                check_signals(&access, &caller, &key.tenant, &action)?;
-            }
-            let action = |_| built_in::signal($signal, Value::Null);
-            drop(instruct(&instances, &caller, &key, &body, action).await?);
-            view(api, key).await
+    fn missing(key: &InstanceKey) -> String {
+        format!("no batch \"{}\"", key.correlation)
+    }
+
+    fn view(
+        scope: &ReadScope,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<Option<BatchView>, Problem> {
+        BatchView::read(scope, key, instance)
+    }
+
+    /// A batch needs the rights that its instruction requires for one instance.
+    async fn permit(
+        changes: &Changes,
+        key: &InstanceKey,
+        change: &ControlAction,
+    ) -> Result<(), Problem> {
+        let api = &changes.instances.request;
+        let read = built_in::show(api, key.clone(), missing::<Batch>, |_, key, instance| {
+            decoded(key, instance).map(|state| Some(state.spec.action))
+        });
+        let instruction = read.await?;
+        permit(&changes.caller, &instruction)?;
+
+        let continues = matches!(
+            change,
+            ControlAction::Signal { kind, .. } if kind.as_str() == batch::RESUME
+        );
+        if continues {
+            check_signals(&changes.access, &changes.caller, &key.tenant, &instruction)?;
         }
-    )+};
+        Ok(())
+    }
 }
 
-verbs! {
-    /// Pause a batch: no further instance receives the instruction until it is resumed
-    ///
-    /// A page of at most 100 instances that is in flight ends.
-    pause "/v1/batches/{id}/pause" => batch::PAUSE;
-    /// Resume a batch that is paused, or approve its canary
-    resume "/v1/batches/{id}/resume" => batch::RESUME;
-    /// Stop a batch: no further instance receives the instruction
-    ///
-    /// A page of at most 100 instances that is in flight ends. A stopped batch cannot be resumed.
-    stop "/v1/batches/{id}/stop" => batch::STOP;
+impl ListedResource for Batch {
+    const SAGA: &'static str = batch::SAGA;
+    type Entry = BatchView;
+
+    fn entry(
+        scope: &ReadScope,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<Option<BatchView>, Problem> {
+        BatchView::read(scope, key, instance)
+    }
+}
+
+resource! {
+    Batch, "batches", BatchPath { id: "Id of the batch, percent-encoded" }
+
+    list "/v1/batches" -> BatchPage {
+        /// List batches
+        ///
+        /// Ordered by id. A page can be short and still have a `next_cursor`; the last page has
+        /// none.
+    }
+
+    show "/v1/batches/{id}" -> BatchView, "The batch" {
+        /// Show a batch
+        ///
+        /// Its specification, its progress and its first failures.
+    }
+
+    change pause "/v1/batches/{id}/pause" -> BatchView = |_| signal(batch::PAUSE, Value::Null), {
+        /// Pause a batch: no further instance receives the instruction until it is resumed
+        ///
+        /// A page of at most 100 instances that is in flight ends.
+    }
+
+    change resume "/v1/batches/{id}/resume" -> BatchView = |_| signal(batch::RESUME, Value::Null), {
+        /// Resume a batch that is paused, or approve its canary
+    }
+
+    change stop "/v1/batches/{id}/stop" -> BatchView = |_| signal(batch::STOP, Value::Null), {
+        /// Stop a batch: no further instance receives the instruction
+        ///
+        /// A page of at most 100 instances that is in flight ends. A stopped batch cannot be
+        /// resumed.
+    }
 }
 
 /// Rejects callers without the right that the instruction requires for one instance. The route
@@ -153,21 +138,4 @@ fn check_signals(
         check_signed(access, caller, tenant)?;
     }
     Ok(())
-}
-
-fn key(tenant: TenantId, path: &BatchPath) -> Result<InstanceKey, Problem> {
-    batches::key(tenant, &path.id).map_err(|error| invalid_parameter("id", error))
-}
-
-fn missing(key: &InstanceKey) -> Problem {
-    Problem::new(
-        Code::BatchNotFound,
-        format!("no batch \"{}\"", key.correlation),
-    )
-}
-
-async fn view(api: &RequestContext, key: InstanceKey) -> Result<Json<BatchView>, Problem> {
-    built_in::show(api, key, missing, BatchView::read)
-        .await
-        .map(Json)
 }

@@ -8,6 +8,7 @@ pub(crate) mod flow;
 mod history;
 pub(crate) mod overview;
 mod page;
+pub(crate) mod resource;
 pub(crate) mod result;
 pub(crate) mod start;
 mod view;

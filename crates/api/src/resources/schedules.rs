@@ -3,27 +3,26 @@
 
 mod view;
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::{Extension, Json};
-use orlog_model::{EventId, InstanceKey, TenantId};
+use orlog_model::{ControlAction, EventId, Instance, InstanceKey, TenantId};
 use orlog_sagas::schedule::{self, PutSchedule, ScheduleError, ScheduleSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
 use crate::resources::access::check_signed;
-use crate::resources::sagas::built_in::{self, ListQuery};
-use crate::resources::sagas::control::{ControlBody, ControlCaller, instruct, send_control};
+use crate::resources::sagas::built_in::{self, signal};
+use crate::resources::sagas::control::ControlCaller;
+use crate::resources::sagas::resource::{
+    self, Changes, ListedResource, Resource, missing, resource,
+};
 use crate::server::body::{self, CheckedBody};
 use crate::server::context::RequestContext;
-use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
-use crate::server::page::EncodedJson;
-use crate::server::parts::access::Access;
 use crate::server::parts::definitions::Definitions;
-use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem, ProblemDetail};
-use orlog_node::auth::Caller;
+use crate::server::read_scope::ReadScope;
 use orlog_node::definitions::schedules;
 use view::{ScheduleBody, SchedulePage, ScheduleView};
 
@@ -55,38 +54,86 @@ pub(crate) struct DeleteQuery {
     reason: Option<String>,
 }
 
-/// Path of a schedule.
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Path)]
-pub(crate) struct SchedulePath {
-    /// Name of the schedule, percent-encoded
-    name: String,
+/// Schedules as a resource.
+pub(crate) struct Schedule;
+
+impl Resource for Schedule {
+    const PARAMETER: &'static str = "name";
+    const NOT_FOUND: Code = Code::ScheduleNotFound;
+    type View = ScheduleView;
+
+    fn key(tenant: TenantId, name: &str) -> Result<InstanceKey, String> {
+        schedules::key(tenant, name)
+    }
+
+    fn missing(key: &InstanceKey) -> String {
+        format!("no schedule \"{}\"", key.correlation)
+    }
+
+    /// A deleted schedule is still an instance, which does not exist for users.
+    fn view(
+        scope: &ReadScope,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<Option<ScheduleView>, Problem> {
+        ScheduleView::of(key, instance, scope.redact(), scope.now(), NEXT)
+    }
+
+    async fn permit(
+        changes: &Changes,
+        key: &InstanceKey,
+        change: &ControlAction,
+    ) -> Result<(), Problem> {
+        let ControlAction::Signal { kind, .. } = change else {
+            return Ok(());
+        };
+
+        // Starts follow, except after these two.
+        if ![schedule::PAUSE, schedule::DELETE].contains(&kind.as_str()) {
+            check_signed(&changes.access, &changes.caller, &key.tenant)?;
+        }
+        // A control request creates a schedule; it would also be delivered to a deleted one.
+        if kind.as_str() != schedule::PUT {
+            drop(view(&changes.instances.request, key.clone(), 0).await?);
+        }
+        Ok(())
+    }
 }
 
-/// List schedules
-///
-/// Ordered by name. A page can be short and still have a `next_cursor`; the last page has none.
-#[utoipa::path(
-    get,
-    path = "/v1/schedules",
-    tag = "schedules",
-    params(ListQuery),
-    responses((status = 200, description = "A page", body = SchedulePage))
-)]
-pub(crate) async fn list(
-    api: RequestContext,
-    Tenant(tenant): Tenant,
-    QueryParams(params): QueryParams<ListQuery>,
-) -> Result<EncodedJson, Problem> {
-    built_in::list(
-        &api,
-        tenant,
-        schedule::SAGA,
-        params,
-        |scope, key, instance| ScheduleView::of(key, instance, scope.redact(), scope.now(), NEXT),
-        SchedulePage::of,
-    )
-    .await
+impl ListedResource for Schedule {
+    const SAGA: &'static str = schedule::SAGA;
+    type Entry = ScheduleView;
+
+    fn entry(
+        scope: &ReadScope,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<Option<ScheduleView>, Problem> {
+        Self::view(scope, key, instance)
+    }
+}
+
+resource! {
+    Schedule, "schedules", SchedulePath { name: "Name of the schedule, percent-encoded" }
+
+    list "/v1/schedules" -> SchedulePage {
+        /// List schedules
+        ///
+        /// Ordered by name. A page can be short and still have a `next_cursor`; the last page has
+        /// none.
+    }
+
+    change pause "/v1/schedules/{name}/pause" -> ScheduleView = |_| signal(schedule::PAUSE, Value::Null), {
+        /// Pause a schedule: due times are ignored until it is resumed
+    }
+
+    change resume "/v1/schedules/{name}/resume" -> ScheduleView = |_| signal(schedule::RESUME, Value::Null), {
+        /// Resume a schedule after the current time
+    }
+
+    change trigger "/v1/schedules/{name}/trigger" -> ScheduleView = |_| signal(schedule::TRIGGER, Value::Null), {
+        /// Trigger a run now, under the overlap policy
+    }
 }
 
 /// Show a schedule
@@ -105,7 +152,7 @@ pub(crate) async fn show(
     Path(path): Path<SchedulePath>,
     QueryParams(query): QueryParams<ScheduleQuery>,
 ) -> Result<Json<ScheduleView>, Problem> {
-    let key = key(tenant, &path)?;
+    let key = resource::key::<Schedule>(tenant, &path.name)?;
     view(&api, key, query.next.unwrap_or(NEXT).min(MAX_NEXT)).await
 }
 
@@ -122,17 +169,16 @@ pub(crate) async fn show(
     responses((status = 200, description = "Durable", body = ScheduleView))
 )]
 pub(crate) async fn put(
-    instances: Instances,
+    changes: Changes,
     State(definitions): State<Definitions>,
-    State(access): State<Access>,
-    Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
     Path(path): Path<SchedulePath>,
     CheckedBody(body): CheckedBody,
 ) -> Result<Json<ScheduleView>, Problem> {
-    let api = &instances.request;
-    check_signed(&access, &caller, &tenant)?;
-    let key = key(tenant, &path)?;
+    let api = &changes.instances.request;
+    // Before the body, whose errors are of no use to a caller without a signature.
+    check_signed(&changes.access, &changes.caller, &tenant)?;
+    let key = resource::key::<Schedule>(tenant, &path.name)?;
     let spec: ScheduleSpec = api
         .bodies()
         .parse(&body, body::parse::<ScheduleBody>)
@@ -163,23 +209,10 @@ pub(crate) async fn put(
 
     // `file: None` marks a schedule of a user, in contrast to one of a deployed file.
     let data = json!(PutSchedule { spec, file: None });
-    let provided = ControlCaller {
-        id: None,
-        user: None,
-        reason: None,
-        expected_version: None,
-        wait_token: None,
-    };
-    drop(
-        send_control(
-            &instances,
-            &caller,
-            &key,
-            provided,
-            built_in::signal(schedule::PUT, data),
-        )
-        .await?,
-    );
+    let action = signal(schedule::PUT, data);
+    changes
+        .send::<Schedule>(&key, ControlCaller::default(), action)
+        .await?;
 
     view(api, key, NEXT).await
 }
@@ -195,83 +228,23 @@ pub(crate) async fn put(
     responses((status = 204, description = "Durable"))
 )]
 pub(crate) async fn delete(
-    instances: Instances,
-    Extension(caller): Extension<Caller>,
+    changes: Changes,
     Tenant(tenant): Tenant,
     Path(path): Path<SchedulePath>,
     QueryParams(query): QueryParams<DeleteQuery>,
 ) -> Result<axum::http::StatusCode, Problem> {
-    let key = key(tenant, &path)?;
-    let api = &instances.request;
-    // A deleted schedule is still an instance, to which the signal would be delivered without an
-    // error.
-    drop(view(api, key.clone(), 0).await?);
+    let key = resource::key::<Schedule>(tenant, &path.name)?;
     let DeleteQuery { id, user, reason } = query;
-    let provided = ControlCaller {
+    let options = ControlCaller {
         id,
         user,
         reason,
-        expected_version: None,
-        wait_token: None,
+        ..ControlCaller::default()
     };
-    drop(
-        send_control(
-            &instances,
-            &caller,
-            &key,
-            provided,
-            built_in::signal(schedule::DELETE, Value::Null),
-        )
-        .await?,
-    );
+    let action = signal(schedule::DELETE, Value::Null);
+    changes.send::<Schedule>(&key, options, action).await?;
 
     Ok(axum::http::StatusCode::NO_CONTENT)
-}
-
-macro_rules! verbs {
-    ($($(#[doc = $doc:literal])+ $verb:ident $path:literal => $signal:expr;)+) => {$(
-        $(#[doc = $doc])+
-        #[utoipa::path(
-            post,
-            path = $path,
-            tag = "schedules",
-            params(SchedulePath),
-            request_body(content = Option<ControlBody>),
-            responses((status = 200, description = "Durable", body = ScheduleView))
-        )]
-        pub(crate) async fn $verb(
-            instances: Instances,
-            State(access): State<Access>,
-            Extension(caller): Extension<Caller>,
-            Tenant(tenant): Tenant,
-            Path(path): Path<SchedulePath>,
-            body: CheckedBody,
-        ) -> Result<Json<ScheduleView>, Problem> {
-            let key = key(tenant, &path)?;
-            let api = &instances.request;
-            // Starts follow, except after a pause.
-            if $signal != schedule::PAUSE {
-                check_signed(&access, &caller, &key.tenant)?;
-            }
-            drop(view(api, key.clone(), 0).await?);
-            let action = |_| built_in::signal($signal, Value::Null);
-            drop(instruct(&instances, &caller, &key, &body, action).await?);
-            view(api, key, NEXT).await
-        }
-    )+};
-}
-
-verbs! {
-    /// Pause a schedule: due times are ignored until it is resumed
-    pause "/v1/schedules/{name}/pause" => schedule::PAUSE;
-    /// Resume a schedule after the current time
-    resume "/v1/schedules/{name}/resume" => schedule::RESUME;
-    /// Trigger a run now, under the overlap policy
-    trigger "/v1/schedules/{name}/trigger" => schedule::TRIGGER;
-}
-
-fn key(tenant: TenantId, path: &SchedulePath) -> Result<InstanceKey, Problem> {
-    schedules::key(tenant, &path.name).map_err(|error| invalid_parameter("name", error))
 }
 
 /// Reads a schedule that is not deleted.
@@ -280,15 +253,14 @@ async fn view(
     key: InstanceKey,
     next: usize,
 ) -> Result<Json<ScheduleView>, Problem> {
-    let missing = |key: &InstanceKey| {
-        Problem::new(
-            Code::ScheduleNotFound,
-            format!("no schedule \"{}\"", key.correlation),
-        )
-    };
-    let view = built_in::show(api, key, missing, move |scope, key, instance| {
-        ScheduleView::of(key, instance, scope.redact(), scope.now(), next)
-    });
+    let view = built_in::show(
+        api,
+        key,
+        missing::<Schedule>,
+        move |scope, key, instance| {
+            ScheduleView::of(key, instance, scope.redact(), scope.now(), next)
+        },
+    );
 
     view.await.map(Json)
 }

@@ -5,132 +5,96 @@ mod promote;
 mod start;
 mod view;
 
-use axum::extract::Path;
-use axum::{Extension, Json};
-use orlog_model::{InstanceKey, TenantId};
+use orlog_model::{ControlAction, Instance, InstanceKey, TenantId};
 use orlog_sagas::shadow::{self, ShadowState};
-use serde::Deserialize;
 use serde_json::Value;
-use utoipa::IntoParams;
 
-use crate::resources::sagas::built_in::{self, ListQuery};
-use crate::resources::sagas::control::instruct;
-use crate::server::body::CheckedBody;
+use crate::resources::sagas::built_in::{self, signal};
+use crate::resources::sagas::resource::{Changes, ListedResource, Resource, missing, resource};
 use crate::server::context::RequestContext;
-use crate::server::errors::invalid_parameter;
-use crate::server::extract::{QueryParams, Tenant};
-use crate::server::page::EncodedJson;
-use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
-use orlog_node::auth::Caller;
+use crate::server::read_scope::ReadScope;
 use orlog_node::shadows;
 pub(crate) use promote::{__path_promote, promote};
 pub(crate) use start::{__path_start, start};
 use view::{ShadowPage, ShadowView, decoded};
 
-/// Path of a shadow.
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Path)]
-pub(crate) struct ShadowPath {
-    /// Saga of the shadow, percent-encoded
-    saga: String,
+/// Shadows as a resource.
+pub(crate) struct Shadow;
+
+impl Resource for Shadow {
+    const PARAMETER: &'static str = "saga";
+    const NOT_FOUND: Code = Code::ShadowNotFound;
+    type View = ShadowView;
+
+    fn key(tenant: TenantId, saga: &str) -> Result<InstanceKey, String> {
+        shadows::key(tenant, saga)
+    }
+
+    fn missing(key: &InstanceKey) -> String {
+        let saga = &key.correlation;
+        format!("no shadow of saga \"{saga}\"; start one with POST /v1/shadows")
+    }
+
+    fn view(
+        scope: &ReadScope,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<Option<ShadowView>, Problem> {
+        ShadowView::read(scope, key, instance)
+    }
+
+    /// A control request would create the instance of a shadow that was never started.
+    async fn permit(
+        changes: &Changes,
+        key: &InstanceKey,
+        _: &ControlAction,
+    ) -> Result<(), Problem> {
+        state(&changes.instances.request, key).await?;
+        Ok(())
+    }
 }
 
-/// List shadows
-///
-/// Ordered by saga. A page can be short and still have a `next_cursor`; the last page has none.
-#[utoipa::path(
-    get,
-    path = "/v1/shadows",
-    tag = "shadows",
-    params(ListQuery),
-    responses((status = 200, description = "A page", body = ShadowPage))
-)]
-pub(crate) async fn list(
-    api: RequestContext,
-    Tenant(tenant): Tenant,
-    QueryParams(params): QueryParams<ListQuery>,
-) -> Result<EncodedJson, Problem> {
-    built_in::list(
-        &api,
-        tenant,
-        shadow::SAGA,
-        params,
-        ShadowView::read,
-        ShadowPage::of,
-    )
-    .await
+impl ListedResource for Shadow {
+    const SAGA: &'static str = shadow::SAGA;
+    type Entry = ShadowView;
+
+    fn entry(
+        scope: &ReadScope,
+        key: &InstanceKey,
+        instance: &Instance,
+    ) -> Result<Option<ShadowView>, Problem> {
+        ShadowView::read(scope, key, instance)
+    }
 }
 
-/// Show a shadow
-///
-/// Its definitions, its progress, and the report: the number of instances of each kind of
-/// difference, with examples.
-#[utoipa::path(
-    get,
-    path = "/v1/shadows/{saga}",
-    tag = "shadows",
-    params(ShadowPath),
-    responses((status = 200, description = "The shadow", body = ShadowView))
-)]
-pub(crate) async fn show(
-    api: RequestContext,
-    Tenant(tenant): Tenant,
-    Path(path): Path<ShadowPath>,
-) -> Result<Json<ShadowView>, Problem> {
-    view(&api, key(tenant, &path.saga)?).await
-}
+resource! {
+    Shadow, "shadows", ShadowPath { saga: "Saga of the shadow, percent-encoded" }
 
-/// Stop a shadow
-///
-/// The page in flight ends; then the inputs of new instances are no longer recorded. The report
-/// remains.
-#[utoipa::path(
-    post,
-    path = "/v1/shadows/{saga}/stop",
-    tag = "shadows",
-    params(ShadowPath),
-    request_body(content = Option<crate::resources::sagas::control::ControlBody>),
-    responses((status = 200, description = "Durable", body = ShadowView))
-)]
-pub(crate) async fn stop(
-    instances: Instances,
-    Extension(caller): Extension<Caller>,
-    Tenant(tenant): Tenant,
-    Path(path): Path<ShadowPath>,
-    body: CheckedBody,
-) -> Result<Json<ShadowView>, Problem> {
-    let key = key(tenant, &path.saga)?;
-    let api = &instances.request;
-    drop(state(api, &key).await?);
-    drop(
-        instruct(&instances, &caller, &key, &body, |_| {
-            built_in::signal(shadow::STOP, Value::Null)
-        })
-        .await?,
-    );
+    list "/v1/shadows" -> ShadowPage {
+        /// List shadows
+        ///
+        /// Ordered by saga. A page can be short and still have a `next_cursor`; the last page has
+        /// none.
+    }
 
-    view(api, key).await
-}
+    show "/v1/shadows/{saga}" -> ShadowView, "The shadow" {
+        /// Show a shadow
+        ///
+        /// Its definitions, its progress, and the report: the number of instances of each kind of
+        /// difference, with examples.
+    }
 
-fn key(tenant: TenantId, saga: &str) -> Result<InstanceKey, Problem> {
-    shadows::key(tenant, saga).map_err(|error| invalid_parameter("saga", error))
-}
-
-fn missing(key: &InstanceKey) -> Problem {
-    let saga = &key.correlation;
-    let detail = format!("no shadow of saga \"{saga}\"; start one with POST /v1/shadows");
-    Problem::new(Code::ShadowNotFound, detail)
-}
-
-async fn view(api: &RequestContext, key: InstanceKey) -> Result<Json<ShadowView>, Problem> {
-    built_in::show(api, key, missing, ShadowView::read)
-        .await
-        .map(Json)
+    change stop "/v1/shadows/{saga}/stop" -> ShadowView = |_| signal(shadow::STOP, Value::Null), {
+        /// Stop a shadow
+        ///
+        /// The page in flight ends; then the inputs of new instances are no longer recorded. The
+        /// report remains.
+    }
 }
 
 async fn state(api: &RequestContext, key: &InstanceKey) -> Result<ShadowState, Problem> {
-    built_in::show(api, key.clone(), missing, |_, key, instance| {
+    built_in::show(api, key.clone(), missing::<Shadow>, |_, key, instance| {
         decoded(key, instance).map(Some)
     })
     .await

@@ -44,6 +44,7 @@ files! {
     "icon.svg",
     "index.html",
     "json.js",
+    "list.js",
     "poll.js",
     "start.js",
     "style.css",

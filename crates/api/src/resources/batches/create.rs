@@ -14,10 +14,11 @@ use utoipa::ToSchema;
 
 use super::dry_run::{self, DryRunView};
 use super::view::BatchView;
-use super::{check_signals, permit, view};
+use super::{Batch, check_signals, permit};
 use crate::resources::definitions::migrate::target;
 use crate::resources::sagas::built_in;
 use crate::resources::sagas::control::{ControlCaller, send_control};
+use crate::resources::sagas::resource;
 use crate::server::body::{self, CheckedBody};
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{Tenant, time};
@@ -197,7 +198,7 @@ pub(crate) async fn create(
     Ok((
         StatusCode::ACCEPTED,
         [(header::LOCATION, location)],
-        view(api, key).await?,
+        resource::show::<Batch>(api, key).await?,
     )
         .into_response())
 }

@@ -14,7 +14,8 @@ use utoipa::IntoParams;
 
 pub(crate) use self::page::LinePage;
 use self::page::{LineRequest, next};
-use super::{FlowPath, key};
+use super::{Flow, FlowPath};
+use crate::resources::sagas::resource;
 use crate::resources::sagas::result::wait;
 use crate::server::admission::{AccessWatch, Admission};
 use crate::server::extract::{QueryParams, Tenant, accepts_events, page_limits};
@@ -61,7 +62,7 @@ pub(crate) async fn lines(
 ) -> Result<Response, Problem> {
     let wait = wait(query.wait.as_deref())?.unwrap_or_default();
     let mut request = LineRequest {
-        key: key(tenant, &path.id)?,
+        key: resource::key::<Flow>(tenant, &path.id)?,
         job: query.job,
         after: first_after(query.after, &headers),
         limits: page_limits(query.limit, &instances.request),

@@ -8,11 +8,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
-use super::view;
+use super::Flow;
 use super::view::FlowView;
 use crate::resources::events::takes_work;
 use crate::resources::sagas::built_in;
 use crate::resources::sagas::control::{ControlCaller, send_control};
+use crate::resources::sagas::resource;
 use crate::resources::sagas::result::{await_end, wait};
 use crate::server::blocking::run_blocking;
 use crate::server::body::{self, CheckedBody};
@@ -141,7 +142,7 @@ pub(crate) async fn submit(
     Ok((
         status,
         [(header::LOCATION, location)],
-        view(api, key).await?,
+        resource::show::<Flow>(api, key).await?,
     )
         .into_response())
 }

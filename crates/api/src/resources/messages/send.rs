@@ -13,11 +13,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-use super::view;
+use super::MessageResource;
 use super::view::MessageView;
 use crate::resources::events::takes_work;
 use crate::resources::sagas::built_in;
 use crate::resources::sagas::control::{ControlCaller, send_control};
+use crate::resources::sagas::resource;
 use crate::resources::sagas::result::{await_end, wait};
 use crate::server::admission::Admission;
 use crate::server::body::{self, CheckedBody};
@@ -158,11 +159,8 @@ pub(crate) async fn send(
     };
 
     let provided = ControlCaller {
-        id: None,
         user,
-        reason: None,
-        expected_version: None,
-        wait_token: None,
+        ..ControlCaller::default()
     };
     let submitted = send_control(
         &instances,
@@ -200,7 +198,7 @@ pub(crate) async fn send(
     Ok((
         status,
         [(header::LOCATION, location)],
-        view(api, key).await?,
+        resource::show::<MessageResource>(api, key).await?,
     )
         .into_response())
 }

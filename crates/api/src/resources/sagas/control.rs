@@ -80,12 +80,39 @@ pub(crate) struct SignalBody {
 }
 
 /// User and options of a control request.
+#[derive(Default)]
 pub(crate) struct ControlCaller {
     pub(crate) id: Option<EventId>,
     pub(crate) user: Option<String>,
     pub(crate) reason: Option<String>,
     pub(crate) expected_version: Option<u64>,
     pub(crate) wait_token: Option<WaitToken>,
+}
+
+impl ControlBody {
+    /// Returns the reason; empty if none is stated.
+    pub(crate) fn reason(&self) -> &str {
+        self.reason.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<ControlBody> for ControlCaller {
+    fn from(body: ControlBody) -> Self {
+        let ControlBody {
+            id,
+            user,
+            reason,
+            expected_version,
+            wait_token,
+        } = body;
+        Self {
+            id,
+            user,
+            reason,
+            expected_version,
+            wait_token,
+        }
+    }
 }
 
 /// Result of a control request.
@@ -240,23 +267,9 @@ pub(crate) async fn instruct(
     body: &CheckedBody,
     action: impl FnOnce(String) -> ControlAction,
 ) -> Result<Json<ControlResponse>, Problem> {
-    let ControlBody {
-        id,
-        user,
-        reason,
-        expected_version,
-        wait_token,
-    } = body.optional()?;
-    let action = action(reason.clone().unwrap_or_default());
-    let provided = ControlCaller {
-        id,
-        user,
-        reason,
-        expected_version,
-        wait_token,
-    };
-
-    send_control(instances, caller, key, provided, action).await
+    let options: ControlBody = body.optional()?;
+    let action = action(options.reason().to_owned());
+    send_control(instances, caller, key, options.into(), action).await
 }
 
 /// Sends a control request; returns after its commit is durable.

@@ -8,10 +8,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{ShadowPath, key, state};
+use super::{Shadow, ShadowPath, state};
 use crate::resources::definitions::deploy::{deploy_one, user_name};
 use crate::resources::sagas::built_in;
 use crate::resources::sagas::control::{ControlCaller, send_control};
+use crate::resources::sagas::resource;
 use crate::server::body::CheckedBody;
 use crate::server::extract::Tenant;
 use crate::server::parts::definitions::Definitions;
@@ -64,7 +65,7 @@ pub(crate) async fn promote(
         user,
         reason,
     } = body.optional()?;
-    let key = key(tenant, &path.saga)?;
+    let key = resource::key::<Shadow>(tenant, &path.saga)?;
     let state = state(&instances.request, &key).await?;
     let user = user_name(caller.check_user(user)?)?;
 

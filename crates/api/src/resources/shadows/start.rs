@@ -19,8 +19,9 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::view;
+use super::Shadow;
 use crate::resources::sagas::control::{ControlCaller, send_control};
+use crate::resources::sagas::resource;
 use crate::server::blocking::run_blocking;
 use crate::server::body::{self, CheckedBody};
 use crate::server::extract::Tenant;
@@ -116,7 +117,7 @@ pub(crate) async fn start(
     Ok((
         StatusCode::ACCEPTED,
         [(header::LOCATION, location)],
-        view(api, key).await?,
+        resource::show::<Shadow>(api, key).await?,
     )
         .into_response())
 }

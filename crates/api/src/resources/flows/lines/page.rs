@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::resources::flows::missing;
+use crate::resources::flows::Flow;
 use crate::resources::sagas::flow::step_of;
+use crate::resources::sagas::resource::missing;
 use crate::server::page::{PageBuilder, PageLimits};
 use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
@@ -121,7 +122,9 @@ async fn read(instances: &Instances, request: &LineRequest) -> Result<LinePage, 
     api.read(move |scope| {
         // The shard was here when the request arrived.
         let reader = scope.reader(&key).ok_or_else(Problem::moving)?;
-        let instance = reader.instance(&key)?.ok_or_else(|| missing(&key))?;
+        let instance = reader
+            .instance(&key)?
+            .ok_or_else(|| missing::<Flow>(&key))?;
         // In this order: the lines of a flow that has ended are received, those that do not wait
         // are stored.
         let has_unsaved = scope.has_unsaved_lines(&key);
