@@ -314,12 +314,12 @@ mod tests {
         let access = AccessRegistry::new(Arc::new(registry) as Arc<dyn Registry>, None);
         let request = Request::builder().uri(path).header(TENANT_HEADER, "other");
         let mut request = request.body(Body::empty()).unwrap();
-        name_context(permission, &mut request).map_err(|problem| problem.code())?;
+        name_context(permission, &mut request).map_err(|problem| problem.code().as_str())?;
         let admission = Admission::new(caller.clone(), permission, &mut request);
         admission
             .admit(&access)
             .map(|_| request)
-            .map_err(|problem| problem.code())
+            .map_err(|problem| problem.code().as_str())
     }
 
     fn user(name: &str) -> Caller {

@@ -60,7 +60,7 @@ where
     if let Err(problem) = admitted {
         // Any party can repeat a recorded request, so that the owner of the key must not be charged
         // for it.
-        let is_repeated = problem.code() == Code::SignatureReplayed.as_str();
+        let is_repeated = problem.code() == Code::SignatureReplayed;
         if is_repeated && let Err(problem) = charge_address(api, &request, permit) {
             return problem.into_response();
         }

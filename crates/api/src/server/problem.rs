@@ -84,9 +84,9 @@ impl Problem {
         CodedError::moving().into()
     }
 
-    /// Returns the code, for example `OR0001`.
-    pub(crate) fn code(&self) -> &'static str {
-        self.code
+    /// Returns the code.
+    pub(crate) fn code(&self) -> Code {
+        self.source
     }
 
     /// Returns the details of this error.

@@ -186,7 +186,7 @@ pub(crate) async fn create(
     .await;
 
     drop(created.map_err(|problem| {
-        if problem.code() == Code::InvalidStatus.as_str() {
+        if problem.code() == Code::InvalidStatus {
             exists(&key)
         } else {
             problem

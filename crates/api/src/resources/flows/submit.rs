@@ -119,7 +119,7 @@ pub(crate) async fn submit(
     let sent = send_control(&instances, &caller, &key, provided, signal).await;
     drop(sent.map_err(|problem| match problem.code() {
         // The saga rejects only another content: an equal one under the same id has no effect.
-        code if code == Code::InvalidStatus.as_str() => exists(key.correlation.as_str()),
+        Code::InvalidStatus => exists(key.correlation.as_str()),
         _ => problem,
     })?);
 

@@ -280,17 +280,11 @@ impl ReportState {
     /// Returns the state of a report that is not applied. The worker discards an invalid report,
     /// so that a problem of this pod must not make it one: it sends the report again.
     fn rejected(problem: Problem) -> Self {
-        let of_pod = [
-            Code::Unavailable,
-            Code::StoreError,
-            Code::DamagedTables,
-            Code::DamagedJournal,
-        ];
-        let is_of_pod = of_pod.iter().any(|code| code.as_str() == problem.code());
-        let status = if is_of_pod {
-            ReportStatus::NotStored
-        } else {
-            ReportStatus::Invalid
+        let status = match problem.code() {
+            Code::Unavailable | Code::StoreError | Code::DamagedTables | Code::DamagedJournal => {
+                ReportStatus::NotStored
+            }
+            _ => ReportStatus::Invalid,
         };
         Self::Rejected(status, problem)
     }

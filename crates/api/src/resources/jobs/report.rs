@@ -538,7 +538,7 @@ mod tests {
         else {
             panic!("{acks:?}");
         };
-        assert_eq!(problem.code(), "OR0020");
+        assert_eq!(problem.code(), Code::Unavailable);
         assert!(problem.detail().contains("send it again"), "{problem:?}");
     }
 }

@@ -172,7 +172,7 @@ pub(crate) async fn send(
     .await;
 
     drop(submitted.map_err(|problem| {
-        if problem.code() == Code::InvalidStatus.as_str() {
+        if problem.code() == Code::InvalidStatus {
             exists(&key)
         } else {
             problem

@@ -96,7 +96,7 @@ fn or_unreadable<V: ListedView>(
     instance: &Instance,
     problem: Problem,
 ) -> Result<Option<V>, Problem> {
-    if problem.code() != Code::StoreError.as_str() {
+    if problem.code() != Code::StoreError {
         return Err(problem);
     }
     let error = problem.detail().to_owned();
@@ -228,6 +228,6 @@ pub(crate) mod tests {
         assert_eq!(entry, Some(Entry("nightly: unknown format".to_owned())));
 
         let moving = or_unreadable::<Entry>(&key, &instance, Problem::moving());
-        assert_eq!(moving.unwrap_err().code(), "OR0020");
+        assert_eq!(moving.unwrap_err().code(), Code::Unavailable);
     }
 }

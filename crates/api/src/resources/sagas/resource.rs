@@ -161,9 +161,7 @@ impl Changes {
         match sent {
             Ok(_) => Ok(()),
             // A missing instance is a missing resource for the caller, with a code of its own.
-            Err(problem) if problem.code() == Code::InstanceNotFound.as_str() => {
-                Err(missing::<R>(key))
-            }
+            Err(problem) if problem.code() == Code::InstanceNotFound => Err(missing::<R>(key)),
             Err(problem) => Err(problem),
         }
     }

@@ -154,7 +154,7 @@ async fn run(
     .await
     {
         Ok(_) => Ok(()),
-        Err(problem) if problem.code() == Code::InvalidStatus.as_str() => {
+        Err(problem) if problem.code() == Code::InvalidStatus => {
             let saga = &spec.saga;
             let detail = format!(
                 "a shadow of saga \"{saga}\" runs; stop it first: orlog shadow stop {saga}"

@@ -167,7 +167,7 @@ impl WorkStream {
                 let message = Message::text(message.expect("a problem serializes to JSON"));
                 // An error means that the connection is lost.
                 if socket.send(message).await.is_ok() {
-                    close(&mut socket, close_code::POLICY, problem.code()).await;
+                    close(&mut socket, close_code::POLICY, problem.code().as_str()).await;
                 }
             }
         }
