@@ -21,7 +21,6 @@ mod dev;
 mod doctor;
 #[cfg(test)]
 mod documented_names;
-mod encoded_length;
 mod events;
 pub mod exit;
 mod export;

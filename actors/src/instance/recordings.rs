@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use orlog_model::{
-    Commit, Input, Instance, InstanceKey, SagaName, SampleRate, TenantId, Timestamp,
+    Commit, Input, Instance, InstanceKey, SagaName, SampleRate, TenantId, Timestamp, json_length,
 };
 use parking_lot::Mutex;
 
@@ -84,13 +84,8 @@ impl Recordings {
             .lock()
             .iter()
             .any(|recording| recording.includes(&commit.key, instance));
-        if is_recorded && size(input) <= MAX_INPUT_BYTES {
+        if is_recorded && json_length(input) <= MAX_INPUT_BYTES {
             entry.input = Some(Box::new(input.clone()));
         }
     }
-}
-
-/// Returns the size of an input in bytes of JSON.
-fn size(input: &Input) -> usize {
-    serde_json::to_vec(input).map_or(usize::MAX, |json| json.len())
 }

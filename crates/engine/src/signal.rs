@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use orlog_model::{
     ArmedTimer, ControlRequest, Event, EventType, Input, Instance, InstanceKey, Name,
-    ScheduledSignal, Timestamp,
+    ScheduledSignal, Timestamp, json_length,
 };
 use orlog_program::ProgramInput;
 use serde_json::Value;
@@ -122,7 +122,7 @@ fn schedule(
     let bytes: usize = scheduled()
         .map(|signal| &signal.event)
         .chain([event])
-        .map(|event| size(&event.data))
+        .map(|event| json_length(&event.data))
         .sum();
     if scheduled().count() >= MAX_SCHEDULED || bytes > MAX_SCHEDULED_BYTES {
         return reject(
@@ -155,11 +155,6 @@ fn schedule(
     }
 
     Decision::Commit(commit)
-}
-
-/// Returns the size of data in JSON, in bytes.
-fn size(data: &Value) -> usize {
-    serde_json::to_vec(data).map_or(usize::MAX, |text| text.len())
 }
 
 fn reject(instance: &Instance, reason: &'static str) -> Decision {

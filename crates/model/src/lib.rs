@@ -21,6 +21,7 @@ mod input;
 mod instance;
 mod job_claim;
 mod job_log;
+mod json_length;
 mod outcome;
 mod payload;
 mod pending_work;
@@ -63,6 +64,7 @@ pub use instance::{
 };
 pub use job_claim::{JobClaim, JobClaimUpdate};
 pub use job_log::{JobLogAppend, JobLogChunk, LogLine};
+pub use json_length::json_length;
 pub use outcome::{CURRENT_SCHEMA, WorkOutcome};
 pub use payload::{RecordedPayload, RecordedPayloads, VariableChange};
 pub use pending_work::PendingWork;

@@ -1,10 +1,10 @@
 //! Splits a sequence of events into requests with a maximum number of events and bytes, in order.
 
+use orlog_model::json_length;
 use std::iter::Peekable;
 
 use serde_json::Value;
 
-use crate::cli::encoded_length::encoded_length;
 use crate::cli::exit::CommandError;
 
 /// Maximum bytes of encoded events per request; half of the default limit of a node.
@@ -30,7 +30,7 @@ impl EventLine {
         Self {
             number,
             bytes,
-            encoded: encoded_length(&event) + SIGNATURE_BYTES,
+            encoded: json_length(&event) + SIGNATURE_BYTES,
             event,
         }
     }

@@ -6,10 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use orlog_effect::EffectObserver;
-use orlog_model::{EventId, LogLine, WorkItem};
+use orlog_model::{EventId, LogLine, WorkItem, json_length};
 use parking_lot::Mutex;
-
-use crate::cli::encoded_length::encoded_length;
 
 /// Maximum number of lines of a request.
 const MAX_REQUEST_LINES: usize = 1000;
@@ -58,7 +56,7 @@ impl LineBuffer {
         while taken.len() < MAX_REQUEST_LINES
             && let Some(line) = self.lines.pop_front()
         {
-            bytes += encoded_length(&line);
+            bytes += json_length(&line);
             self.in_flight += 1;
             taken.push(line);
             if bytes >= MAX_REQUEST_BYTES {

@@ -8,7 +8,7 @@ mod view;
 
 use axum::Json;
 use axum::extract::Path;
-use orlog_model::{ControlAction, InstanceKey, TenantId};
+use orlog_model::{ControlAction, InstanceKey, TenantId, json_length};
 use orlog_sagas::message::{self, ProcessMessage};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -141,7 +141,7 @@ pub(crate) async fn process(
     body: CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
     let ProcessBody { result, user } = body.optional()?;
-    let size = serde_json::to_vec(&result).map_or(usize::MAX, |text| text.len());
+    let size = json_length(&result);
     if size > MAX_RESULT_BYTES {
         return Err(body::too_large(
             &format!("the result has {size} bytes"),

@@ -3,11 +3,10 @@
 //! A page that ends before the last entry has a cursor. An entry that is larger than the limit is
 //! the only one of its page.
 
-use std::io;
-
 use axum::body::Bytes;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use orlog_model::json_length;
 use serde::Serialize;
 
 /// Limits of a page.
@@ -88,23 +87,7 @@ impl<T: Serialize> PageBuilder<T> {
 
 /// Returns the size of a value as JSON, with the comma after it.
 pub(crate) fn encoded_bytes(value: &impl Serialize) -> usize {
-    let mut counter = ByteCounter(1);
-    serde_json::to_writer(&mut counter, value).expect("a view serializes to JSON");
-    counter.0
-}
-
-/// Counts the bytes that are written to it.
-struct ByteCounter(usize);
-
-impl io::Write for ByteCounter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    json_length(value).saturating_add(",".len())
 }
 
 /// JSON response that was encoded on a thread that may block.

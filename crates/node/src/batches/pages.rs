@@ -48,8 +48,8 @@ pub(crate) enum PageError {
     #[error("the target definition, version {0}, is not loaded on this node")]
     DefinitionMissing(u32),
     /// The shard of an instance does not accept control requests now.
-    #[error(transparent)]
-    InstanceUnavailable(ControlError),
+    #[error("{}", ControlError::Unavailable)]
+    InstanceUnavailable,
     /// The stores cannot be read, or the selection is invalid.
     #[error(transparent)]
     Read(#[from] CodedError),
@@ -63,7 +63,7 @@ impl From<PageError> for ProviderError {
             PageError::NotPermitted => Self::permanent("not_permitted", reason),
             PageError::DefinitionMissing(_) => Self::permanent("definition_missing", reason),
             // The instances that applied the instruction ignore its repetition.
-            PageError::InstanceUnavailable(_) => Self::unavailable("unavailable", reason),
+            PageError::InstanceUnavailable => Self::unavailable("unavailable", reason),
             PageError::Read(error) => error.into(),
         }
     }
@@ -216,9 +216,7 @@ impl BatchPages {
                     outcome.failed += 1;
                     failures.push((key, reason));
                 }
-                Classified::Unavailable(error) => {
-                    return Err(PageError::InstanceUnavailable(error));
-                }
+                Classified::Unavailable => return Err(PageError::InstanceUnavailable),
             }
         }
 
@@ -283,7 +281,7 @@ enum Classified {
     Done,
     Skipped(String),
     Failed(String),
-    Unavailable(ControlError),
+    Unavailable,
 }
 
 fn classified(result: Result<ControlResult, ControlError>) -> Classified {
@@ -295,7 +293,7 @@ fn classified(result: Result<ControlResult, ControlError>) -> Classified {
         Ok(ControlResult { reason, .. }) => {
             Classified::Skipped(reason.unwrap_or_default().into_owned())
         }
-        Err(error @ ControlError::Unavailable) => Classified::Unavailable(error),
+        Err(ControlError::Unavailable) => Classified::Unavailable,
         Err(
             error @ (ControlError::Rejected(
                 Rejection::MigrationBlocked { .. } | Rejection::Quarantined { .. },

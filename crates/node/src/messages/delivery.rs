@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use orlog_effect::{FunctionCall, ProviderError};
-use orlog_model::{InstanceKey, NodeName, SagaName};
+use orlog_model::{InstanceKey, NodeName, SagaName, json_length};
 use orlog_program::SagaState as _;
 use orlog_sagas::flow;
 use orlog_sagas::message::{
@@ -17,7 +17,7 @@ use orlog_sagas::message::{
 };
 use serde_json::{Value, json};
 
-use super::exchange::{MAX_REPORT_BYTES, MessageExchange, Origin, json_size};
+use super::exchange::{MAX_REPORT_BYTES, MessageExchange, Origin};
 use super::outbound::{PeerMessageSender, is_final};
 use super::peer_message::{PeerMessage, StatusReport};
 use crate::cluster::{Routing, SlotOwner};
@@ -240,10 +240,10 @@ impl MessageDelivery {
 /// Drops the oldest lines of a report that is too large for its receiver: JSON escapes of control
 /// characters multiply their size.
 fn limit_size(report: &mut Report) {
-    let mut excess = json_size(report).saturating_sub(MAX_REPORT_BYTES);
+    let mut excess = json_length(report).saturating_sub(MAX_REPORT_BYTES);
     let mut dropped = 0;
     while let Some(line) = report.lines.get(dropped).filter(|_| excess > 0) {
-        excess = excess.saturating_sub(json_size(line) + ",".len());
+        excess = excess.saturating_sub(json_length(line) + ",".len());
         dropped += 1;
     }
     report.lines.drain(..dropped);
@@ -285,10 +285,10 @@ mod tests {
     #[test]
     fn report_whose_escaped_lines_are_too_large_keeps_the_result_and_the_last_lines() {
         let whole = report(&"\0".repeat(MAX_LINE_BYTES));
-        assert!(json_size(&whole) > MAX_REPORT_BYTES);
+        assert!(json_length(&whole) > MAX_REPORT_BYTES);
         let mut limited = whole.clone();
         limit_size(&mut limited);
-        let size = json_size(&limited);
+        let size = json_length(&limited);
         assert!(
             size <= MAX_REPORT_BYTES && size > MAX_REPORT_BYTES - 7 * MAX_LINE_BYTES,
             "{size}"
@@ -316,9 +316,9 @@ mod tests {
         };
         limit_size(&mut full);
         assert!(
-            full.lines.is_empty() && json_size(&full) <= MAX_REPORT_BYTES,
+            full.lines.is_empty() && json_length(&full) <= MAX_REPORT_BYTES,
             "{}",
-            json_size(&full)
+            json_length(&full)
         );
     }
 }

@@ -11,13 +11,13 @@ use orlog_actors::{ControlError, LocalShards};
 use orlog_engine::Rejection;
 use orlog_model::{
     Clock, ControlAction, ControlRequest, EventId, EventType, InstanceKey, NodeName, TraceParent,
+    json_length,
 };
 use orlog_program::{ProgramError, SagaState as _};
 use orlog_sagas::message::{
     self, Delivery, MAX_LINES, MAX_MESSAGE_BYTES, MailTarget, Message, MessageType, ReceiveMessage,
     ReceivedMessage, Report, SentMessage,
 };
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -256,7 +256,7 @@ impl MessageExchange {
         status: StatusReport,
         origin: Origin<'_>,
     ) -> Result<(), CodedError> {
-        let size = json_size(&status.report);
+        let size = json_length(&status.report);
         if size > MAX_REPORT_BYTES {
             return Err(CodedError::too_large(
                 &format!("the report has {size} bytes"),
@@ -347,9 +347,4 @@ fn exists(message: &Message) -> CodedError {
         message.to, message.id, message.from
     );
     CodedError::new(Code::MessageExists, detail)
-}
-
-/// Returns the size of a value in JSON, in bytes.
-pub(super) fn json_size(value: &impl Serialize) -> usize {
-    serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
 }

@@ -1,6 +1,6 @@
 //! Saga of flows: applies the inputs of an instance with the step machine.
 
-use orlog_model::{Event, Fact, Failure, Status, Work, WorkOutcome};
+use orlog_model::{Event, Fact, Failure, Status, Work, WorkOutcome, json_length};
 use orlog_program::flow::{CompiledFlow, FlowJob, Rerun};
 use orlog_program::{
     Context, EventSubscription, MAX_PAYLOAD_BYTES, Manifest, NativeProgram, NativeResult,
@@ -265,7 +265,7 @@ impl JobResult<'_> {
 
     fn exceeds(&self, payload: &Value) -> bool {
         // The state grows by about the size of the result in JSON.
-        let bytes = serde_json::to_vec(payload).map_or(usize::MAX, |text| text.len());
+        let bytes = json_length(payload);
         self.machine.len().saturating_add(bytes) > MAX_RESULTS_BYTES
     }
 }

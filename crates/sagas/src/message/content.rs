@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use orlog_model::{ContextAddress, CorrelationId, Timestamp, derive_child_id, derive_id};
+use orlog_model::{
+    ContextAddress, CorrelationId, Timestamp, derive_child_id, derive_id, json_length,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -86,7 +88,7 @@ impl Message {
     /// Returns the size in JSON, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        serde_json::to_vec(self).map_or(usize::MAX, |text| text.len())
+        json_length(self)
     }
 
     /// Returns the message without what only a receiver that executes it needs.
