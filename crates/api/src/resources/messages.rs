@@ -8,7 +8,7 @@ mod view;
 
 use axum::Json;
 use axum::extract::Path;
-use orlog_model::{ControlAction, InstanceKey, TenantId, json_length};
+use orlog_model::{ControlAction, Instance, InstanceKey, TenantId, json_length};
 use orlog_sagas::message::{self, ProcessMessage};
 use serde::Deserialize;
 use serde_json::{Value, json};

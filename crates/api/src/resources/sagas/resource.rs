@@ -24,7 +24,7 @@ use crate::server::read_scope::ReadScope;
 use orlog_node::auth::Caller;
 
 /// Built-in saga as a resource.
-pub(crate) trait Resource {
+pub(crate) trait Resource: 'static {
     /// Parameter of the path that names an instance.
     const PARAMETER: &'static str;
     /// Code of the error that an instance does not exist.
