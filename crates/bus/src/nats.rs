@@ -52,9 +52,9 @@ pub use stream_config::{
 
 /// Returns the identity of a stream: its name and creation time.
 fn identity(info: &Info) -> Uuid {
-    let made = info.created.unix_timestamp_nanos().to_be_bytes();
+    let created = info.created.unix_timestamp_nanos().to_be_bytes();
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&fnv1a(&[&info.config.name]).to_be_bytes());
-    bytes[4..].copy_from_slice(&made[4..]);
+    bytes[4..].copy_from_slice(&created[4..]);
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }

@@ -93,11 +93,11 @@ impl JournalDir {
             .last()
             .filter(|_| capacity == self.options.segment_size());
 
-        let made = match spare {
+        let created = match spare {
             Some(spare) => self.recycle(spare.clone(), first),
             None => self.allocate(first, capacity),
         };
-        let (path, file, seed) = made?;
+        let (path, file, seed) = created?;
 
         let target = self.path.join(format!("{first:020}.seg"));
         // Only now: every `.seg` file has a complete header.

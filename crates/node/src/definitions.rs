@@ -338,21 +338,21 @@ impl DefinitionSet {
 
     /// Returns the changes and warnings of an activation of validated definitions.
     #[must_use]
-    pub fn plan(&self, new: &[LoadedDefinition], context: &UsageContext<'_>) -> DeploymentPlan {
-        let mut plan = DeploymentPlan::of(self.of(context.context).deployment.as_deref(), new);
-        plan.context = context.context.map(ToString::to_string);
-        let usable = self.usable_with(context.context, new);
-        plan.warnings = warnings::all(&plan, &Self::context(new, &usable, context));
+    pub fn plan(&self, new: &[LoadedDefinition], usage: &UsageContext<'_>) -> DeploymentPlan {
+        let mut plan = DeploymentPlan::of(self.of(usage.context).deployment.as_deref(), new);
+        plan.context = usage.context.map(ToString::to_string);
+        let usable = self.usable_with(usage.context, new);
+        plan.warnings = warnings::all(&plan, &Self::context(new, &usable, usage));
         plan
     }
 
     /// Returns a warning for each effect, command or saga that live instances of older definitions
     /// of the owner require and that is not available.
     #[must_use]
-    pub fn unmet_needs(&self, context: &UsageContext<'_>) -> Vec<String> {
-        let active = self.of(context.context).definitions;
-        let usable = self.usable_with(context.context, &active);
-        warnings::unmet_needs(&Self::context(&active, &usable, context))
+    pub fn unmet_needs(&self, usage: &UsageContext<'_>) -> Vec<String> {
+        let active = self.of(usage.context).definitions;
+        let usable = self.usable_with(usage.context, &active);
+        warnings::unmet_needs(&Self::context(&active, &usable, usage))
     }
 
     /// Returns a warning for each effect and command that a definition of a context requests and no
@@ -384,14 +384,14 @@ impl DefinitionSet {
     fn context<'a>(
         new: &'a [LoadedDefinition],
         usable: &'a [LoadedDefinition],
-        context: &UsageContext<'a>,
+        usage: &UsageContext<'a>,
     ) -> warnings::WarningContext<'a> {
         let UsageContext {
             context,
             catalog,
             loaded,
             pins,
-        } = *context;
+        } = *usage;
         warnings::WarningContext {
             new,
             usable,

@@ -50,7 +50,7 @@ fn commit(writer: &mut Writer, numbers: std::ops::RangeInclusive<u64>) {
 }
 
 /// Creates a closed store; returns its durable position.
-fn made(dir: &Path, options: Options, last: u64) -> DurablePosition {
+fn store_with_entries(dir: &Path, options: Options, last: u64) -> DurablePosition {
     let (mut writer, reader) = open(dir, options).unwrap();
     commit(&mut writer, 1..=last / 2);
     writer.flush().unwrap();
@@ -111,7 +111,7 @@ fn check_rejected(result: Result<RebuiltTables, Error>, text: &str) {
 #[test]
 fn tables_rebuilt_from_a_complete_journal_equal_the_original() {
     let dir = tempfile::tempdir().unwrap();
-    let expected = made(dir.path(), options(), 30);
+    let expected = store_with_entries(dir.path(), options(), 30);
     let original = stored(dir.path());
     assert!(original.iter().filter(|(_, rows)| !rows.is_empty()).count() >= 8);
     // Damaged, and missing.
@@ -260,14 +260,14 @@ fn copy_of_another_history_is_rejected() {
     let [live, origin, same, diverged, ahead, stranger] =
         ["live", "origin", "same", "diverged", "ahead", "stranger"]
             .map(|name| dir.path().join(name));
-    made(&origin, options(), 10);
+    store_with_entries(&origin, options(), 10);
     for to in [&live, &same, &diverged, &ahead] {
         copy(&origin, to);
     }
-    let expected = made(&live, options(), 16);
+    let expected = store_with_entries(&live, options(), 16);
     let original = stored(&live);
-    made(&same, options(), 16);
-    made(&ahead, options(), 17);
+    store_with_entries(&same, options(), 16);
+    store_with_entries(&ahead, options(), 17);
     let (mut writer, _) = open(&diverged, options()).unwrap();
     commit(&mut writer, 1..=15);
     let mut last = group(16);
@@ -276,7 +276,7 @@ fn copy_of_another_history_is_rejected() {
     }
     writer.commit(&last, at(16_000_000)).unwrap();
     drop(writer);
-    made(&stranger, options(), 10);
+    store_with_entries(&stranger, options(), 10);
     for is_flushed in [false, true] {
         rebuild_from(&same, &live, expected).unwrap();
         let differs = ": the backup and the journal have different histories";
@@ -311,7 +311,7 @@ fn copy_of_another_history_that_only_adjoins_the_journal_is_rejected() {
     };
     drop(open(&live, options()).unwrap());
     copy(&live, &other);
-    let expected = made(&live, options(), 30);
+    let expected = store_with_entries(&live, options(), 30);
     let first = orlog_journal::verify(&live.join("journal"))
         .unwrap()
         .first_sequence;
@@ -363,7 +363,7 @@ fn copy_with_a_damaged_row_is_rejected() {
 fn rebuild_is_repeated_after_a_crash_between_any_steps() {
     let dir = tempfile::tempdir().unwrap();
     let live = dir.path().join("live");
-    let expected = made(&live, options(), 12);
+    let expected = store_with_entries(&live, options(), 12);
     let original = stored(&live);
     let complete = dir.path().join("complete");
     copy(&live, &complete);
@@ -393,7 +393,7 @@ fn rebuild_is_repeated_after_a_crash_between_any_steps() {
     assert_eq!(stored(&live), original);
     // Remains of another rebuild.
     let other = dir.path().join("other");
-    made(&other, options(), 3);
+    store_with_entries(&other, options(), 3);
     copy(&other.join("tables"), &live.join("rebuild/tables"));
     rebuild(&live, expected).unwrap();
     assert_eq!(stored(&live), original);
@@ -402,7 +402,7 @@ fn rebuild_is_repeated_after_a_crash_between_any_steps() {
 #[test]
 fn loss_is_not_accepted_between_the_steps_of_a_rebuild() {
     let dir = tempfile::tempdir().unwrap();
-    let expected = made(dir.path(), options(), 12);
+    let expected = store_with_entries(dir.path(), options(), 12);
     let original = stored(dir.path());
     copy(
         &dir.path().join("tables"),
@@ -426,7 +426,7 @@ fn loss_is_not_accepted_between_the_steps_of_a_rebuild() {
 #[test]
 fn store_in_use_or_with_a_shortened_journal_is_not_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
-    let expected = made(dir.path(), options(), 4);
+    let expected = store_with_entries(dir.path(), options(), 4);
     let (writer, _) = open(dir.path(), options()).unwrap();
     assert!(matches!(
         rebuild(dir.path(), expected),

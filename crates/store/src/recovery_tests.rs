@@ -192,7 +192,7 @@ pub(crate) fn tree(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Creates a store with this number of commits, the first of which are flushed.
-fn made(dir: &Path, commits: u64) -> Option<DurablePosition> {
+fn store_with_commits(dir: &Path, commits: u64) -> Option<DurablePosition> {
     let (mut writer, reader) = open(dir, small()).unwrap();
     for number in 1..=commits {
         writer.commit(&group(number), at(5)).unwrap();
@@ -208,7 +208,7 @@ fn made(dir: &Path, commits: u64) -> Option<DurablePosition> {
 #[test]
 fn missing_journal_is_a_loss() {
     let dir = tempfile::tempdir().unwrap();
-    made(dir.path(), 10);
+    store_with_commits(dir.path(), 10);
     fs::remove_dir_all(dir.path().join("journal")).unwrap();
     check_loss(
         dir.path(),
@@ -221,7 +221,7 @@ fn missing_journal_is_a_loss() {
 #[test]
 fn journal_that_ends_before_the_durable_position_is_a_loss() {
     let dir = tempfile::tempdir().unwrap();
-    let durable = made(dir.path(), 12);
+    let durable = store_with_commits(dir.path(), 12);
     assert_eq!(durable.map(|durable| durable.position), Some(12));
     let journal = dir.path().join("journal");
     let mut segments: Vec<_> = fs::read_dir(&journal)
@@ -237,7 +237,7 @@ fn journal_that_ends_before_the_durable_position_is_a_loss() {
 #[test]
 fn missing_tables_are_a_loss() {
     let dir = tempfile::tempdir().unwrap();
-    made(dir.path(), 12);
+    store_with_commits(dir.path(), 12);
     fs::remove_dir_all(dir.path().join("tables")).unwrap();
     check_loss(
         dir.path(),
@@ -251,7 +251,7 @@ fn missing_tables_are_a_loss() {
 fn missing_or_other_store_is_a_loss() {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("store");
-    let durable = made(&store, 12);
+    let durable = store_with_commits(&store, 12);
     fs::remove_dir_all(&store).unwrap();
     fs::create_dir(&store).unwrap();
     check_loss(

@@ -342,7 +342,7 @@ impl StoreDir {
         options.segment_bytes = COPIED_SEGMENT_BYTES;
         options.spare_segments = 0;
 
-        let (mut copy, _) = Journal::open(made(dir)?, options)?;
+        let (mut copy, _) = Journal::open(created_dir(dir)?, options)?;
 
         if let Some(local) = &self.journal {
             // The caller prevents flushes, so these records are not truncated.
@@ -416,7 +416,7 @@ fn open_tables(
     options: &Options,
     new: StoreOrigin,
 ) -> Result<(Box<dyn Tables>, StoreMetadata), Error> {
-    let dir = made(&dir.join("tables"))?;
+    let dir = created_dir(&dir.join("tables"))?;
     let mut found = None;
     let tables = Mdbx::open(&dir, options.max_bytes, FORMAT_KEY, |row| {
         found = check_format(row, &dir)?;
@@ -431,7 +431,7 @@ fn open_tables(
     Ok((Box::new(tables), about))
 }
 
-fn made(dir: &Path) -> Result<PathBuf, Error> {
+fn created_dir(dir: &Path) -> Result<PathBuf, Error> {
     fs::create_dir_all(dir).map_err(Error::io("create the directory", dir))?;
     Ok(dir.to_owned())
 }

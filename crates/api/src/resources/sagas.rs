@@ -262,7 +262,7 @@ pub(crate) async fn show(
         let attempts = scope.failed_attempts(&key);
         detail.attempts = attempts
             .iter()
-            .map(|made| AttemptView::of(made, &hidden, redact))
+            .map(|attempt| AttemptView::of(attempt, &hidden, redact))
             .collect();
         detail.outbox = OutboxView::of(&work, whole);
 

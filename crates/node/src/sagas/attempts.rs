@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    fn made(millis: i64) -> FailedAttemptRecord {
+    fn failed_attempt(millis: i64) -> FailedAttemptRecord {
         FailedAttemptRecord {
             work: Uuid::nil(),
             label: "payments.charge".to_owned(),
@@ -129,10 +129,10 @@ mod tests {
     #[test]
     fn recent_failed_attempts_are_bounded() {
         let mut buffer = AttemptBuffer::default();
-        buffer.note(&key(0), true, || made(0));
+        buffer.note(&key(0), true, || failed_attempt(0));
         assert!(buffer.of.is_empty(), "what goes well at once is not kept");
         for n in 0..60 {
-            buffer.note(&key(1), n == 59, || made(n));
+            buffer.note(&key(1), n == 59, || failed_attempt(n));
         }
         let of_one = &buffer.of[&key(1)];
         assert_eq!(
@@ -144,7 +144,7 @@ mod tests {
             (50, 10, 59)
         );
         for number in 2..MAX_INSTANCES + 2 {
-            buffer.note(&key(number), false, || made(1));
+            buffer.note(&key(number), false, || failed_attempt(1));
         }
         assert_eq!(
             (buffer.of.len(), buffer.order.len()),

@@ -220,8 +220,8 @@ impl LogWriter {
         }
 
         // Usually the last entry decides. A scan is necessary only after late claims.
-        if let Some(fate) = self.classify(&last, header)? {
-            return Ok(fate);
+        if let Some(result) = self.classify(&last, header)? {
+            return Ok(result);
         }
         self.scan(header)
     }
@@ -229,7 +229,7 @@ impl LogWriter {
     /// Scans all entries after our last entry: late claims may be before and after ours.
     fn scan(&mut self, header: &EntryHeader) -> Result<AppendResult, Error> {
         let log = Arc::clone(&self.log);
-        let mut fate = Ok(AppendResult::Absent);
+        let mut result = Ok(AppendResult::Absent);
         let mut number = self.last;
 
         log.read(self.last, &mut |entry| {
@@ -237,21 +237,21 @@ impl LogWriter {
             match self.classify(&entry, header) {
                 Ok(None) => ControlFlow::Continue(()),
                 Ok(Some(found)) => {
-                    fate = Ok(found);
+                    result = Ok(found);
                     ControlFlow::Break(())
                 }
                 Err(error) => {
-                    fate = Err(error);
+                    result = Err(error);
                     ControlFlow::Break(())
                 }
             }
         })?;
 
         // Only late claims follow the last entry, and the next append must follow them.
-        if let Ok(AppendResult::Absent) = fate {
+        if let Ok(AppendResult::Absent) = result {
             self.last = number;
         }
-        fate
+        result
     }
 
     /// Derives the result of our entry from an entry after our last one; `None` for a late claim.
@@ -329,7 +329,7 @@ pub(crate) fn claim<E: From<Error>>(
     window: Duration,
     mut follow: impl FnMut() -> Result<LogEnd, E>,
 ) -> Result<Claim, E> {
-    let writer = chance();
+    let writer = random_writer_id();
     let mut fenced_tries = MAX_APPEND_ATTEMPTS;
     loop {
         let end = follow()?;
@@ -379,6 +379,6 @@ pub(crate) fn claim<E: From<Error>>(
 }
 
 /// Returns a number that no other run of a writer has.
-fn chance() -> u64 {
+fn random_writer_id() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }

@@ -116,15 +116,15 @@ impl FailureView {
 
 impl AttemptView {
     pub(crate) fn of(
-        made: &FailedAttemptRecord,
+        failed: &FailedAttemptRecord,
         hidden: &HiddenValues,
         redact: &Redaction,
     ) -> Self {
         Self {
-            work_id: made.work.to_string(),
-            label: made.label.clone(),
-            upstream: made.upstream.clone(),
-            attempt: AttemptRecordView::of(&made.attempt, hidden, redact),
+            work_id: failed.work.to_string(),
+            label: failed.label.clone(),
+            upstream: failed.upstream.clone(),
+            attempt: AttemptRecordView::of(&failed.attempt, hidden, redact),
         }
     }
 }
