@@ -1,4 +1,4 @@
-//! Real SMTP server: supports EHLO, STARTTLS, AUTH PLAIN, MAIL, RCPT, DATA, RSET, NOOP and QUIT; the
+//! Real SMTP server: supports EHLO, HELO, STARTTLS, AUTH PLAIN, MAIL, RCPT, DATA, RSET, NOOP and QUIT; the
 //! test defines its responses.
 
 use std::future::Future;
@@ -96,6 +96,10 @@ pub struct SmtpServerOptions {
     pub wrapped: bool,
     /// Whether the server requires authentication.
     pub auth: bool,
+    /// Whether the server lacks the extension SMTPUTF8.
+    pub ascii_addresses: bool,
+    /// Whether the server knows `HELO` only.
+    pub without_ehlo: bool,
 }
 
 /// Server; it serves until its runtime ends.
@@ -205,7 +209,8 @@ impl Session {
                 .unwrap_or_default()
                 .to_ascii_uppercase();
             let continues = match verb.as_str() {
-                "EHLO" => {
+                "HELO" => write(&mut line, "250 test\r\n").await?,
+                "EHLO" if !self.options.without_ehlo => {
                     let extensions = self.extensions();
                     write(&mut line, &extensions).await?
                 }
@@ -256,7 +261,10 @@ impl Session {
     }
 
     fn extensions(&self) -> String {
-        let mut extensions = vec!["test", "8BITMIME", "SMTPUTF8"];
+        let mut extensions = vec!["test", "8BITMIME"];
+        if !self.options.ascii_addresses {
+            extensions.push("SMTPUTF8");
+        }
         if self.tls.is_some() && !self.mail.encrypted {
             extensions.push("STARTTLS");
         }

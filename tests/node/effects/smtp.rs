@@ -367,6 +367,95 @@ async fn payload_cannot_inject_headers() {
 }
 
 #[tokio::test]
+async fn line_ends_become_crlf() {
+    let server = open().await;
+    let upstream = free(&server, "");
+    for body in ["text", "html", "markdown"] {
+        let mut email = json!({ "to": "a@x.io" });
+        email[body] = json!("one\rtwo\nthree\r\nfour\r");
+        perform(&upstream, email).await.unwrap();
+    }
+
+    for mail in server.mails() {
+        let text = String::from_utf8(mail.bytes).unwrap();
+        assert!(!text.replace("\r\n", "").contains(['\r', '\n']), "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn international_domain_needs_no_extension_of_the_server() {
+    let options = SmtpServerOptions {
+        ascii_addresses: true,
+        ..SmtpServerOptions::default()
+    };
+    let server = SmtpServer::open(options, replying(|_| None)).await;
+    let upstream = free(&server, "");
+
+    let email = json!({ "to": ["Jo <joe@b\u{fc}cher.example>", "a@x.io"], "text": "hi" });
+    perform(&upstream, email).await.unwrap();
+    let mails = server.mails();
+    assert_eq!(mails[0].to, ["joe@xn--bcher-kva.example", "a@x.io"]);
+    let text = String::from_utf8(mails[0].bytes.clone()).unwrap();
+    let header = "To: Jo <joe@xn--bcher-kva.example>, a@x.io\r\n";
+    assert!(text.contains(header), "{text}");
+
+    let result = perform(&upstream, json!({ "to": "j\u{f6}rg@x.io", "text": "hi" })).await;
+    let (code, message) = failure(&result);
+    assert_eq!((code.as_str(), trouble(&result)), ("smtp_utf8", None));
+    assert!(message.contains("the address j\u{f6}rg@x.io"), "{message}");
+}
+
+#[tokio::test]
+async fn international_name_is_sent_to_a_server_with_the_extension() {
+    let server = open().await;
+    let upstream = free(&server, "");
+    perform(&upstream, json!({ "to": "j\u{f6}rg@x.io", "text": "hi" }))
+        .await
+        .unwrap();
+    assert_eq!(server.mails()[0].to, ["j\u{f6}rg@x.io"]);
+}
+
+#[tokio::test]
+async fn quoted_local_parts_and_address_literals_are_recipients() {
+    let server = open().await;
+    let upstream = free(&server, "");
+    let email = json!({
+        "to": ["\"a b\"@x.io", "Joe <joe@[192.0.2.1]>", "c@x.io"], "text": "hi",
+    });
+    perform(&upstream, email).await.unwrap();
+
+    let mails = server.mails();
+    assert_eq!(mails[0].to, ["\"a b\"@x.io", "joe@[192.0.2.1]", "c@x.io"]);
+    let text = String::from_utf8(mails[0].bytes.clone()).unwrap();
+    let header = "To: \"a b\"@x.io, Joe <joe@[192.0.2.1]>, c@x.io\r\n";
+    assert!(text.contains(header), "{text}");
+}
+
+#[tokio::test]
+async fn server_without_ehlo_receives_helo() {
+    let options = SmtpServerOptions {
+        without_ehlo: true,
+        ..SmtpServerOptions::default()
+    };
+    let server = SmtpServer::open(options.clone(), replying(|_| None)).await;
+    let upstream = free(&server, "");
+    for _ in 0..2 {
+        perform(&upstream, json!({ "to": "a@x.io", "text": "hi" }))
+            .await
+            .unwrap();
+    }
+    // The second email uses the connection of the first one.
+    assert_eq!((server.mails().len(), server.connections()), (2, 2));
+
+    // Without EHLO there is no STARTTLS: a server must not avoid the required encryption.
+    let server = SmtpServer::open(options, replying(|_| None)).await;
+    let upstream = free(&server, "tls = \"required\"");
+    let result = perform(&upstream, json!({ "to": "a@x.io", "text": "hi" })).await;
+    assert_eq!(failure(&result).0, "tls");
+    assert!(server.mails().is_empty());
+}
+
+#[tokio::test]
 async fn attachments_are_confined_to_their_directory() {
     let (server, dir, other_dir) = (
         open().await,
@@ -603,6 +692,7 @@ fn encrypted(wrapped: bool, auth: bool) -> SmtpServerOptions {
         certificate: Some((pem("server.pem"), pem("server.key"))),
         wrapped,
         auth,
+        ..SmtpServerOptions::default()
     }
 }
 
@@ -727,6 +817,10 @@ fn configuration_errors_name_the_key() {
         (
             "host = \"mail.x.io\"\nfrom = \"unknown\"".to_owned(),
             "upstream mail: from: \"unknown\" is not a valid email address",
+        ),
+        (
+            "host = \"mail.x.io\"\nfrom = \"a@[192.0.2.1]\"".to_owned(),
+            "an address literal, which only recipients can have",
         ),
         (
             "host = \"a b\"\nfrom = \"a@x.io\"".to_owned(),

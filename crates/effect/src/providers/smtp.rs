@@ -6,9 +6,11 @@
 //! SMTP has no request for the state of an email; many servers have an HTTP API that finds it by
 //! its `Message-ID`, for probes.
 
+mod address;
 mod attachment;
 mod config;
 mod connection;
+mod helo;
 mod html;
 mod markdown;
 mod message;

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::SmtpProvider;
+use super::address;
 use super::attachment::AttachmentStore;
 use super::connection::{Login, SmtpConnectionPool, SmtpEndpoint, TlsMode};
-use super::message::{EmailFields, EmailSender, check_body, mailbox};
+use super::message::{EmailFields, EmailSender, check_body};
 use super::probe::SmtpProbeConfig;
 use crate::config::{Error, UpstreamConfig, UpstreamSite, narrow, upstream_config};
 use crate::egress::Egress;
@@ -106,7 +107,7 @@ pub struct EmailEffectConfig {
 impl UpstreamConfig for SmtpConfig {
     fn upstream(&self, site: UpstreamSite<'_>) -> Result<Upstream, Error> {
         let invalid = |reason: String| Error::upstream(site.name, reason);
-        let from = mailbox("from", &self.from).map_err(invalid)?;
+        let from = address::sender(&self.from).map_err(invalid)?;
         let domain = self
             .domain
             .clone()

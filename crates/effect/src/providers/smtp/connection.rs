@@ -16,7 +16,10 @@ use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter,
 use lettre::transport::smtp::response::Response;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
+use super::helo::HeloStream;
 use super::message::EmailMessage;
 use crate::egress::causes;
 use crate::http::{CertificateCache, Certificates, TlsConfig};
@@ -175,13 +178,18 @@ impl SmtpConnectionPool {
             None,
         );
 
-        let mut connection = connecting.await.map_err(|error| {
-            if is_tls(&error) {
-                SendError::Unavailable("tls", error.to_string())
-            } else {
-                SendError::Unavailable("unreachable", error.to_string())
+        let mut connection = match connecting.await {
+            Ok(connection) => connection,
+            // Servers of the time before ESMTP reject `EHLO`. One with TLS from the first byte is
+            // younger: what it rejects is the client.
+            Err(error) if is_permanent(&error) && *mode != TlsMode::Wrapper => {
+                self.connect_with_helo(&hello).await?
             }
-        })?;
+            Err(error) if is_tls(&error) => {
+                return Err(SendError::Unavailable("tls", error.to_string()));
+            }
+            Err(error) => return Err(unreachable(&error)),
+        };
 
         let upgrade = match mode {
             TlsMode::Required => true,
@@ -207,6 +215,20 @@ impl SmtpConnectionPool {
 
         self.authenticate(&mut connection, scrub).await?;
         Ok(connection)
+    }
+
+    /// Connects to a server that has rejected `EHLO`. It can have closed that connection.
+    async fn connect_with_helo(&self, hello: &ClientId) -> Result<AsyncSmtpConnection, SendError> {
+        let SmtpEndpoint { host, port, .. } = &self.endpoint;
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect((host.as_str(), *port))).await;
+        let stream = stream
+            .map_err(|_| unreachable(&format!("no connection within {CONNECT_TIMEOUT:?}")))?
+            .map_err(|error| unreachable(&error))?;
+
+        let stream = Box::new(HeloStream::new(stream));
+        AsyncSmtpConnection::connect_with_transport(stream, hello)
+            .await
+            .map_err(|error| unreachable(&error))
     }
 
     async fn authenticate(
@@ -283,15 +305,17 @@ async fn transact(
 ) -> Result<SmtpReply, SendError> {
     let mut parameters = Vec::new();
     let mut addresses = mail.envelope.to().iter().chain(mail.envelope.from());
+    let international = addresses.find(|address| !address.to_string().is_ascii());
 
-    if !addresses.all(|address| address.to_string().is_ascii()) {
+    if let Some(address) = international {
         if !connection
             .server_info()
             .supports_feature(Extension::SmtpUtfEight)
         {
-            return Err(SendError::Unfit(
-                "the server does not support non-ASCII addresses".to_owned(),
-            ));
+            return Err(SendError::Unfit(format!(
+                "the address {address} has characters before the @ that are not ASCII, and the \
+                 server does not support them (SMTPUTF8); use another address or server"
+            )));
         }
         parameters.push(MailParameter::SmtpUtfEight);
     }
@@ -326,6 +350,15 @@ async fn transact(
         })?;
 
     Ok(SmtpReply::of(&response))
+}
+
+fn unreachable(error: &dyn fmt::Display) -> SendError {
+    SendError::Unavailable("unreachable", error.to_string())
+}
+
+/// Returns whether the server replied with a permanent error.
+fn is_permanent(error: &SmtpError) -> bool {
+    reply(error).is_some_and(|reply| (500..600).contains(&reply.code))
 }
 
 /// Maps an error before the email was sent.

@@ -3,8 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use lettre::address::Envelope;
-use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
-use lettre::message::{Attachment, Mailbox, MultiPart, SinglePart};
+use lettre::message::header::{
+    Cc, ContentTransferEncoding, ContentType, HeaderName, HeaderValue, ReplyTo, To,
+};
+use lettre::message::{Attachment, Body, Mailbox, Mailboxes, MultiPart, SinglePart};
 use lettre::{Address, Message};
 use orlog_model::Timestamp;
 use serde::Deserialize;
@@ -12,6 +14,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::address::{line, mailbox};
 use super::attachment::{AttachmentRef, EmailAttachment};
 use super::{html, markdown};
 use crate::secret::SecretScrubber;
@@ -182,7 +185,7 @@ impl EmailContent {
             .from(from.clone())
             .date(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
             .message_id(Some(id.clone()))
-            .subject(line("subject", &self.subject)?)
+            .subject(line("subject", &self.subject)?.to_owned())
             .raw_header(HeaderValue::new(
                 HeaderName::new_from_ascii_str("Auto-Submitted"),
                 "auto-generated".to_owned(),
@@ -195,20 +198,28 @@ impl EmailContent {
             ("bcc", &self.bcc),
             ("reply_to", &self.reply_to),
         ] {
+            let mut mailboxes = Mailboxes::new();
             for text in &list.0 {
                 let mailbox = mailbox(name, text)?;
                 // A receiver that is in two lists gets the email once.
                 if name != "reply_to" && !receivers.contains(&mailbox.email) {
                     receivers.push(mailbox.email.clone());
                 }
-                builder = match name {
-                    "to" => builder.to(mailbox),
-                    "cc" => builder.cc(mailbox),
-                    "reply_to" => builder.reply_to(mailbox),
-                    // Blind copies are not part of the headers.
-                    _ => builder,
-                };
+                mailboxes.push(mailbox);
             }
+
+            if list.0.is_empty() {
+                continue;
+            }
+            // As one header: to add a mailbox, the builder would parse those before it, and drop
+            // them if it cannot.
+            builder = match name {
+                "to" => builder.header(To::from(mailboxes)),
+                "cc" => builder.header(Cc::from(mailboxes)),
+                "reply_to" => builder.header(ReplyTo::from(mailboxes)),
+                // Blind copies are not part of the headers.
+                _ => builder,
+            };
         }
 
         if receivers.is_empty() {
@@ -289,14 +300,14 @@ impl EmailContent {
             .or_else(|| self.markdown.as_deref().map(markdown::text));
 
         Ok(match (text, html) {
-            (Some(text), None) => Part::Single(SinglePart::plain(text)),
-            (None, Some(html)) => Part::Single(SinglePart::html(html)),
+            (Some(text), None) => Part::Single(SinglePart::plain(text_body(&text))),
+            (None, Some(html)) => Part::Single(SinglePart::html(text_body(&html))),
             (Some(text), Some(html)) => {
                 let parts = MultiPart::alternative().boundary(format!("{boundary}-a"));
                 Part::Multi(
                     parts
-                        .singlepart(SinglePart::plain(text))
-                        .singlepart(SinglePart::html(html)),
+                        .singlepart(SinglePart::plain(text_body(&text)))
+                        .singlepart(SinglePart::html(text_body(&html))),
                 )
             }
             (None, None) => return Err("body is missing; set text, html or markdown".to_owned()),
@@ -346,12 +357,11 @@ fn mixed(part: Part, boundary: &str, enclosed: Vec<EmailAttachment>) -> Result<M
 
     for EmailAttachment { name, kind, bytes } in enclosed {
         let kind = line("attachment type", &kind)?;
-        let kind = ContentType::parse(&kind)
+        let kind = ContentType::parse(kind)
             .map_err(|_| format!("{kind:?} is not a valid content type"))?;
 
-        let name = line("attachment name", &name)?;
-        let encoded =
-            lettre::message::Body::new_with_encoding(bytes, ContentTransferEncoding::Base64);
+        let name = line("attachment name", &name)?.to_owned();
+        let encoded = Body::new_with_encoding(bytes, ContentTransferEncoding::Base64);
 
         let body = encoded.map_err(|_| "cannot encode an attachment".to_owned())?;
         parts = parts.singlepart(Attachment::new(name).body(body, kind));
@@ -359,23 +369,52 @@ fn mixed(part: Part, boundary: &str, enclosed: Vec<EmailAttachment>) -> Result<M
     Ok(parts)
 }
 
-/// Parses exactly one mailbox, `Ada <ada@example.org>`, on one line.
-pub(crate) fn mailbox(field: &str, text: &str) -> Result<Mailbox, String> {
-    let text = line(field, text)?;
-    text.parse().map_err(|_| {
-        format!(
-            "{field}: {text:?} is not a valid email address; example: Ada <ada@example.org>; one \
-            address per string"
-        )
-    })
+/// Returns the encoded body of a text.
+fn text_body(text: &str) -> Body {
+    let text = with_crlf(text);
+    let is_special = |c: char| c.is_ascii_control() && !matches!(c, '\r' | '\n' | '\t');
+    if !text.contains(is_special) {
+        return Body::new(text);
+    }
+
+    // Servers reject a NUL in plain bytes (RFC 5322, 4), and other control characters can end there.
+    Body::new_with_encoding(text, ContentTransferEncoding::QuotedPrintable)
+        .expect("quoted-printable encodes every text")
 }
 
-/// Rejects control characters, so that a value cannot end its header.
-fn line(field: &str, text: &str) -> Result<String, String> {
-    if text.chars().any(char::is_control) {
-        return Err(format!(
-            "{field} contains a line break or another control character"
-        ));
+/// Ends each line with CRLF. Servers reject a CR or LF alone (RFC 5321, 2.3.8): other servers could
+/// read it as the end of the email.
+fn with_crlf(text: &str) -> String {
+    let mut lines = String::with_capacity(text.len() + text.len() / 16);
+    let mut rest = text;
+    while let Some(end) = rest.find(['\r', '\n']) {
+        lines.push_str(&rest[..end]);
+        lines.push_str("\r\n");
+
+        let line_break = &rest[end..];
+        let length = if line_break.starts_with("\r\n") { 2 } else { 1 };
+        rest = &line_break[length..];
     }
-    Ok(text.to_owned())
+
+    lines.push_str(rest);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_become_crlf() {
+        assert_eq!(
+            with_crlf("a\rb\nc\r\nd\n\re\r"),
+            "a\r\nb\r\nc\r\nd\r\n\r\ne\r\n"
+        );
+    }
+
+    #[test]
+    fn control_characters_are_encoded() {
+        assert_eq!(text_body("a\0b\tc\n").as_ref(), b"a=00b\tc\r\n");
+        assert_eq!(text_body("a\tb\n").as_ref(), b"a\tb\r\n");
+    }
 }
