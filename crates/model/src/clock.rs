@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use jiff::fmt::temporal::Pieces;
 use serde::{Deserialize, Serialize};
 
 /// Point in time: milliseconds since 1970-01-01T00:00:00Z, without leap seconds. Displayed as RFC
@@ -14,6 +15,9 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(transparent)]
 pub struct Timestamp(i64);
+
+/// Last millisecond of the year 9999, the last one of RFC 3339.
+const LAST_MILLIS_OF_RFC_3339: i64 = 253_402_300_799_999;
 
 /// Error for a text that is not an RFC 3339 time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +66,20 @@ millis!(Timestamp);
 millis!(SteadyTime);
 
 impl Timestamp {
+    /// Latest time that has a text, `9999-12-30T22:00:00.000Z`: about a day before the end of the
+    /// year 9999, so that it has a local time at every offset.
+    pub const MAX_RFC_3339: Self = Self(253_402_207_200_000);
+
+    /// Creates a time from the milliseconds of another system. A later time of the year 9999, the
+    /// usual value for "no end", becomes [`Self::MAX_RFC_3339`].
+    #[must_use]
+    pub const fn from_foreign_millis(millis: i64) -> Self {
+        if millis > Self::MAX_RFC_3339.0 && millis <= LAST_MILLIS_OF_RFC_3339 {
+            return Self::MAX_RFC_3339;
+        }
+        Self(millis)
+    }
+
     /// Subtracts `duration`, down to the smallest time.
     #[must_use]
     pub fn saturating_sub(self, duration: Duration) -> Self {
@@ -69,18 +87,30 @@ impl Timestamp {
         Self(self.0.saturating_sub(millis))
     }
 
-    /// Parses RFC 3339 (`2026-11-21T08:30:00+01:00`, also with a space instead of the `T`).
+    /// Parses RFC 3339 (`2026-11-21T08:30:00+01:00`, also with a space instead of the `T`). A later
+    /// time than [`Self::MAX_RFC_3339`], such as `9999-12-31T23:59:59Z`, becomes that time.
     ///
     /// # Errors
     /// The text is not such a time, or the time is outside the years -9999 to 9999.
     pub fn parse(text: &str) -> Result<Self, TimestampError> {
-        text.parse::<jiff::Timestamp>()
-            .map(|t| Self(t.as_millisecond()))
-            .map_err(|e| TimestampError {
+        match text.parse::<jiff::Timestamp>() {
+            // The last fraction of a second of the library has no whole milliseconds.
+            Ok(time) => Ok(Self(time.as_millisecond()).min(Self::MAX_RFC_3339)),
+            Err(_) if is_end_of_last_year(text) => Ok(Self::MAX_RFC_3339),
+            Err(error) => Err(TimestampError {
                 text: text.chars().take(64).collect(),
-                reason: e.to_string(),
-            })
+                reason: error.to_string(),
+            }),
+        }
     }
+}
+
+/// Returns whether a text that is not in the range of the library is a time of the year 9999.
+fn is_end_of_last_year(text: &str) -> bool {
+    let Ok(pieces) = Pieces::parse(text) else {
+        return false;
+    };
+    pieces.date().year() == 9999 && pieces.time().is_some() && pieces.to_numeric_offset().is_some()
 }
 
 impl fmt::Display for Timestamp {
@@ -160,6 +190,50 @@ mod tests {
         let t = Timestamp::parse("2005-03-23 00:00:00+01:00").unwrap();
         assert_eq!(t.to_string(), "2005-03-22T23:00:00.000Z");
         assert!(Timestamp::parse("yesterday").is_err());
+    }
+
+    #[test]
+    fn end_of_the_last_year_is_the_latest_time() {
+        let latest = "9999-12-30T22:00:00.000Z";
+        assert_eq!(Timestamp::MAX_RFC_3339.to_string(), latest);
+        assert_eq!(Timestamp::parse(latest), Ok(Timestamp::MAX_RFC_3339));
+
+        for text in [
+            "9999-12-31T23:59:59Z",
+            "9999-12-31T23:59:59.999999999Z",
+            "9999-12-31 23:59:59+00:00",
+            "9999-12-31T23:59:59+14:00",
+            "9999-12-31T23:59:59-12:00",
+            "9999-12-30T22:00:00.999Z",
+            "9999-12-30T22:00:01Z",
+        ] {
+            assert_eq!(
+                Timestamp::parse(text),
+                Ok(Timestamp::MAX_RFC_3339),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            Timestamp::from_foreign_millis(253_402_300_799_000),
+            Timestamp::MAX_RFC_3339
+        );
+
+        assert_eq!(
+            Timestamp::parse("9999-12-30T21:00:00Z")
+                .unwrap()
+                .to_string(),
+            "9999-12-30T21:00:00.000Z"
+        );
+        for text in [
+            "9999-12-31",
+            "9999-12-31T23:59:59",
+            "9999-12-32T23:59:59Z",
+            "9999-12-31T25:59:59Z",
+            "10000-01-01T00:00:00Z",
+        ] {
+            let error = Timestamp::parse(text).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod event_attributes;
 mod failure;
 mod foreign_json;
 mod history;
+mod http_date;
 mod ids;
 mod input;
 mod instance;
@@ -53,6 +54,7 @@ pub use event_attributes::EventAttributes;
 pub use failure::{Failure, InstanceFailure, TransitionFailure};
 pub use foreign_json::{ForeignJson, parse_foreign_json};
 pub use history::{HistoryEntry, InputOrigin, RecordedFailure};
+pub use http_date::parse_http_date;
 pub use ids::{
     ActorId, CorrelationId, EffectName, EventId, EventType, IdError, InstanceKey, Name, SagaName,
     TenantId, derive_child_id, derive_id, is_direction_control,

@@ -3,7 +3,6 @@
 use std::io::Read;
 
 use jiff::civil;
-use jiff::tz::TimeZone;
 use orlog_model::{Timestamp, derive_id};
 use serde_json::{Map, Value, json};
 
@@ -213,12 +212,8 @@ fn time(text: &str) -> Result<Timestamp, String> {
             .parse()
             .ok()
             .or_else(|| Some(iso.parse::<civil::Date>().ok()?.into()))?;
-        Some(Timestamp::from_millis(
-            at.to_zoned(TimeZone::UTC)
-                .ok()?
-                .timestamp()
-                .as_millisecond(),
-        ))
+        // With its offset, because the end of the year 9999 is beyond the times of the library.
+        Timestamp::parse(&format!("{at}Z")).ok()
     };
 
     // RFC 3339 first: its offset must not be read as UTC.

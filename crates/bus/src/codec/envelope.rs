@@ -119,7 +119,7 @@ fn timestamp(members: &Map<String, Value>) -> Result<Option<Timestamp>, DecodeEr
         Some(Value::String(text)) => time("timestamp", text).map(Some),
         Some(other) => {
             let rule = "it must be an RFC 3339 time or whole milliseconds since 1970";
-            let millis = other.as_i64().map(Timestamp::from_millis);
+            let millis = other.as_i64().map(Timestamp::from_foreign_millis);
             // Milliseconds outside the range of RFC 3339 have no text that a decoder reads again.
             let valid = millis.filter(|t| Timestamp::parse(&t.to_string()).is_ok());
             valid

@@ -12,8 +12,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use jiff::fmt::rfc2822;
-use orlog_model::parse_foreign_json;
+use orlog_model::{parse_foreign_json, parse_http_date};
 use reqwest::header::{DATE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -161,18 +160,22 @@ pub(crate) fn message(summary: RequestSummary<'_>, response: &HttpResponse) -> S
     format!("{summary} returned HTTP {}{colon}{quote}", status.as_u16())
 }
 
-/// Parses seconds or a date. A date is compared with the `Date` of the response, the clock of the
-/// upstream.
+/// Parses seconds or a date (RFC 9110, 10.2.3). A date is compared with the `Date` of the response,
+/// the clock of the upstream.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = named(headers, &RETRY_AFTER)?.trim();
     if let Ok(seconds) = text.parse::<u64>() {
         return Some(Duration::from_secs(seconds));
     }
 
+    let Some(until) = parse_http_date(text) else {
+        tracing::warn!(value = %quote(text), "a retry-after is neither seconds nor a date; ignored");
+        return None;
+    };
+
     // Both times are of one clock. The local clock can differ from it by more than the delay.
-    let until = rfc2822::parse(text).ok()?.timestamp();
-    let now = rfc2822::parse(named(headers, &DATE)?).ok()?.timestamp();
-    Duration::try_from(until.duration_since(now)).ok()
+    let now = parse_http_date(named(headers, &DATE)?)?;
+    (until >= now).then(|| until.duration_since(now))
 }
 
 fn named<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
@@ -307,6 +310,25 @@ mod tests {
             TransientCause::ResponseLost,
             None,
         );
+    }
+
+    #[test]
+    fn retry_after_date_can_have_an_obsolete_form() {
+        for (date, until) in [
+            (
+                "Sunday, 06-Nov-94 08:49:37 GMT",
+                "Sunday, 06-Nov-94 08:50:07 GMT",
+            ),
+            ("Sun Nov  6 08:49:37 1994", "Sun Nov  6 08:50:07 1994"),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun Nov  6 08:50:07 1994"),
+        ] {
+            check_trouble(
+                429,
+                &[("retry-after", until), ("date", date)],
+                TransientCause::Throttled,
+                Some(30),
+            );
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use orlog_model::{Clock as _, Timestamp};
+use orlog_model::{Clock as _, Timestamp, parse_http_date};
 
 use super::check::CheckResult;
 use crate::clock::SystemClock;
@@ -61,7 +61,7 @@ impl ClockComparison {
 
 /// Compares the local clock with the `date` header of a host.
 pub(super) fn compare(host: &str, date: &str) -> Option<CheckResult> {
-    let server_time = read(date)?;
+    let server_time = parse_http_date(date)?;
     let local_time = SystemClock.now();
     let apart = local_time
         .duration_since(server_time)
@@ -74,12 +74,6 @@ pub(super) fn compare(host: &str, date: &str) -> Option<CheckResult> {
         apart if apart >= WARN_SKEW => Some(CheckResult::warn(CHECK, found, remedy)),
         _ => None,
     }
-}
-
-/// Parses a date such as `Sat, 21 Nov 2026 16:05:00 GMT`.
-fn read(date: &str) -> Option<Timestamp> {
-    let zoned = jiff::fmt::rfc2822::parse(date).ok()?;
-    Some(Timestamp::from_millis(zoned.timestamp().as_millisecond()))
 }
 
 #[cfg(test)]

@@ -162,6 +162,11 @@ fn times_bytes_and_types_become_strings() {
         "timestamp('2026-11-21T23:30:00Z').getDate('Europe/Berlin')",
         json!(22),
     );
+    // The usual "no end".
+    check(
+        "timestamp('9999-12-31T23:59:59Z')",
+        json!("9999-12-31T23:59:59Z"),
+    );
     check("b'abc'", json!("YWJj"));
     check(
         "base64.decode('YWJj') == b'abc' && string(base64.decode('YWJj')) == 'abc'",

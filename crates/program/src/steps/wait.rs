@@ -192,10 +192,29 @@ impl CompiledKind for CompiledTime {
 fn parse_time(value: &Value) -> Result<Timestamp, String> {
     match (value.as_str(), value.as_i64()) {
         (Some(text), _) => Timestamp::parse(text).map_err(|error| error.to_string()),
-        (None, Some(millis)) => Ok(Timestamp::from_millis(millis)),
+        (None, Some(millis)) => Ok(Timestamp::from_foreign_millis(millis)),
         (None, None) => Err(format!(
             "a time must be RFC 3339 text or whole milliseconds, but is {}",
             kind_of(value)
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_end_is_the_latest_time() {
+        for value in [
+            json!("9999-12-31T23:59:59Z"),
+            json!(253_402_300_799_000_i64),
+        ] {
+            assert_eq!(parse_time(&value), Ok(Timestamp::MAX_RFC_3339), "{value}");
+        }
+        let error = parse_time(&json!("some day")).unwrap_err();
+        assert!(error.contains("\"some day\""), "{error}");
     }
 }

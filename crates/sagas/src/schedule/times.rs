@@ -107,21 +107,23 @@ impl Times {
     /// If the text is neither.
     pub fn at(text: &str, zone: &str) -> Result<Self, String> {
         let zone = zone_named(zone)?;
-        let instant = match (text.parse::<Instant>(), text.parse::<DateTime>()) {
-            (Ok(instant), _) => Some(instant),
-            (_, Ok(local)) => resolve(&zone, local),
-            (Err(_), Err(_)) => None,
-        };
+        if let Ok(at) = Timestamp::parse(text) {
+            return Ok(Self(Kind::At(at)));
+        }
 
-        let instant = instant.ok_or_else(|| {
+        let local = text.parse::<DateTime>().map_err(|_| {
             format!(
                 "at: {text:?} is not a date; write 2027-01-31T09:00 for a time in the zone, or \
                  2027-01-31T09:00:00Z"
             )
         })?;
-        Ok(Self(Kind::At(Timestamp::from_millis(
-            instant.as_millisecond(),
-        ))))
+        let at = match resolve(&zone, local) {
+            Some(instant) => Timestamp::from_millis(instant.as_millisecond()),
+            // The end of the last year, or the start of the first one: beyond the limits of times.
+            None if local.year() > 0 => Timestamp::MAX_RFC_3339,
+            None => return Err(format!("at: {text:?} is too early")),
+        };
+        Ok(Self(Kind::At(at)))
     }
 
     /// Returns the first due time after `after`.

@@ -233,6 +233,17 @@ fn date_is_due_once() {
 }
 
 #[test]
+fn end_of_the_last_year_is_the_latest_due_time() {
+    for text in ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59"] {
+        due(
+            &Times::at(text, "America/New_York").unwrap(),
+            "2027-01-01T00:00:00Z",
+            &["9999-12-30T22:00:00.000Z"],
+        );
+    }
+}
+
+#[test]
 fn errors_name_the_expression_and_the_remedy() {
     let error = |times: Result<Times, String>| times.unwrap_err();
     assert_eq!(
@@ -252,6 +263,7 @@ fn errors_name_the_expression_and_the_remedy() {
         "zone \"berlin\" is unknown; did you mean `Europe/Berlin`?"
     );
     assert!(error(Times::every(Duration::from_millis(10), None)).contains("the minimum is 1s"));
+    assert!(error(Times::at("-009999-01-01T00:00", "Asia/Tokyo")).contains("too early"));
     assert!(error(Times::at("soon", "UTC")).contains("\"soon\" is not a date"));
 }
 

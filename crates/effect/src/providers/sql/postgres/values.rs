@@ -14,8 +14,8 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime, Time};
-use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgTypeInfo, PgTypeKind, PgValueRef};
@@ -23,9 +23,6 @@ use sqlx::{TypeInfo as _, ValueRef as _};
 use uuid::Uuid;
 
 use super::super::database;
-
-/// Seconds from 1970 to 2000, the epoch of PostgreSQL.
-const EPOCH: i64 = 946_684_800;
 
 /// Returns whether values of the type can be read.
 pub(super) fn is_readable(kind: &PgTypeInfo) -> bool {
@@ -96,16 +93,8 @@ fn read(kind: &PgTypeInfo, bytes: &[u8]) -> Result<Value, BoxDynError> {
         // The first byte is the version of the format.
         "JSONB" => serde_json::from_slice(bytes.get(1..).ok_or("an empty jsonb")?)?,
         "BYTEA" => Value::from(BASE64_STANDARD.encode(bytes)),
-        "TIMESTAMPTZ" => moment(bytes, |since| {
-            Ok(Timestamp::from_second(EPOCH)?
-                .checked_add(since)?
-                .to_string())
-        })?,
-        "TIMESTAMP" => moment(bytes, |since| {
-            Ok(DateTime::constant(2000, 1, 1, 0, 0, 0, 0)
-                .checked_add(since)?
-                .to_string())
-        })?,
+        "TIMESTAMPTZ" => moment(bytes, |time| format!("{time}Z"))?,
+        "TIMESTAMP" => moment(bytes, |time| time.to_string())?,
         "DATE" => date(i32::from_be_bytes(bytes.try_into()?))?,
         "TIME" => {
             let since = SignedDuration::from_micros(i64::from_be_bytes(bytes.try_into()?));
@@ -125,14 +114,16 @@ fn float(text: String) -> Value {
     serde_json::from_str(&text).unwrap_or(Value::String(text))
 }
 
-fn moment(
-    bytes: &[u8],
-    at: impl Fn(SignedDuration) -> Result<String, BoxDynError>,
-) -> Result<Value, BoxDynError> {
+/// Parses the microseconds since 2000. The civil time is in UTC: the times with an offset of the
+/// library end before the year 9999, whose last second is the usual "no end".
+fn moment(bytes: &[u8], text: fn(DateTime) -> String) -> Result<Value, BoxDynError> {
     Ok(Value::from(match i64::from_be_bytes(bytes.try_into()?) {
         i64::MAX => "infinity".to_owned(),
         i64::MIN => "-infinity".to_owned(),
-        micros => at(SignedDuration::from_micros(micros))?,
+        micros => {
+            let since = SignedDuration::from_micros(micros);
+            text(DateTime::constant(2000, 1, 1, 0, 0, 0, 0).checked_add(since)?)
+        }
     }))
 }
 
@@ -299,6 +290,18 @@ mod tests {
     fn check(ints: &[i16], expected: &str) {
         let bytes: Vec<u8> = ints.iter().flat_map(|int| int.to_be_bytes()).collect();
         assert_eq!(numeric(&bytes).unwrap(), expected);
+    }
+
+    #[test]
+    fn time_up_to_the_end_of_the_year_9999_is_read() {
+        let read = |micros: i64| {
+            let read = moment(&micros.to_be_bytes(), |time| format!("{time}Z")).unwrap();
+            read.as_str().unwrap().to_owned()
+        };
+        assert_eq!(read(0), "2000-01-01T00:00:00Z");
+        assert_eq!(read(-1), "1999-12-31T23:59:59.999999Z");
+        assert_eq!(read(252_455_615_999_000_000), "9999-12-31T23:59:59Z");
+        assert_eq!(read(i64::MAX), "infinity");
     }
 
     #[test]

@@ -1,0 +1,54 @@
+//! Dates of HTTP headers.
+
+use jiff::civil::DateTime;
+use jiff::fmt::{rfc2822, strtime};
+use jiff::tz::TimeZone;
+
+use crate::Timestamp;
+
+/// Formats without an offset, which are in UTC (RFC 9110, 5.6.7): RFC 850 and asctime.
+const OBSOLETE_FORMATS: [&str; 2] = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+
+/// Parses a date in each form of RFC 9110: `Sun, 06 Nov 1994 08:49:37 GMT`, and the obsolete
+/// `Sunday, 06-Nov-94 08:49:37 GMT` and `Sun Nov  6 08:49:37 1994`. A year of two digits is one of
+/// 1969 to 2068. Returns `None` for another text.
+#[must_use]
+pub fn parse_http_date(text: &str) -> Option<Timestamp> {
+    let text = text.trim();
+    if let Ok(date) = rfc2822::parse(text) {
+        return Some(Timestamp::from_millis(date.timestamp().as_millisecond()));
+    }
+
+    let parsed = OBSOLETE_FORMATS
+        .iter()
+        .find_map(|format| strtime::parse(format, text).ok())?;
+    let date: DateTime = parsed.to_datetime().ok()?;
+    let instant = TimeZone::UTC.to_timestamp(date).ok()?;
+    Some(Timestamp::from_millis(instant.as_millisecond()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_http_is_a_date() {
+        let expected = Timestamp::parse("1994-11-06T08:49:37Z").ok();
+        for text in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+            " Sun, 06 Nov 1994 08:49:37 GMT ",
+        ] {
+            assert_eq!(parse_http_date(text), expected, "{text}");
+        }
+        assert_eq!(
+            parse_http_date("Wed Nov 16 08:49:37 2061"),
+            Timestamp::parse("2061-11-16T08:49:37Z").ok()
+        );
+
+        for text in ["", "soon", "Sun Nov  6 08:49:37", "1994-11-06T08:49:37Z"] {
+            assert_eq!(parse_http_date(text), None, "{text}");
+        }
+    }
+}
