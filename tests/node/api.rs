@@ -5,6 +5,7 @@ pub(crate) mod node;
 
 mod bad_input;
 mod clients;
+mod content_encoding;
 mod dead_letters;
 mod events;
 mod filter;

@@ -8,6 +8,7 @@ mod attempt;
 mod attempt_start;
 pub mod catalog;
 pub mod config;
+pub mod content_encoding;
 mod dispatcher;
 mod duration;
 mod effect_execution;

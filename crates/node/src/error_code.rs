@@ -143,6 +143,8 @@ codes! {
     InvalidSchedule = "OR0035", UNPROCESSABLE_ENTITY, "Invalid schedule";
     /// The wait that a request names has ended.
     WaitEnded = "OR0036", CONFLICT, "Wait ended";
+    /// The body does not have the declared content encoding.
+    InvalidEncoding = "OR0038", BAD_REQUEST, "Invalid content encoding";
     /// The batch does not exist.
     BatchNotFound = "OR0080", NOT_FOUND, "Batch not found";
     /// Another batch has the id.

@@ -8,6 +8,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::api::content_encoding::gzip;
 use crate::api::node::Node;
 use crate::harness::http::HttpResponse;
 use crate::harness::node::NodeBuilder;
@@ -185,6 +186,35 @@ async fn repeated_delivery_starts_one_instance() {
         .ok();
     node.until("", "/v1/sagas/order/o-3", |_| true).await;
     assert_eq!(orders(&node, "").await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signature_covers_the_encoded_body() {
+    let secrets = Secrets::new();
+    let node = secrets.node().await;
+    let plain = json!({ "order": "o-1" }).to_string();
+    let encoded = gzip(plain.as_bytes());
+    let deliver = async |encoding: &str, signed: &[u8], body: &[u8]| {
+        let signature = format!("sha256={}", hmac_hex("github secret", &[signed]));
+        let request = Request::post("/v1/webhooks/github")
+            .header("x-hub-signature-256", signature)
+            .header("x-github-delivery", "d-1")
+            .header("x-github-event", "push")
+            .header("content-encoding", encoding)
+            .header("content-type", "application/json");
+        node.send(request.body(body.to_vec().into()).unwrap()).await
+    };
+
+    let response = deliver("gzip", plain.as_bytes(), &encoded).await;
+    response.rejected(401, "OR0071");
+    let response = deliver("br", &encoded, &encoded).await;
+    response.rejected(415, "OR0004");
+    let response = deliver("gzip", plain.as_bytes(), plain.as_bytes()).await;
+    response.rejected(400, "OR0038");
+
+    let response = deliver("gzip", &encoded, &encoded).await;
+    assert_eq!(response.status, StatusCode::ACCEPTED, "{response:?}");
+    node.until("acme", "/v1/sagas/order/o-1", |_| true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

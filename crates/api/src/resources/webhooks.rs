@@ -79,7 +79,7 @@ pub(crate) async fn receive(
     let (parts, body) = request.into_parts();
 
     let limit = api.http().max_body_size;
-    let body = body::read(&api, &parts.headers, body, limit).await?;
+    let body = body::receive(&api, &parts.headers, body, limit).await?;
     // The signature covers the body, so that it is read before anything is known about the sender.
     let mut request = Request::from_parts(parts, Body::empty());
     if let Err(problem) = verify(&api, &webhook, request.headers(), &body).await {
@@ -157,6 +157,9 @@ async fn accept(
 ) -> Result<(StatusCode, Json<AcceptedWebhook>), Problem> {
     // The layer checks the tenant of the header only, which is set after it.
     tenant_storage::check(api, &webhook.config.tenant)?;
+    // After the verification: the sender signs the bytes that it sends.
+    let limit = api.http().max_body_size;
+    let body = body::decode(api, &headers, body, limit).await?;
     let now = api.now();
     let mapped = move |bytes: &[u8]| -> Result<Event, Problem> {
         let value = parse(&headers, bytes)?;
@@ -169,7 +172,7 @@ async fn accept(
         Ok(event)
     };
 
-    let event = api.bodies().parse(body, mapped).await?;
+    let event = api.bodies().parse(&body, mapped).await?;
     let id = event.id.to_string();
     let receipts = events.publish(vec![event]).await?;
     let duplicate = receipts.iter().any(|receipt| receipt.duplicate);

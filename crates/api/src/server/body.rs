@@ -2,25 +2,31 @@
 //! error.
 
 use std::fmt;
+use std::io::Read as _;
 use std::marker::PhantomData;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use futures::StreamExt as _;
+use orlog_effect::content_encoding::ContentEncoding;
 use orlog_model::parse_foreign_json;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
-use super::body_budget::RequestBody;
+use super::blocking::run_blocking;
+use super::body_budget::{PartialBody, RequestBody};
 use super::context::{ApiState, RequestContext};
 use super::problem::{Code, Problem, ProblemDetail};
 use super::signed_request;
 
 /// Maximum length of `found` text in a problem, in characters.
 const MAX_FOUND_CHARS: usize = 64;
+
+/// Number of bytes that are decoded at once.
+const DECODED_PIECE_BYTES: usize = 16 << 10;
 
 /// Body as JSON, within `http.max_body_size`.
 pub(crate) struct JsonBody<T>(pub(crate) T);
@@ -99,8 +105,22 @@ impl FromRequest<ApiState> for CheckedBody {
     }
 }
 
-/// Reads a body of at most `limit` bytes that arrives within `http.request_timeout`.
+/// Reads a body of at most `limit` bytes that arrives within `http.request_timeout`, and decodes its
+/// content encoding to at most `limit` bytes.
 pub(crate) async fn read(
+    api: &RequestContext,
+    headers: &HeaderMap,
+    body: Body,
+    limit: u64,
+) -> Result<RequestBody, Problem> {
+    // Before the body is read.
+    encoding(headers)?;
+    let received = receive(api, headers, body, limit).await?;
+    decode(api, headers, &received, limit).await
+}
+
+/// Reads a body as [`read`] does, in its content encoding: as it was signed.
+pub(crate) async fn receive(
     api: &RequestContext,
     headers: &HeaderMap,
     body: Body,
@@ -123,6 +143,52 @@ pub(crate) async fn read(
                 format!("the body did not arrive within {body_timeout:?}"),
             ))
         })
+}
+
+/// Decodes the content encoding of a body to at most `limit` bytes.
+pub(crate) async fn decode(
+    api: &RequestContext,
+    headers: &HeaderMap,
+    body: &RequestBody,
+    limit: u64,
+) -> Result<RequestBody, Problem> {
+    // Some clients also declare an encoding if they send no body.
+    let Some(encoding) = encoding(headers)?.filter(|_| !body.is_empty()) else {
+        return Ok(body.clone());
+    };
+
+    // The decoded bytes belong to the budget too.
+    let decoded = api.bodies().receive(api.scope.caller.as_ref());
+    let body = body.clone();
+    run_blocking(move || decode_within(encoding, &body, decoded, limit)).await
+}
+
+fn encoding(headers: &HeaderMap) -> Result<Option<ContentEncoding>, Problem> {
+    ContentEncoding::of(headers).map_err(|error| Problem::unsupported_encoding(&error))
+}
+
+fn decode_within(
+    encoding: ContentEncoding,
+    encoded: &[u8],
+    mut decoded: PartialBody,
+    limit: u64,
+) -> Result<RequestBody, Problem> {
+    let mut decoder = encoding.decoder(encoded);
+    let mut piece = vec![0; DECODED_PIECE_BYTES];
+    loop {
+        let count = decoder.read(&mut piece).map_err(|error| {
+            let detail = format!("the body is not valid {encoding}: {error}");
+            Problem::new(Code::InvalidEncoding, detail)
+        })?;
+        if count == 0 {
+            return Ok(decoded.finish());
+        }
+
+        if (decoded.len() + count) as u64 > limit {
+            return Err(too_large("the decoded body exceeds the limit", limit));
+        }
+        decoded.add(&piece[..count])?;
+    }
 }
 
 fn announced(headers: &HeaderMap) -> Option<u64> {

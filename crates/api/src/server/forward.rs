@@ -231,7 +231,9 @@ pub(crate) async fn to_owner(
                 target.extend(utf8_percent_encode(correlation.as_str(), NON_ALPHANUMERIC));
             }
 
-            let headers = headers.clone();
+            // The handler has received the decoded body.
+            let mut headers = headers.clone();
+            headers.remove(header::CONTENT_ENCODING);
             send_body(cluster, &pod, Method::POST, &target, headers, body.bytes())
                 .await
                 .map(Some)
@@ -263,8 +265,9 @@ async fn send(
         .map_or("/", |target| target.as_str());
     // That of every route whose requests are forwarded here: batches of events go to the bus.
     let limit = api.http().max_body_size;
-    // The whole body before the request: a grant for the other pod covers its digest.
-    let body = body::read(api, &parts.headers, body, limit).await?;
+    // The whole body before the request: a grant for the other pod covers its digest. The other pod
+    // decodes it.
+    let body = body::receive(api, &parts.headers, body, limit).await?;
 
     send_body(
         cluster,
@@ -388,6 +391,8 @@ async fn status_and_body(
     body: Bytes,
 ) -> Result<(StatusCode, Bytes), pod_client::Error> {
     let mut headers = without_hops(headers);
+    // The body is the one of this pod, not that of the client.
+    headers.remove(header::CONTENT_ENCODING);
     headers.insert(FORWARDED_BY, node(cluster));
     if let Some(key) = cluster.key {
         let granted = signed_request::grant(

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use orlog_effect::content_encoding::{self, UnsupportedEncoding};
 use orlog_model::whole_seconds;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -46,6 +47,10 @@ pub(crate) struct Problem {
     #[serde(skip)]
     #[schema(ignore)]
     retry_after: Option<u16>,
+    /// Whether the response names the content encodings that bodies can have.
+    #[serde(skip)]
+    #[schema(ignore)]
+    has_accept_encoding: bool,
 }
 
 /// One error and its location.
@@ -69,6 +74,7 @@ impl Problem {
             errors: Vec::new(),
             source: code,
             retry_after: None,
+            has_accept_encoding: false,
         }
     }
 
@@ -77,6 +83,14 @@ impl Problem {
         let detail =
             "this route accepts only requests that a peer has signed; `orlog peer check` sends one";
         Self::new(Code::Forbidden, detail)
+    }
+
+    /// Returns the problem of a body in a content encoding that is not supported.
+    pub(crate) fn unsupported_encoding(error: &UnsupportedEncoding) -> Self {
+        Self {
+            has_accept_encoding: true,
+            ..Self::new(Code::UnsupportedMediaType, error.to_string())
+        }
     }
 
     /// Returns the problem of a request about a shard that moves to another pod.
@@ -127,6 +141,7 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let retry_after = self.retry_after();
+        let has_accept_encoding = self.has_accept_encoding;
         let body = serde_json::to_vec(&self).expect("a problem serializes to JSON");
         let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
         let mut response = (self.source.status(), content_type, body).into_response();
@@ -150,6 +165,12 @@ impl IntoResponse for Problem {
             response
                 .headers_mut()
                 .insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if has_accept_encoding {
+            let supported = HeaderValue::from_static(content_encoding::SUPPORTED);
+            response
+                .headers_mut()
+                .insert(header::ACCEPT_ENCODING, supported);
         }
 
         response

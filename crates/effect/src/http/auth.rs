@@ -224,7 +224,12 @@ impl OAuth2Config {
         let retry_after = response::retry_after(response.headers());
         let body = ResponseBody::read(response, MAX_TOKEN_RESPONSE).await;
         let body = match body {
-            Ok(body) => body.bytes,
+            Ok(body) => match body.still_encoded {
+                Some(reason) if status.is_success() => {
+                    return Err(failed(format!("returned no token: {reason}")));
+                }
+                _ => body.bytes,
+            },
             // The status and the delay are known without the body.
             Err(_) if !status.is_success() => Vec::new(),
             Err(error) => {

@@ -10,13 +10,17 @@
 //! | 3xx, 4xx | permanent error |
 
 use std::fmt;
+use std::io::Read as _;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use orlog_model::{parse_foreign_json, parse_http_date};
 use reqwest::header::{DATE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use crate::content_encoding::ContentEncoding;
 use crate::http::headers::DATA_VERSION;
 use crate::provider::{ProviderError, Reply};
 use crate::quote::quote;
@@ -46,6 +50,8 @@ pub(crate) struct ResponseBody {
     pub(crate) bytes: Vec<u8>,
     /// Whether the body was truncated at the limit.
     pub(crate) cut: bool,
+    /// Reason for which the bytes are still encoded.
+    pub(crate) still_encoded: Option<String>,
 }
 
 pub(crate) struct HttpResponse {
@@ -55,17 +61,78 @@ pub(crate) struct HttpResponse {
 }
 
 impl ResponseBody {
-    /// Reads up to `most` bytes; closes the connection of a longer body.
-    pub(crate) async fn read(mut response: Response, limit: usize) -> Result<Self, reqwest::Error> {
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await? {
-            let remaining_bytes = limit - bytes.len();
-            bytes.extend_from_slice(&chunk[..chunk.len().min(remaining_bytes)]);
-            if chunk.len() > remaining_bytes {
-                return Ok(Self { bytes, cut: true });
+    /// Returns a complete body without a content encoding.
+    pub(crate) fn plain(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            cut: false,
+            still_encoded: None,
+        }
+    }
+
+    /// Reads up to `limit` bytes, and decodes up to `limit` bytes; closes the connection of a
+    /// longer body. Orlog requests no encoding, but servers and proxies can use one nevertheless.
+    pub(crate) async fn read(response: Response, limit: usize) -> Result<Self, reqwest::Error> {
+        let encoding = ContentEncoding::of(response.headers());
+        let received = Self::receive(response, limit).await?;
+        if received.bytes.is_empty() {
+            return Ok(received);
+        }
+
+        match encoding {
+            Ok(None) => Ok(received),
+            Err(error) => Ok(Self {
+                still_encoded: Some(error.to_string()),
+                ..received
+            }),
+            // A small body can decode to the limit, which takes time.
+            Ok(Some(encoding)) => {
+                let decoding =
+                    tokio::task::spawn_blocking(move || received.decoded(encoding, limit));
+                Ok(decoding.await.expect("the decoder does not panic"))
             }
         }
-        Ok(Self { bytes, cut: false })
+    }
+
+    async fn receive(mut response: Response, limit: usize) -> Result<Self, reqwest::Error> {
+        let mut body = Self::plain(Vec::new());
+        while let Some(chunk) = response.chunk().await? {
+            let remaining_bytes = limit - body.bytes.len();
+            body.bytes
+                .extend_from_slice(&chunk[..chunk.len().min(remaining_bytes)]);
+            if chunk.len() > remaining_bytes {
+                body.cut = true;
+                return Ok(body);
+            }
+        }
+        Ok(body)
+    }
+
+    fn decoded(self, encoding: ContentEncoding, limit: usize) -> Self {
+        let mut bytes = Vec::new();
+        // One byte more, to see whether the limit truncates the content.
+        let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+        let decoded = encoding
+            .decoder(&self.bytes)
+            .take(most)
+            .read_to_end(&mut bytes);
+
+        match decoded {
+            // The end of a truncated body is an error; the start of its content is known.
+            Err(error) if !self.cut => Self {
+                still_encoded: Some(format!("the body is not valid {encoding}: {error}")),
+                ..self
+            },
+            Ok(_) | Err(_) => {
+                let cut = self.cut || bytes.len() > limit;
+                bytes.truncate(limit);
+                Self {
+                    bytes,
+                    cut,
+                    still_encoded: None,
+                }
+            }
+        }
     }
 }
 
@@ -81,6 +148,12 @@ pub(crate) fn classify_status(
     } = response;
 
     if status.is_success() {
+        // The upstream has executed the request: only its result is unknown.
+        if body.still_encoded.is_some() {
+            let error =
+                ProviderError::response_lost("content_encoding", message(summary, response));
+            return Err(error.with_payload(payload(body)));
+        }
         return Ok(Reply::from(payload(body)));
     }
 
@@ -115,11 +188,15 @@ pub(crate) fn data_version(headers: &HeaderMap) -> u32 {
 }
 
 /// Returns the body as JSON: the parsed value, `null` if it is empty, `{"text": …}` for other
-/// content.
+/// content, and `{"base64": …}` for content that is still encoded.
 ///
 /// A body above the limit is not a failure: the effect was executed, only its response is
 /// incomplete.
 pub(crate) fn payload(body: &ResponseBody) -> Value {
+    if let Some(reason) = &body.still_encoded {
+        let bytes = STANDARD.encode(&body.bytes);
+        return json!({ "base64": bytes, "reason": reason, "truncated": body.cut });
+    }
     if body.cut {
         return json!({ "text": text(&body.bytes), "truncated": true });
     }
@@ -155,7 +232,10 @@ pub(crate) fn message(summary: RequestSummary<'_>, response: &HttpResponse) -> S
         );
     }
 
-    let quote = quote(&text(&body.bytes));
+    let quote = match &body.still_encoded {
+        Some(reason) => quote(reason),
+        None => quote(&text(&body.bytes)),
+    };
     let colon = if quote.is_empty() { "" } else { ": " };
     format!("{summary} returned HTTP {}{colon}{quote}", status.as_u16())
 }
@@ -184,6 +264,9 @@ fn named<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use flate2::Compression;
+    use flate2::read::GzEncoder;
+
     use super::*;
     use crate::provider::TransientCause;
 
@@ -201,10 +284,7 @@ mod tests {
         let pairs = headers
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        let body = ResponseBody {
-            bytes: body.as_bytes().to_vec(),
-            cut: false,
-        };
+        let body = ResponseBody::plain(body.as_bytes().to_vec());
         let status = StatusCode::from_u16(status).unwrap();
         classify_status(
             SUMMARY,
@@ -264,8 +344,8 @@ mod tests {
     #[test]
     fn oversized_body_is_truncated_and_succeeds() {
         let body = ResponseBody {
-            bytes: vec![b'x'; MAX_BODY],
             cut: true,
+            ..ResponseBody::plain(vec![b'x'; MAX_BODY])
         };
         let response = HttpResponse {
             status: StatusCode::OK,
@@ -275,6 +355,78 @@ mod tests {
         let reply = classify_status(SUMMARY, &response).unwrap();
         assert_eq!(reply.payload["truncated"], true);
         assert_eq!(reply.payload["text"].as_str().unwrap().len(), MAX_TEXT);
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoded = Vec::new();
+        GzEncoder::new(bytes, Compression::default())
+            .read_to_end(&mut encoded)
+            .unwrap();
+        encoded
+    }
+
+    /// Returns a body that a server sends with this content encoding.
+    async fn read(encoding: &str, bytes: Vec<u8>) -> ResponseBody {
+        let response = http::Response::builder()
+            .header("content-encoding", encoding)
+            .body(bytes)
+            .unwrap();
+        ResponseBody::read(response.into(), MAX_BODY).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn encoded_body_is_decoded_up_to_the_limit() {
+        let body = read("gzip", gzip(br#"{"a":1}"#)).await;
+        assert_eq!(payload(&body), json!({"a": 1}));
+        assert_eq!(payload(&read("gzip", Vec::new()).await), Value::Null);
+        assert_eq!(payload(&read("identity", b"1".to_vec()).await), json!(1));
+
+        let zeros = gzip(&vec![b'0'; 64 * MAX_BODY]);
+        assert!(zeros.len() < MAX_BODY);
+        let body = read("gzip", zeros).await;
+        assert!(body.cut);
+        assert_eq!(body.bytes.len(), MAX_BODY);
+    }
+
+    #[tokio::test]
+    async fn body_that_is_still_encoded_is_kept_and_the_outcome_is_in_doubt() {
+        for (encoding, bytes, reason) in [
+            (
+                "br",
+                b"\x0b\x00".to_vec(),
+                "the content encoding \"br\" is not supported; supported: gzip, deflate",
+            ),
+            (
+                "gzip",
+                b"the text of a server".to_vec(),
+                "the body is not valid gzip: invalid gzip header",
+            ),
+        ] {
+            let body = read(encoding, bytes.clone()).await;
+            let response = HttpResponse {
+                status: StatusCode::OK,
+                headers: HeaderMap::new(),
+                body,
+            };
+            let Err(ProviderError::Transient {
+                trouble,
+                failure,
+                payload,
+                ..
+            }) = classify_status(SUMMARY, &response)
+            else {
+                panic!("the result is not known");
+            };
+            assert_eq!(trouble, TransientCause::ResponseLost);
+            assert_eq!(
+                (failure.code.as_str(), failure.message.as_str()),
+                (
+                    "content_encoding",
+                    format!("payments: POST /charges returned HTTP 200: {reason}").as_str()
+                )
+            );
+            assert_eq!(payload["base64"], STANDARD.encode(bytes));
+        }
     }
 
     #[test]

@@ -251,10 +251,7 @@ pub mod gateway_message {
             headers.insert(RETRY_AFTER, value);
         }
 
-        let body = ResponseBody {
-            bytes: payload.to_vec(),
-            cut: false,
-        };
+        let body = ResponseBody::plain(payload.to_vec());
         let summary = RequestSummary {
             upstream: super::GATEWAY,
             method: "request",

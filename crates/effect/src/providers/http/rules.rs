@@ -41,8 +41,10 @@ fn classify_by_rules(
     summary: RequestSummary<'_>,
     http_response: &HttpResponse,
 ) -> Result<Reply, ProviderError> {
-    // The usual effect has no rules, and its body need not be parsed twice.
-    if rules.is_empty() {
+    // The usual effect has no rules, and its body need not be parsed twice. A body that is still
+    // encoded has no fields for rules.
+    let is_unreadable = http_response.body.still_encoded.is_some();
+    if rules.is_empty() || (is_unreadable && http_response.status.is_success()) {
         return response::classify_status(summary, http_response);
     }
 

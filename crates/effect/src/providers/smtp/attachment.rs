@@ -209,6 +209,9 @@ impl AttachmentStore {
 
         let body = ResponseBody::read(response, remaining_bytes).await;
         let body = body.map_err(|error| later(error.without_url().to_string()))?;
+        if let Some(reason) = body.still_encoded {
+            return Err(later(reason));
+        }
         if body.cut {
             Err(self.too_much())
         } else {
