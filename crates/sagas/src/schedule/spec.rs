@@ -120,7 +120,7 @@ impl ScheduleSpec {
     /// # Errors
     /// All errors.
     pub fn check(&self) -> Result<(), Vec<ScheduleError>> {
-        self.compile().map(|_| ())
+        self.compile_with(self.times()).map(|_| ())
     }
 
     /// Returns the due times, without jitter.
@@ -128,6 +128,13 @@ impl ScheduleSpec {
     /// # Errors
     /// The invalid field.
     pub fn times(&self) -> Result<Times, ScheduleError> {
+        self.times_with(Times::cron)
+    }
+
+    fn times_with(
+        &self,
+        parse_cron: fn(&str, &str) -> Result<Times, String>,
+    ) -> Result<Times, ScheduleError> {
         let zone = self.zone.as_deref().unwrap_or("UTC");
         let failed = |field: &str, message: String| {
             let field = if message.starts_with("zone ") {
@@ -143,7 +150,7 @@ impl ScheduleSpec {
 
         match (&self.cron, &self.every, &self.at) {
             (Some(cron), None, None) => {
-                Times::cron(cron, zone).map_err(|error| failed("cron", error))
+                parse_cron(cron, zone).map_err(|error| failed("cron", error))
             }
             (None, None, Some(at)) => Times::at(at, zone).map_err(|error| failed("at", error)),
             (None, Some(every), None) => {
@@ -160,7 +167,15 @@ impl ScheduleSpec {
         }
     }
 
+    /// Compiles a stored specification, also if a newer release would not accept it any more.
     pub(super) fn compile(&self) -> Result<CompiledSchedule, Vec<ScheduleError>> {
+        self.compile_with(self.times_with(Times::stored_cron))
+    }
+
+    fn compile_with(
+        &self,
+        times: Result<Times, ScheduleError>,
+    ) -> Result<CompiledSchedule, Vec<ScheduleError>> {
         let mut errors = Vec::new();
         let saga = keep(&mut errors, "saga", SagaName::for_path(self.saga.as_str()));
         if is_built_in(&self.saga) {
@@ -172,7 +187,7 @@ impl ScheduleSpec {
 
         let event = self.event.as_deref().map(EventType::for_input).transpose();
         let event = keep(&mut errors, "event", event);
-        let times = keep_error(&mut errors, self.times());
+        let times = keep_error(&mut errors, times);
         let catch_up = duration_or("catch_up", self.catch_up.as_deref(), DEFAULT_CATCH_UP);
         let catch_up = keep_error(&mut errors, catch_up);
         let jitter = duration_or("jitter", self.jitter.as_deref(), Duration::ZERO);

@@ -56,9 +56,15 @@ impl Times {
     /// # Errors
     /// A message with the field that is invalid.
     pub fn cron(expression: &str, zone: &str) -> Result<Self, String> {
-        let failed = |reason: String| format!("cron \"{expression}\": {reason}");
+        cron_fields::check(expression)
+            .map_err(|reason| format!("cron \"{expression}\": {reason}"))?;
+        Self::stored_cron(expression, zone)
+    }
 
-        cron_fields::check(expression).map_err(failed)?;
+    /// Parses the cron expression of a stored schedule. An earlier release can have accepted one
+    /// that is rejected today; its schedule continues.
+    pub(super) fn stored_cron(expression: &str, zone: &str) -> Result<Self, String> {
+        let failed = |reason: String| format!("cron \"{expression}\": {reason}");
 
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)
@@ -77,7 +83,7 @@ impl Times {
 
         match times.next_after(Timestamp::from_millis(0)) {
             Some(_) => Ok(times),
-            None => Err(failed("no date matches it".to_owned())),
+            None => Err(failed(cron_fields::no_date(expression))),
         }
     }
 

@@ -244,6 +244,16 @@ fn end_of_the_last_year_is_the_latest_due_time() {
 }
 
 #[test]
+fn stored_expression_of_an_earlier_release_is_due() {
+    assert!(Times::cron("0 */24 * * *", "UTC").is_err());
+    due(
+        &Times::stored_cron("0 */24 * * *", "UTC").unwrap(),
+        "2027-01-01T12:00:00Z",
+        &["2027-01-02T00:00:00Z"],
+    );
+}
+
+#[test]
 fn errors_name_the_expression_and_the_remedy() {
     let error = |times: Result<Times, String>| times.unwrap_err();
     assert_eq!(
@@ -252,7 +262,7 @@ fn errors_name_the_expression_and_the_remedy() {
     );
     assert_eq!(
         error(Times::cron("0 0 30 2 *", "UTC")),
-        "cron \"0 0 30 2 *\": no date matches it"
+        "cron \"0 0 30 2 *\": no date matches it: month \"2\" has no day of the month \"30\""
     );
     assert_eq!(
         error(Times::cron("0 0 * * *", "Europe/Berlim")),
