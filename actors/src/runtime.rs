@@ -236,6 +236,21 @@ impl Runtime {
         self.deliver(key, Input::Control(control), None).await
     }
 
+    /// Applies a start request to an instance as [`Self::control`], and commits the record of its
+    /// idempotency key with it.
+    ///
+    /// # Errors
+    /// Those of [`Self::control`].
+    pub async fn start_instance(
+        &self,
+        key: &InstanceKey,
+        control: ControlRequest,
+        record: Change,
+    ) -> Result<ControlResult, ControlError> {
+        self.deliver(key, Input::Control(control), Some(record))
+            .await
+    }
+
     pub(crate) async fn deliver(
         &self,
         key: &InstanceKey,

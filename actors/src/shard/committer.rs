@@ -469,7 +469,10 @@ fn division(changes: &[Change]) -> usize {
 fn is_extra(change: &Change) -> bool {
     matches!(
         change,
-        Change::Settle(_) | Change::DropDeadLetter { .. } | Change::JobResult { .. }
+        Change::Settle(_)
+            | Change::DropDeadLetter { .. }
+            | Change::JobResult { .. }
+            | Change::StartKey { .. }
     )
 }
 

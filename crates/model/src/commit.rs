@@ -285,6 +285,16 @@ pub enum Change {
         /// Claim under which a worker reported the result.
         claim: Uuid,
     },
+    /// Records that a start request with this idempotency key is stored with the next change, for as
+    /// long as dedupe keys are.
+    StartKey {
+        /// Tenant of the request.
+        tenant: TenantId,
+        /// Hash of the saga and the key.
+        key: Uuid,
+        /// Hash of the request.
+        fingerprint: Uuid,
+    },
     /// Deletes change feed rows of old commits, a limited number at a time.
     TrimFeed {
         /// Deletes rows written before this time …

@@ -143,6 +143,8 @@ codes! {
     InvalidSchedule = "OR0035", UNPROCESSABLE_ENTITY, "Invalid schedule";
     /// The wait that a request names has ended.
     WaitEnded = "OR0036", CONFLICT, "Wait ended";
+    /// An idempotency key was used for another request.
+    KeyReused = "OR0037", UNPROCESSABLE_ENTITY, "Idempotency key reused";
     /// The body does not have the declared content encoding.
     InvalidEncoding = "OR0038", BAD_REQUEST, "Invalid content encoding";
     /// The batch does not exist.

@@ -12,6 +12,7 @@ pub(crate) mod job_log;
 pub(crate) mod query;
 pub(crate) mod reader;
 pub(crate) mod row_group;
+pub(crate) mod start_key;
 pub(crate) mod sweep;
 pub(crate) mod tasks;
 pub(crate) mod work;

@@ -340,6 +340,34 @@ async fn restart_runs_an_ended_instance_again_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn idempotency_key_belongs_to_one_request() {
+    let node = Node::start().await;
+    let path = "/v1/sagas/order";
+    node.start_keyed(path, "k-1", &order("o-1", 5)).await.ok();
+
+    // Another body for the same instance, and for another one; another attribute.
+    for (path, body) in [
+        (path, order("o-1", 6)),
+        (path, order("o-2", 5)),
+        ("/v1/sagas/order?subject=s", order("o-1", 5)),
+    ] {
+        let response = node.start_keyed(path, "k-1", &body).await;
+        let detail = response.rejected(422, "OR0037");
+        assert!(detail.contains("\"k-1\" was used"), "{detail}");
+    }
+    assert_eq!(node.get("/v1/sagas/order/o-2").await.status, 404);
+
+    let repeated = node.start_keyed(path, "k-1", &order("o-1", 5)).await.ok();
+    assert_eq!(repeated["existing"], true);
+    node.start_keyed(path, "k-2", &order("o-2", 5)).await.ok();
+
+    let node = node.restart(|_| ()).await;
+    let reused = node.start_keyed(path, "k-1", &order("o-1", 6)).await;
+    reused.rejected(422, "OR0037");
+    node.start_keyed(path, "k-1", &order("o-1", 5)).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn signal_with_start_starts_once_and_signals_once() {
     let node = notes().await;
     let body = |id: &str, n: u64| json!({ "id": id, "type": "Marked", "data": { "n": n }, "start": { "data": { "text": "a" } } });

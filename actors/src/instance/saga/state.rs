@@ -283,7 +283,7 @@ impl State {
         log_instance!(DEBUG, self.mailbox.key, self.trace(), %reason, "ignored");
 
         // A rejection changes nothing: a dead letter that its instance rejects stays stored.
-        let drops = rejection.is_none() && self.mailbox.has_extra_change();
+        let drops = rejection.is_none() && self.mailbox.has_own_change();
         // The cause of this result may not be durable yet, so the result must not be reported
         // before.
         let waits = drops || !self.mailbox.is_durable();

@@ -11,6 +11,7 @@ mod page;
 pub(crate) mod resource;
 pub(crate) mod result;
 pub(crate) mod start;
+mod start_key;
 mod view;
 mod work;
 

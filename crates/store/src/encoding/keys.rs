@@ -200,6 +200,11 @@ pub(crate) fn dedupe(bucket: i64, row: &[u8], id: DedupeKey) -> Key {
         .finish()
 }
 
+/// Returns the prefix of the dedupe keys of the instance with this row in a bucket.
+pub(crate) fn dedupe_of_instance(bucket: i64, row: &[u8]) -> Key {
+    KeyWriter::new().i64(bucket).fixed(row).finish()
+}
+
 /// Returns the key of the deployment of a context in the table `meta`.
 pub(crate) fn context_deployment(context: &TenantId) -> Key {
     let mut key = Key::from_slice(CONTEXT_DEPLOYMENT);

@@ -49,6 +49,17 @@ impl Reader {
         })
     }
 
+    /// Returns the buckets of the keys that were stored within the last window before `now`, as
+    /// [`Self::is_duplicate`] counts it.
+    pub(crate) fn dedupe_buckets(&self, now: Timestamp) -> Result<Vec<i64>, Error> {
+        self.shared.read(|tables| {
+            let now = self.dedupe_time(tables, now);
+            let mut buckets = vec![now.bucket, now.bucket.saturating_sub(1)];
+            buckets.extend(self.retained_buckets(tables, now)?);
+            Ok(buckets)
+        })
+    }
+
     /// Returns the time since which dedupe keys are complete: one window before `now`. After a
     /// downtime, it is one window before the downtime, until the store has been open for a window.
     /// Older keys may be deleted.

@@ -19,6 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::result::{ResultView, await_end, wait};
+use super::start_key::{KEY_PREFIX, StartFingerprint, StartKey, idempotency_key};
 use crate::resources::access::check_signed;
 use crate::resources::events::takes_work;
 use crate::server::body::{self, CheckedBody};
@@ -30,12 +31,6 @@ use crate::server::parts::definitions::Definitions;
 use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::{Caller, Right};
-
-/// Header with the idempotency key of a start.
-pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// Prefix of the id of a start with an idempotency key. It separates the key from the ids of
-/// control requests.
-const KEY_PREFIX: &str = "start:";
 
 /// Maximum length of the subject of an event, in bytes.
 const MAX_SUBJECT_BYTES: usize = 512;
@@ -184,6 +179,19 @@ pub(crate) async fn start(
         return Ok(response);
     }
 
+    let start_key = id.as_ref().map(|id| {
+        let fingerprint = StartFingerprint {
+            event: query.event.as_ref().map(EventType::as_str),
+            data: &request.data,
+            schema_version: request.schema_version,
+            subject: request.subject.as_deref(),
+        };
+        StartKey::new(&key, id, &fingerprint)
+    });
+    if let Some(start_key) = &start_key {
+        start_key.check(&instances, &key).await?;
+    }
+
     let control = ControlRequest {
         id: id.unwrap_or_else(new_id),
         action: ControlAction::Start(Box::new(request)),
@@ -196,9 +204,13 @@ pub(crate) async fn start(
     };
 
     // The route has no deadline, because it can wait for a result; its start needs one of its own.
-    let started =
-        tokio::time::timeout(api.http().request_timeout, instances.control(&key, control));
-    let Ok(started) = started.await else {
+    let started = async {
+        match &start_key {
+            Some(start_key) => instances.start(&key, control, start_key.record()).await,
+            None => instances.control(&key, control).await,
+        }
+    };
+    let Ok(started) = tokio::time::timeout(api.http().request_timeout, started).await else {
         let detail = "the start is not durable within http.request_timeout; its outcome is \
                       unknown: repeat the request with the same Idempotency-Key or correlation id";
         return Err(Problem::new(Code::Unavailable, detail));
@@ -211,6 +223,11 @@ pub(crate) async fn start(
         paused,
         ..
     } = started?;
+    // Another request with the key can have started the instance since the first check.
+    if let Some(start_key) = start_key.filter(|_| !applied) {
+        start_key.check(&instances, &key).await?;
+    }
+
     if let Some(wait) = wait {
         // An interrupted wait is no failure of the start: the caller asks for the result elsewhere.
         match await_end(&instances, &key, wait).await {
@@ -385,33 +402,6 @@ fn new_correlation(tenant: &TenantId, saga: &SagaName, key: Option<&EventId>) ->
 fn new_id() -> EventId {
     EventId::new(format!("{KEY_PREFIX}{}", Uuid::now_v7()))
         .expect("an id in this format is short ASCII")
-}
-
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<EventId>, Problem> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
-        return Ok(None);
-    };
-
-    let invalid =
-        |reason: String| invalid_parameter(IDEMPOTENCY_KEY, format!("{IDEMPOTENCY_KEY}: {reason}"));
-    let text = value
-        .to_str()
-        .map_err(|_| invalid("the header is not printable ASCII".to_owned()))?;
-    if text.is_empty() {
-        return Err(invalid("the header is empty".to_owned()));
-    }
-
-    let max = EventId::MAX_BYTES - KEY_PREFIX.len();
-    if text.len() > max {
-        return Err(invalid(format!(
-            "{} bytes, the limit is {max}; shorten or hash it",
-            text.len()
-        )));
-    }
-
-    EventId::for_input(format!("{KEY_PREFIX}{text}"))
-        .map(Some)
-        .map_err(|error| invalid(error.to_string()))
 }
 
 fn schema_version(stated: Option<u32>) -> Result<u32, Problem> {

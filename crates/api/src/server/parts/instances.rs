@@ -50,6 +50,19 @@ impl Instances {
         self.app.runtime.control(key, control).await
     }
 
+    /// Starts an instance, and records the idempotency key of the request with it.
+    ///
+    /// # Errors
+    /// Those of [`orlog_actors::Runtime::start_instance`].
+    pub(crate) async fn start(
+        &self,
+        key: &InstanceKey,
+        control: ControlRequest,
+        record: Change,
+    ) -> Result<ControlResult, ControlError> {
+        self.app.runtime.start_instance(key, control, record).await
+    }
+
     /// Applies a dead letter again.
     ///
     /// # Errors
