@@ -15,6 +15,7 @@ mod completions;
 pub(crate) mod config_flags;
 pub(crate) mod console;
 mod credentials;
+mod data;
 mod dead_letters;
 mod definitions;
 mod dev;

@@ -5,6 +5,7 @@ pub(crate) mod limits;
 pub(crate) mod live_limits;
 pub(crate) mod operations;
 pub(crate) mod ownership;
+pub(crate) mod preview;
 
 use std::sync::Arc;
 use std::time::Duration;

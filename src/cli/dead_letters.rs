@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli::client::{ApiClient, ServerArgs, path};
 use crate::cli::console::{Console, note, text};
+use crate::cli::data::read_data;
 use crate::cli::exit::CommandError;
 use crate::cli::filter::filter_value;
 use crate::cli::list::PageArgs;
@@ -42,6 +43,9 @@ pub(crate) struct Discard {
     /// it may have been executed
     #[arg(long)]
     force: bool,
+    /// Also if the compensation that follows is requested with null fields
+    #[arg(long, requires = "force")]
+    allow_null: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -51,6 +55,10 @@ pub(crate) struct Redrive {
     /// Ids of the dead letters
     #[arg(required_unless_present_any = ["reason", "saga", "all"])]
     ids: Vec<String>,
+    /// Data of the event, signal or result instead of those of the dead letter, as JSON; `@FILE`
+    /// reads a file, `@-` standard input. Only for one dead letter
+    #[arg(long, value_name = "JSON", requires = "ids", conflicts_with_all = ["reason", "saga", "all"])]
+    data: Option<String>,
     /// All dead letters with this reason
     #[arg(long, conflicts_with = "ids", value_parser = filter_value)]
     reason: Option<String>,
@@ -166,8 +174,17 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
         return redrive_kind(&args, &client, console).await;
     }
 
+    let body = match &args.data {
+        Some(_) if args.ids.len() > 1 => {
+            let reason = "--data is for one dead letter; redrive the others on their own";
+            return Err(CommandError::usage(reason));
+        }
+        Some(data) => Some(json!({ "data": read_data("--data", data)? })),
+        None => None,
+    };
+
     let mut responses = Vec::new();
-    let redriven = redrive_each(&args.ids, &client, &mut responses, console).await;
+    let redriven = redrive_each(&args.ids, body.as_ref(), &client, &mut responses, console).await;
     // Also after a failure: the dead letters before it are redriven.
     if console.is_json() {
         console.json(&Value::Array(responses))?;
@@ -179,13 +196,14 @@ async fn redrive(args: Redrive, console: &Console) -> Result<(), CommandError> {
 /// cause.
 async fn redrive_each(
     ids: &[String],
+    body: Option<&Value>,
     client: &ApiClient,
     responses: &mut Vec<Value>,
     console: &Console,
 ) -> Result<(), CommandError> {
     for id in ids {
         let response = client
-            .post(&path(&["v1", "dead-letters", id, "redrive"]), None)
+            .post(&path(&["v1", "dead-letters", id, "redrive"]), body)
             .await?;
         if console.is_json() {
             responses.push(response);
@@ -348,7 +366,10 @@ async fn discard_each<'a>(
     discarded: &mut Vec<&'a str>,
     console: &Console,
 ) -> Result<(), CommandError> {
-    let force = [("force", args.force.to_string())];
+    let force = [
+        ("force", args.force.to_string()),
+        ("allow_null", args.allow_null.to_string()),
+    ];
     for id in &args.ids {
         client
             .delete(&path(&["v1", "dead-letters", id]), &force)

@@ -1,7 +1,6 @@
 //! `orlog saga`: inspects and controls saga instances.
 
 mod control;
-mod data;
 mod history;
 mod list;
 mod show;

@@ -43,7 +43,7 @@ use denials::Denials;
 pub use files::FileSet;
 use files::{AuditFiles, FileLimits, TotalLimit};
 pub use reader::{AuditFilter, AuditPage, Error};
-pub use record::{AuditOutcome, AuditRecord, TARGET, shortened};
+pub use record::{AuditOutcome, AuditRecord, DataEdit, TARGET, shortened};
 use summaries::Summaries;
 pub use tail::{TailBatch, TailPosition, line_id};
 pub use verify::{ExpectedRecord, Verification, VerifyError, verify};

@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::data::read_data;
 use crate::cli::client::{ApiClient, ServerArgs, fields, path};
 use crate::cli::console::{Console, text};
+use crate::cli::data::read_data;
 use crate::cli::exit::CommandError;
 
 /// Instance to select.

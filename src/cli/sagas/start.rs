@@ -9,7 +9,7 @@ use crate::cli::exit::{CommandError, CommandExit};
 use crate::cli::wait::{WAIT_TIMEOUT, WaitArgs, Waiting, not_ended};
 
 use super::control::InstanceArgs;
-use super::data::read_data;
+use crate::cli::data::read_data;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StartArgs {

@@ -345,6 +345,104 @@ async fn result_for_which_an_instance_waits_is_discarded_only_on_request() {
     assert_eq!(node.get("/v1/dead-letters").await["items"], json!([]));
 }
 
+/// Starts a node whose compensation reads the variable that the charge cannot save, and returns it
+/// with its upstream and the path of the dead letter.
+async fn start_with_refund_of_a_receipt() -> (Node, Arc<HttpUpstream>, String) {
+    let bank = HttpUpstream::open().await;
+    let dirs = Dirs::new(&[]);
+    let effects = "[effects.\"pay.charge\"]\npath = \"/charge\"\n[effects.\"pay.refund\"]\npath = \"/refund\"\n";
+    dirs.describe("bank", &format!("base_url = {:?}\n{effects}", bank.url));
+    let undo = "    undo: { effect: pay.refund, data: { receipt: =vars.receipt } }\n";
+    dirs.define("payment", &format!("{RECEIPT}{undo}"));
+
+    let node = dirs.start().await;
+    node.pay("", "o-1", json!({})).await;
+    let marked = node
+        .until("", "/v1/sagas/payment/o-1", |saga| {
+            saga["attention"] == "unapplied_result"
+        })
+        .await;
+    let id = marked["dead_letters"][0]["id"].as_str().unwrap();
+    (node, bank, format!("/v1/dead-letters/{id}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compensation_with_null_fields_is_requested_only_on_request() {
+    let (node, bank, letter) = start_with_refund_of_a_receipt().await;
+    let discard = async |query: &str| {
+        let path = format!("{letter}{query}");
+        node.ask(Method::DELETE, "", &path, &Value::Null).await
+    };
+
+    for query in ["", "?force=true"] {
+        let (status, problem) = discard(query).await;
+        assert_eq!(status, StatusCode::CONFLICT, "{problem}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("pay.refund (/receipt)"), "{detail}");
+        assert!(detail.contains("--allow-null"), "{detail}");
+    }
+    assert_eq!(paths(&bank), ["/charge"]);
+
+    let (status, response) = discard("?force=true&allow_null=true").await;
+    assert_eq!(status, StatusCode::NO_CONTENT, "{response}");
+    assert_eq!(node.end("", "o-1").await["status"], "failed");
+    assert_eq!(paths(&bank), ["/charge", "/refund"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn result_is_redriven_with_edited_data() {
+    let (node, bank, letter) = start_with_refund_of_a_receipt().await;
+    let redrive = format!("{letter}/redrive");
+
+    // Data that the definition cannot apply change nothing.
+    let wrong = json!({ "data": { "receipt": null } });
+    let detail = node.post(&redrive, &wrong).await.problem("OR0015");
+    assert!(detail.contains("Nothing was changed"), "{detail}");
+    let kept = node.get(&letter).await;
+    assert_eq!(
+        format!("/v1/dead-letters/{}", kept["id"].as_str().unwrap()),
+        letter
+    );
+    node.post(&redrive, &json!({ "date": 1 }))
+        .await
+        .problem("OR0002");
+
+    let edited = json!({ "data": { "receipt": { "id": "r-7" } } });
+    let redriven = node.post(&redrive, &edited).await.ok();
+    assert_eq!(redriven["applied"], true);
+    let ended = node.end("", "o-1").await;
+    assert_eq!(
+        (&ended["status"], &ended["state"]["vars"]["receipt"]),
+        (&json!("completed"), &json!("r-7"))
+    );
+    assert_eq!(paths(&bank), ["/charge"]);
+
+    // The audit trail has the fingerprints of the response of the bank and of the edit.
+    let edits_of = |trail: &Value| {
+        let records = trail["items"].as_array().cloned().unwrap_or_default();
+        let edits = records
+            .into_iter()
+            .filter(|record| record["edit"].is_object());
+        edits.collect::<Vec<_>>()
+    };
+    let is_written = |trail: &Value| !edits_of(trail).is_empty();
+    let trail = node.until("", "/v1/audit?limit=20", is_written).await;
+    let edits = edits_of(&trail);
+    let [record] = edits.as_slice() else {
+        panic!("{trail}")
+    };
+    let fingerprint = |data: &str| {
+        let digest = ring::digest::digest(&ring::digest::SHA256, data.as_bytes());
+        json!(format!("sha256:{}", hex::encode(digest.as_ref())))
+    };
+    assert_eq!(record["route"], "POST /v1/dead-letters/{id}/redrive");
+    assert_eq!(
+        record["edit"]["after"],
+        fingerprint(r#"{"receipt":{"id":"r-7"}}"#)
+    );
+    assert_ne!(record["edit"]["before"], record["edit"]["after"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn instance_shows_the_open_circuit_breaker_of_its_upstream() {
     let hotel = HttpUpstream::open().await;

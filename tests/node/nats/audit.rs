@@ -43,6 +43,7 @@ fn record() -> AuditRecord {
         forwarded_for: None,
         forwarded_by: None,
         node: String::new(),
+        edit: None,
     }
 }
 

@@ -3,6 +3,8 @@
 //! accepts the tenant and redrives them.
 
 pub(crate) mod causes;
+mod edit;
+mod preview;
 pub(crate) mod redrive;
 
 use std::borrow::Cow;
@@ -10,13 +12,15 @@ use std::borrow::Cow;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use orlog_actors::Redriven;
 use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Failure, Input, TenantId, WorkOutcome};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use crate::server::body::CheckedBody;
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{LastSegment, QueryParams, StoredTenant, Tenant, page_limits};
@@ -48,6 +52,24 @@ pub(crate) struct DiscardQuery {
     /// Also discard a result for which an instance waits; it receives an unknown outcome.
     #[serde(default)]
     force: bool,
+    /// Also discard it if the compensation that follows would be requested with null fields.
+    #[serde(default)]
+    allow_null: bool,
+}
+
+/// Edit of a dead letter before its redrive.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EditBody {
+    /// Data of the event, signal or result, instead of those of the dead letter.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Value>)]
+    data: Option<Value>,
+}
+
+/// Deserializes a value that is present, also `null`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 /// Page of dead letters, approximately ordered by time.
@@ -233,12 +255,14 @@ impl From<Redriven> for RedrivenResponse {
 ///
 /// Delivers an input to its instance, or publishes a message to the bus. The commit that stores the
 /// result deletes the dead letter. If it fails again, a new dead letter is created. A dead letter
-/// that its instance rejects stays stored.
+/// that its instance rejects stays stored. With `data`, those replace the data of the dead letter;
+/// data that the instance cannot apply change nothing. The audit trail has the fingerprints of both.
 #[utoipa::path(
     post,
     path = "/v1/dead-letters/{id}/redrive",
     tag = "dead letters",
     params(("id" = Uuid, Path, description = "Dead letter id")),
+    request_body(content = Option<EditBody>, description = "Edited data; none if empty"),
     responses((
         status = 200,
         description = "The dead letter was applied or published",
@@ -250,19 +274,36 @@ pub(crate) async fn redrive(
     State(definitions): State<Definitions>,
     Tenant(tenant): Tenant,
     LastSegment(id): LastSegment,
-) -> Result<Json<RedrivenResponse>, Problem> {
+    body: CheckedBody,
+) -> Result<Response, Problem> {
+    let body: Option<EditBody> = body.optional()?;
+    let EditBody { data } = body.unwrap_or_default();
     // A replay may apply the same input, and a deployment may change the definition that applies
     // it.
     let _alone = definitions.lock().await;
-    let (dead_letter, _) = find(&instances.request, tenant, &id).await?;
-    Ok(Json(instances.redrive(dead_letter).await?.into()))
+    let (mut dead_letter, _) = find(&instances.request, tenant, &id).await?;
+    let Some(data) = data else {
+        let redriven = RedrivenResponse::from(instances.redrive(dead_letter).await?);
+        return Ok(Json(redriven).into_response());
+    };
+
+    let edit = edit::replace_data(&mut dead_letter, data)?;
+    // Before the redrive: one that fails would replace the dead letter, and its data with it.
+    preview::preview(&instances, &dead_letter).await?;
+    let redriven = RedrivenResponse::from(instances.redrive(dead_letter).await?);
+
+    let mut response = Json(redriven).into_response();
+    // The audit record reads it here.
+    response.extensions_mut().insert(edit);
+    Ok(response)
 }
 
 /// Discard a dead letter
 ///
 /// The result of work for which an instance still waits is discarded only with `force=true`. The
 /// instance then receives an unknown outcome instead: the step fails as after a timeout, and is
-/// compensated, because it may have been executed.
+/// compensated, because it may have been executed. If the compensation would be requested with null
+/// fields, usually variables that the step would have saved, `allow_null=true` is required too.
 #[utoipa::path(
     delete,
     path = "/v1/dead-letters/{id}",
@@ -283,6 +324,16 @@ pub(crate) async fn discard(
     // The dead letter contains the only copy of the result: without it, the instance would wait for
     // ever.
     if is_awaited {
+        let unknown = without_result(dead_letter.clone());
+        let nulls = match &unknown {
+            // What cannot be previewed cannot request anything.
+            Some(unknown) => match preview::preview(&instances, unknown).await {
+                Ok(Some(decision)) => preview::requests_with_null(&decision),
+                Ok(None) | Err(_) => Vec::new(),
+            },
+            None => Vec::new(),
+        };
+
         if !query.force {
             let instance = dead_letter
                 .instance
@@ -292,15 +343,24 @@ pub(crate) async fn discard(
             let detail = format!(
                 "{instance} waits for this result; correct the cause and redrive it, or cancel the \
                  instance. To discard it, set force=true (`orlog dlq discard --force`): its step \
-                 then fails and is compensated, because it may have been executed"
+                 then fails and is compensated, because it may have been executed{}",
+                null_warning(&nulls)
             );
 
             return Err(Problem::new(Code::InvalidStatus, detail));
         }
 
+        if !nulls.is_empty() && !query.allow_null {
+            let detail = format!(
+                "the discard would request a compensation without values{}",
+                null_warning(&nulls)
+            );
+            return Err(Problem::new(Code::InvalidStatus, detail));
+        }
+
         // Only a work result can be replaced by an unknown outcome; the end of a child saga has
         // none.
-        let unknown = without_result(dead_letter).ok_or_else(|| {
+        let unknown = unknown.ok_or_else(|| {
             let detail = "the end of a child saga cannot be discarded; cancel the instance";
             Problem::new(Code::InvalidStatus, detail)
         })?;
@@ -318,6 +378,18 @@ pub(crate) async fn discard(
     // A key-sharded tenant has dead letters in every shard, and the id does not identify the shard.
     instances.apply_to_all_shards(&change).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Returns the part of a message about requests with null fields; empty without any.
+fn null_warning(nulls: &[String]) -> String {
+    if nulls.is_empty() {
+        return String::new();
+    }
+    format!(
+        ". With null: {}. Redrive the result with corrected data instead (`orlog dlq redrive ID \
+         --data`), or also set allow_null=true (`--allow-null`)",
+        nulls.join("; ")
+    )
 }
 
 /// Replaces the result in a dead letter by an unknown outcome. Returns `None` if it contains no

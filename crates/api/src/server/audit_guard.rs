@@ -14,7 +14,7 @@ use super::context::SharedState;
 use super::extract;
 use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, known_method, peer};
-use orlog_node::audit::{AuditOutcome, AuditRecord, Denial, shortened};
+use orlog_node::audit::{AuditOutcome, AuditRecord, DataEdit, Denial, shortened};
 use orlog_node::auth::Caller;
 use orlog_node::cluster::pod_client::FORWARDED_BY;
 use orlog_node::config::AuthMode;
@@ -129,6 +129,7 @@ impl AuditGuard {
             .extensions()
             .get::<Code>()
             .map(|code| code.as_str());
+        record.edit = response.extensions().get::<DataEdit>().cloned();
 
         // An exclusion removes noise; a failure on the same route is what an auditor looks for.
         let excluded = &self.shared.app.config.audit.exclude_routes;
@@ -200,6 +201,7 @@ fn record(shared: &SharedState, route: &str, id: &HeaderValue, request: &Request
             is_trusted || is_pod(&shared.app.routing.other_pods(), pod, source(request))
         }),
         node: shared.app.config.node_name(),
+        edit: None,
     }
 }
 

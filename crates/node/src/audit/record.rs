@@ -49,6 +49,15 @@ impl AuditOutcome {
     }
 }
 
+/// Edit of data by a request: the fingerprints before and after it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataEdit {
+    /// SHA-256 of the data before the edit.
+    pub before: String,
+    /// SHA-256 of the data after it.
+    pub after: String,
+}
+
 /// Authorized request that changes state, or reads an export, a backup or the audit trail.
 #[derive(Debug, Serialize)]
 pub struct AuditRecord {
@@ -92,6 +101,9 @@ pub struct AuditRecord {
     pub forwarded_by: Option<String>,
     /// Name of this node.
     pub node: String,
+    /// Data that the request has edited; absent for other requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edit: Option<DataEdit>,
 }
 
 impl AuditRecord {
@@ -118,6 +130,7 @@ impl AuditRecord {
             forwarded_for: None,
             forwarded_by: None,
             node,
+            edit: None,
         }
     }
 }

@@ -30,6 +30,7 @@ fn record(number: u32) -> AuditRecord {
         forwarded_for: None,
         forwarded_by: None,
         node: String::new(),
+        edit: None,
     }
 }
 

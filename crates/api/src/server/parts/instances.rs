@@ -6,7 +6,8 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use orlog_actors::{ControlError, ControlResult, InstanceWaiter, PlannedMigration, Redriven};
-use orlog_model::{Change, ControlRequest, DeadLetter, Instance, InstanceKey};
+use orlog_engine::Decision;
+use orlog_model::{Change, ControlRequest, DeadLetter, Input, Instance, InstanceKey};
 use orlog_program::Program;
 use orlog_store::Reader;
 
@@ -77,6 +78,19 @@ impl Instances {
     /// Those of [`orlog_actors::Runtime::apply_to_all_shards`].
     pub(crate) async fn apply_to_all_shards(&self, change: &Change) -> Result<(), ControlError> {
         self.app.runtime.apply_to_all_shards(change).await
+    }
+
+    /// Decides an input of an instance, and changes nothing.
+    ///
+    /// # Errors
+    /// Those of [`orlog_actors::Runtime::preview`].
+    pub(crate) fn preview(
+        &self,
+        key: &InstanceKey,
+        instance: Option<&Instance>,
+        input: &Input,
+    ) -> Result<Decision, String> {
+        self.app.runtime.preview(key, instance, input)
     }
 
     /// Plans the migration of an instance; `None` if its shard is not here.

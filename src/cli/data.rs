@@ -1,11 +1,11 @@
-//! Data of an event as an argument: JSON, a file, or the standard input.
+//! Data as an argument: JSON, a file, or the standard input.
 
 use serde_json::Value;
 
 use crate::cli::exit::CommandError;
 
 /// Reads JSON from an argument, `@FILE` or `@-`.
-pub(super) fn read_data(argument: &str, text: &str) -> Result<Value, CommandError> {
+pub(crate) fn read_data(argument: &str, text: &str) -> Result<Value, CommandError> {
     // JSON never starts with this character, so that no document is mistaken for a file.
     let (content, origin) = match text.strip_prefix('@') {
         Some("-") => (std::io::read_to_string(std::io::stdin())?, "standard input"),
