@@ -7,6 +7,7 @@
 
 mod action;
 mod failure_handler;
+mod reminder;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,7 @@ use action::AnyAction;
 use step::Steps;
 
 pub use failure_handler::{AfterFailure, FailureHandler};
+pub use reminder::ReminderSpec;
 pub use step::{CompensationSpec, Join, ResultMatcher, Step, StepDependencies};
 
 language_map! {

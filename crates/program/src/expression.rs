@@ -85,6 +85,7 @@ pub(crate) struct Bindings<'a> {
     element: Option<Element<'a>>,
     round: Option<Value>,
     events: Option<&'a Value>,
+    reminder: Option<Value>,
     instance: Option<&'a InstanceKey>,
     message: Option<Message<'a>>,
     /// Step to which the expression belongs, for errors.
@@ -115,6 +116,7 @@ impl<'a> Bindings<'a> {
             element: None,
             round: None,
             events: None,
+            reminder: None,
             instance: None,
             message: None,
             step: None,
@@ -138,6 +140,12 @@ impl<'a> Bindings<'a> {
     /// Sets the payloads of the collected events.
     pub(crate) fn events(mut self, events: &'a Value) -> Self {
         self.events = Some(events);
+        self
+    }
+
+    /// Sets the number of a reminder.
+    pub(crate) fn reminder(mut self, number: u32) -> Self {
+        self.reminder = Some(Value::from(number));
         self
     }
 
@@ -245,6 +253,7 @@ impl<'a> Bindings<'a> {
             (Root::Headers, _, fields) => (self.message.ok_or(root.name())?.headers, fields),
             (Root::Round, _, fields) => (self.round.as_ref().ok_or(root.name())?, fields),
             (Root::Events, _, fields) => (self.events.ok_or(root.name())?, fields),
+            (Root::Reminder, _, fields) => (self.reminder.as_ref().ok_or(root.name())?, fields),
             (Root::Index, _, fields) => (&self.element.as_ref().ok_or(root.name())?.index, fields),
         };
 
@@ -404,6 +413,7 @@ impl Expression {
             element: bindings.element.as_ref(),
             round: bindings.round.as_ref(),
             events: bindings.events,
+            reminder: bindings.reminder.as_ref(),
             message: bindings.message,
         };
 

@@ -288,6 +288,7 @@ impl FlowJob {
             priority: self.priority.clone(),
             on_timeout: None,
             on_failure: None,
+            remind: None,
         }
     }
 }

@@ -41,7 +41,7 @@ pub use contract::{
 pub use correlation::correlation_by_field;
 pub use definition::{
     AfterFailure, AfterHandler, CompensationSpec, CorrelationSpec, DEFAULT_EARLY_EVENT_TTL,
-    Definition, FactSpec, FailureHandler, HandlerSpec, Join, MigrationSpec,
+    Definition, FactSpec, FailureHandler, HandlerSpec, Join, MigrationSpec, ReminderSpec,
     ResultMatcher as AnswerForm, Step, StepDependencies,
 };
 pub use diagnostic::{Diagnostic, did_you_mean};
@@ -51,8 +51,8 @@ pub use expression::{
 pub use limits::{
     DEFAULT_FOREACH_CONCURRENCY, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION_COST,
     MAX_EXPRESSION_BYTES, MAX_FUEL, MAX_INDEXES, MAX_JSON_DEPTH, MAX_LOOP_STEPS, MAX_MEMORY_PAGES,
-    MAX_MODULE_BYTES, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES, MAX_ROUNDS, MAX_SOURCE_BYTES,
-    MAX_STEPS, PayloadTooLarge, check_payload,
+    MAX_MODULE_BYTES, MAX_PATTERN_BYTES, MAX_PAYLOAD_BYTES, MAX_REMINDERS, MAX_ROUNDS,
+    MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge, check_payload,
 };
 pub use lint::{DataSamples, DefinitionGroup, GroupMember, LintWarning, remains_after_failure};
 pub use machine::{canonical_state, stored_variables};

@@ -29,6 +29,9 @@ pub(crate) const MAX_COLLECTED_BYTES: usize = MAX_PAYLOAD_BYTES / 4;
 /// Maximum number of open child sagas that the event handlers of an instance started.
 pub(crate) const MAX_HANDLER_CHILDREN: usize = 256;
 
+/// Maximum number of reminders of a step that waits.
+pub const MAX_REMINDERS: u32 = 1000;
+
 /// Default number of elements of a `foreach` step in progress at the same time.
 pub const DEFAULT_FOREACH_CONCURRENCY: u32 = 10;
 

@@ -25,6 +25,7 @@
 //! | running | one of several events of a step ([`collect`]) | running; the event is kept |
 //! | running | a step fails, times out, has an invalid result; the saga times out | compensating |
 //! | running, past the pivot | a step fails, times out, has an invalid result | stuck |
+//! | running | a reminder is due ([`remind`]) | the same; the step waits on |
 //! | running | cancel; a handler cancels or fails | compensating, towards cancelled or failed |
 //! | running, past the pivot | cancel; a handler cancels or fails; the saga times out | the same |
 //! | running | a handler completes | completed when discarded branches are compensated |
@@ -71,6 +72,7 @@ mod operator;
 mod outcome_table;
 mod output;
 mod parse_outcome;
+mod remind;
 mod repeat;
 mod request;
 mod rerun;
@@ -99,8 +101,8 @@ use version::VersionDecision;
 
 pub(crate) use compiled::{
     CompiledAction, CompiledAfterFailure, CompiledFact, CompiledFailureHandler, CompiledHandler,
-    CompiledMigration, CompiledSaga, CompiledStep, EventBinding, SAGA_TIMER, compensation_tag,
-    handler_tag,
+    CompiledMigration, CompiledReminder, CompiledSaga, CompiledStep, EventBinding, SAGA_TIMER,
+    compensation_tag, handler_tag, reminder_timer,
 };
 pub use in_doubt::{EXECUTED, NOT_EXECUTED};
 pub(crate) use migrate::{MigrationSource, migrate};

@@ -36,6 +36,8 @@ mod payments_log;
 mod priorities;
 #[path = "language/races.rs"]
 mod races;
+#[path = "language/reminders.rs"]
+mod reminders;
 #[path = "language/restart.rs"]
 mod restart;
 #[path = "language/start_again.rs"]
@@ -133,6 +135,7 @@ fn every_saga_passes_the_definition_suite() {
         (failure_handlers::SIGN_UP, json!({})),
         (failure_handlers::LINES, json!({ "items": [1, 2, 3] })),
         (loops::REVIEW, json!({})),
+        (reminders::PAYMENT, json!({ "to": "ada" })),
         (stuck::PIVOT, json!({})),
         (stuck::COMPENSATION, json!({})),
         (events::EFFECT, json!({})),

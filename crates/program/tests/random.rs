@@ -28,6 +28,7 @@ struct RandomStep {
     compensation: u8,
     foreach: bool,
     timeout: bool,
+    remind: bool,
     skipped: bool,
     pivot: bool,
     in_doubt_ask: bool,
@@ -59,13 +60,14 @@ fn random_step() -> impl Strategy<Value = RandomStep> {
     let flags = (
         any::<bool>(),
         any::<bool>(),
+        any::<bool>(),
         prop::bool::weighted(0.1),
         prop::bool::weighted(0.15),
         any::<bool>(),
     );
     (any::<u8>(), 0..6_u8, 0..9_u8, 0..5_u8, flags).prop_map(
         |(after, join, kind, compensation, flags)| {
-            let (foreach, timeout, skipped, pivot, in_doubt_ask) = flags;
+            let (foreach, timeout, remind, skipped, pivot, in_doubt_ask) = flags;
             RandomStep {
                 after,
                 join,
@@ -73,6 +75,7 @@ fn random_step() -> impl Strategy<Value = RandomStep> {
                 compensation,
                 foreach,
                 timeout,
+                remind,
                 skipped,
                 pivot,
                 in_doubt_ask,
@@ -174,6 +177,9 @@ fn step(i: usize, random_step: &RandomStep, pivot: bool) -> String {
     }
     if random_step.timeout {
         text += ", timeout: 1m";
+    }
+    if random_step.remind && matches!(random_step.kind, 2..=5) {
+        text += ", remind: { every: 20s, max: 2, do: { effect: x.remind, data: =reminder } }";
     }
     if random_step.skipped {
         text += ", when: vars.customer == 'none'";
@@ -326,6 +332,7 @@ impl<'a> CheckedInstance<'a> {
             let tag = timer
                 .strip_prefix("retry:")
                 .or_else(|| timer.strip_prefix("escalate:"))
+                .or_else(|| timer.strip_prefix("remind:"))
                 .unwrap_or(timer);
             assert!(
                 open.iter().any(|open| open == tag),
@@ -344,7 +351,10 @@ impl<'a> CheckedInstance<'a> {
                 .count();
             let of_step = |timer: &&&str| {
                 let tag = timer.rsplit(':').next().unwrap_or_default();
-                !timer.starts_with("escalate:") && tag.split('[').next() == step["id"].as_str()
+                let limits_step = ["escalate:", "remind:"]
+                    .iter()
+                    .all(|prefix| !timer.starts_with(prefix));
+                limits_step && tag.split('[').next() == step["id"].as_str()
             };
             assert_eq!(
                 self.run.timers().iter().filter(of_step).count(),
@@ -585,6 +595,7 @@ fn discarded_branch_is_compensated_before_an_early_event_fails_the_saga() {
         compensation,
         foreach,
         timeout: false,
+        remind: false,
         skipped: false,
         pivot: false,
         in_doubt_ask,

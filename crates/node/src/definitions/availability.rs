@@ -71,7 +71,12 @@ pub(super) fn missing_providers(
             .compensate
             .as_ref()
             .map(|compensation| ("undo", &compensation.action));
-        for (field, action) in std::iter::once(("do", &step.action)).chain(compensation) {
+        let reminder = step
+            .remind
+            .as_ref()
+            .map(|remind| ("remind.do", &remind.action));
+        let actions = std::iter::once(("do", &step.action)).chain(compensation);
+        for (field, action) in actions.chain(reminder) {
             if let Some((message, suggestion)) = missing_provider_of(action, providers) {
                 let path = format!("steps[{index}].{field}");
                 let message = format!("step `{}`: {message}", step.id);

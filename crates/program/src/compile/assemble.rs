@@ -6,14 +6,15 @@ use super::order::{self, StepOrder};
 use super::{events, validate};
 use crate::definition::{
     AfterFailure, CompensationSpec, Definition, FactSpec, FailureHandler, HandlerSpec, Join,
-    MigrationSpec, ResultMatcher, Step,
+    MigrationSpec, ReminderSpec, ResultMatcher, Step,
 };
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 use crate::expression::{Root, Scope};
 use crate::limits::MAX_STEPS;
 use crate::machine::{
     CompiledAction, CompiledAfterFailure, CompiledFact, CompiledFailureHandler, CompiledHandler,
-    CompiledMigration, CompiledSaga, CompiledStep, compensation_tag, handler_tag,
+    CompiledMigration, CompiledReminder, CompiledSaga, CompiledStep, compensation_tag, handler_tag,
+    reminder_timer,
 };
 use crate::steps::kind::{ActionOptions, CompiledMatcher, Completion};
 use crate::steps::{
@@ -301,6 +302,10 @@ fn step(
         on_timeout: failure_handler(compiler, site, "on_timeout", form.on_timeout.as_ref()),
         on_failure: failure_handler(compiler, site, "on_failure", form.on_failure.as_ref()),
         save: compiler.map(saved.at(&format!("{path}.save")), &form.save),
+        remind: form
+            .remind
+            .as_ref()
+            .map(|remind| Box::new(reminder(compiler, site, form, remind))),
         compensation: form
             .compensate
             .as_ref()
@@ -352,6 +357,31 @@ fn failure_handler(
         save: compiler.map(site, &form.save),
         then,
     })
+}
+
+/// Compiles the reminders of a step. They read what its action reads, and their number.
+fn reminder(
+    compiler: &mut ExpressionCompiler<'_>,
+    step: Site<'_>,
+    form: &Step,
+    remind: &ReminderSpec,
+) -> CompiledReminder {
+    let path = format!("{}.remind.do", step.path);
+    let site = Site {
+        path: &path,
+        reminds: true,
+        ..step
+    };
+
+    CompiledReminder {
+        every: remind.every,
+        max: remind.max,
+        action: CompiledAction {
+            tag: reminder_timer(&form.id),
+            kind: remind.action.compile(compiler, site),
+            options: ActionOptions::default(),
+        },
+    }
 }
 
 fn compile_compensation(

@@ -36,6 +36,8 @@ pub(crate) struct Site<'p> {
     pub(crate) in_loop: bool,
     /// Whether the location belongs to a step that collects events, so that `events` exists.
     pub(crate) collects: bool,
+    /// Whether the location belongs to a reminder, so that `reminder` exists.
+    pub(crate) reminds: bool,
 }
 
 /// Compiles expressions and collects diagnostics.
@@ -73,6 +75,7 @@ impl<'p> Site<'p> {
             element: None,
             in_loop: false,
             collects: false,
+            reminds: false,
         }
     }
 
@@ -183,6 +186,7 @@ impl ExpressionCompiler<'_> {
         roots.extend((self.has_jobs && knows_results).then_some(Root::Results));
         roots.extend(site.in_loop.then_some(Root::Round));
         roots.extend(site.collects.then_some(Root::Events));
+        roots.extend(site.reminds.then_some(Root::Reminder));
         roots
     }
 }

@@ -63,11 +63,14 @@ fn subscriptions(definition: &Definition, result_events: &[EventType]) -> Vec<Ev
 fn actions(definition: &Definition) -> impl Iterator<Item = &Action> {
     let steps = definition.steps.iter();
     let steps = steps.flat_map(|s| {
-        std::iter::once(&s.action).chain(
-            s.compensate
-                .as_ref()
-                .map(|compensation| &compensation.action),
-        )
+        let compensation = s
+            .compensate
+            .as_ref()
+            .map(|compensation| &compensation.action);
+        let reminder = s.remind.as_ref().map(|remind| &remind.action);
+        std::iter::once(&s.action)
+            .chain(compensation)
+            .chain(reminder)
     });
     steps.chain(definition.on.iter().flat_map(|handler| &handler.actions))
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::definition::{AfterHandler, CompensationSpec, Definition, Step};
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics, did_you_mean};
-use crate::limits::{MAX_INDEXES, MAX_REFERENCE_PARTS};
+use crate::limits::{MAX_INDEXES, MAX_REFERENCE_PARTS, MAX_REMINDERS, duration_problem};
 use crate::machine::SAGA_TIMER;
 use crate::steps::kind::Completion;
 use crate::steps::{Action, RetrySpec};
@@ -41,6 +41,8 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
             step.priority.is_some(),
             findings,
         );
+
+        reminders(&path, step, findings);
 
         if let Some(foreach) = &step.foreach {
             foreach.check(&path, step.pivot, step.action.traits(), findings);
@@ -225,6 +227,52 @@ fn attempts(path: &str, action: &Action, retry: Option<&RetrySpec>, findings: &m
             action.traits().label
         );
         findings.push(RawDiagnostic::new(path, message));
+    }
+}
+
+/// Reports reminders of a step that does not wait, and reminders that the saga would have to await.
+fn reminders(path: &str, step: &Step, findings: &mut RawDiagnostics) {
+    let Some(remind) = &step.remind else { return };
+    let path = format!("{path}.remind");
+
+    let traits = step.action.traits();
+    let waits = match traits.completion {
+        Completion::Event | Completion::User => true,
+        Completion::Acceptance => !step.ok.is_empty(),
+        Completion::Outcome | Completion::Timer | Completion::None => false,
+    };
+    if !waits && traits.completion == Completion::Acceptance {
+        let message = format!(
+            "step `{}` completes when its command is accepted, so it sends no reminder",
+            step.id
+        );
+        let finding = RawDiagnostic::new(&path, message);
+        findings.push(finding.with_suggestion("name the success event with `ok`"));
+    } else if !waits {
+        let message = format!(
+            "{} does not wait for an event or a user, so it has no `remind`",
+            traits.label
+        );
+        let finding = RawDiagnostic::new(&path, message);
+        findings.push(
+            finding.with_suggestion("only events, commands with `ok` and human tasks support it"),
+        );
+    }
+
+    if duration_problem(remind.every).is_some() {
+        findings.push(RawDiagnostic::new(
+            format!("{path}.every"),
+            "the interval must be longer than zero and at most 100 years",
+        ));
+    }
+    if !(1..=MAX_REMINDERS).contains(&remind.max) {
+        let message = format!("the number of reminders must be 1 to {MAX_REMINDERS}");
+        findings.push(RawDiagnostic::new(format!("{path}.max"), message));
+    }
+    if !matches!(remind.action, Action::Command(_) | Action::Effect(_)) {
+        let message = format!("a reminder cannot await {}", remind.action.traits().label);
+        let finding = RawDiagnostic::new(format!("{path}.do"), message);
+        findings.push(finding.with_suggestion("use a command or an effect"));
     }
 }
 

@@ -4,8 +4,8 @@ use orlog_model::{EventType, InDoubtPolicy, Name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::FailureHandler;
 use super::action::{AnyAction, decode_action, unread_action};
+use super::{FailureHandler, ReminderSpec};
 use crate::diagnostic::RawDiagnostic;
 use crate::language::{
     Bool, Choice, Codec, Condition, Count, Decoder, Id, MapSchema, OneOrList, Templates,
@@ -79,6 +79,12 @@ language_map! {
         may "on_failure" on_failure: Option<FailureHandler> = FailureHandler,
             "What follows if the step fails: `continue`, `fail`, or variables and steps. Default: \
              the saga fails.";
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        may "remind" remind: Option<ReminderSpec> = ReminderSpec,
+            "Command or effect that is requested repeatedly while the step waits for its event or \
+             its user.";
     }
 }
 

@@ -5,7 +5,7 @@ use cel::context::VariableResolver;
 use serde_json::{Map, Value};
 
 use super::json::{wrap, wrap_map};
-use super::root::{EVENTS, INDEX, ROUND, Root};
+use super::root::{EVENTS, INDEX, REMINDER, ROUND, Root};
 
 /// Received message, outside definitions.
 #[derive(Clone, Copy)]
@@ -32,6 +32,7 @@ pub(super) struct Resolver<'a> {
     pub(super) element: Option<&'a Element<'a>>,
     pub(super) round: Option<&'a Value>,
     pub(super) events: Option<&'a Value>,
+    pub(super) reminder: Option<&'a Value>,
     pub(super) message: Option<Message<'a>>,
 }
 
@@ -47,6 +48,9 @@ impl VariableResolver for Resolver<'_> {
 
         if let Some(events) = self.events.filter(|_| variable == EVENTS) {
             return Some(owned(events));
+        }
+        if let Some(reminder) = self.reminder.filter(|_| variable == REMINDER) {
+            return Some(owned(reminder));
         }
 
         // A received message has no instance, so the names of definitions do not exist here.
@@ -68,6 +72,7 @@ impl VariableResolver for Resolver<'_> {
             | Root::Index
             | Root::Round
             | Root::Events
+            | Root::Reminder
             | Root::Body
             | Root::Headers => None,
         }

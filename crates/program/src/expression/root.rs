@@ -8,6 +8,9 @@ pub(crate) const ROUND: &str = "round";
 /// Name of the collected events.
 pub(crate) const EVENTS: &str = "events";
 
+/// Name of the number of a reminder.
+pub(crate) const REMINDER: &str = "reminder";
+
 /// Roots of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Root {
@@ -27,6 +30,8 @@ pub(crate) enum Root {
     Round,
     /// Payloads of the events that a step has collected.
     Events,
+    /// Number of a reminder, from 1.
+    Reminder,
     /// Body of a received message, outside definitions.
     Body,
     /// Headers of that message.
@@ -56,6 +61,7 @@ impl Root {
             Root::Index => INDEX,
             Root::Round => ROUND,
             Root::Events => EVENTS,
+            Root::Reminder => REMINDER,
             Root::Body => "body",
             Root::Headers => "headers",
         }

@@ -158,3 +158,31 @@ pub(super) fn outlasts_saga_timeout(context: &LintContext<'_>) -> Vec<RawDiagnos
     })
     .collect()
 }
+
+/// OL21: a step that ends before its first reminder is due.
+pub(super) fn no_time_to_remind(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+    let constant = |limit: &Option<TimeLimit>| limit.as_ref().and_then(TimeLimit::constant);
+
+    let mut findings = Vec::new();
+    for (i, step) in context.steps() {
+        let Some(remind) = &step.remind else { continue };
+
+        // Reminders continue while a command is retried, whose timeout limits each attempt.
+        let own = constant(&step.timeout).filter(|_| step.retry.is_none());
+        // The saga timer no longer runs past the pivot.
+        let of_saga = constant(&context.definition.timeout).filter(|_| !context.past_pivot(i));
+        let longest = own.into_iter().chain(of_saga).min();
+
+        if longest.is_some_and(|time| remind.every >= time) {
+            let message = format!(
+                "step `{}` ends before its first reminder is due, so none is sent",
+                step.id
+            );
+            findings.push(
+                RawDiagnostic::new(format!("steps[{i}].remind.every"), message)
+                    .with_suggestion("use an interval that is shorter than the timeout"),
+            );
+        }
+    }
+    findings
+}

@@ -79,13 +79,19 @@ fn collect<'d>(definition: &'d Definition, names: &mut BTreeMap<(&'static str, &
     }
 }
 
-/// Returns the action of a step and its compensation, with their paths.
+/// Returns the action of a step, its compensation and its reminder, with their paths.
 pub(super) fn actions(i: usize, step: &Step) -> impl Iterator<Item = (String, &Action)> {
     let compensation = step
         .compensate
         .iter()
         .map(move |compensation| (format!("steps[{i}].undo"), &compensation.action));
-    std::iter::once((format!("steps[{i}].do"), &step.action)).chain(compensation)
+    let reminder = step
+        .remind
+        .iter()
+        .map(move |remind| (format!("steps[{i}].remind.do"), &remind.action));
+    std::iter::once((format!("steps[{i}].do"), &step.action))
+        .chain(compensation)
+        .chain(reminder)
 }
 
 /// Returns the actions of an event handler, with their paths.

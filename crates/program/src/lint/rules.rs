@@ -14,7 +14,7 @@ pub(super) const UNKNOWN_CHILD: &str = "OL15";
 pub(super) const SIMILAR_EVENT: &str = "OL16";
 pub(super) const UNKNOWN_FIELD: &str = "OL17";
 
-const RULES: [LintRule; 16] = [
+const RULES: [LintRule; 17] = [
     ("OL01", flow::unreachable_step),
     ("OL02", failure::no_failure_path),
     (failure::MISSING_COMPENSATION, failure::missing_compensation),
@@ -31,6 +31,7 @@ const RULES: [LintRule; 16] = [
     ("OL18", loops::constant_condition),
     ("OL19", names::same_child_for_each_event),
     ("OL20", flow::joins_a_wait),
+    ("OL21", failure::no_time_to_remind),
 ];
 
 /// Returns the warnings of all rules, and those that the group found, in the order of the text.

@@ -643,3 +643,32 @@ fn ol06_step_follows_a_failure_only() {
     has_no_warnings(&steps("after: [late],"));
     has_no_warnings(&steps("after: [late, ship],"));
 }
+
+#[test]
+fn ol21_step_ends_before_its_first_reminder() {
+    let step = |head: &str, step: &str| {
+        format!(
+            "{head}steps:\n- {{ id: paid, {step}, remind: {{ every: 2d, max: 3, do: {{ effect: mail.remind }} }} }}\n"
+        )
+    };
+    let message = "step `paid` ends before its first reminder is due, so none is sent";
+    warns(
+        &step("", "do: { event: Paid }, timeout: 2d"),
+        &format!("OL21 5:66 {message}"),
+    );
+    warns(
+        &step("timeout: 1d\n", "do: { event: Paid }"),
+        &format!("OL21 6:53 {message}"),
+    );
+    has_no_warnings(&step("", "do: { event: Paid }, timeout: 49h"));
+    let retried = "do: { command: a.Bill }, ok: Paid, timeout: 1d, retry: { max_attempts: 5 }, undo: { command: a.Cancel }";
+    has_no_warnings(&step("", retried));
+}
+
+#[test]
+fn names_in_reminders_are_checked() {
+    warns(
+        "steps:\n- { id: paid, do: { event: Paid }, timeout: 9d, remind: { every: 2d, max: 3, do: { effect: 'mail remind' } } }\n",
+        "OL04 5:92 the effect `mail remind` contains ' ', which must be escaped in subjects",
+    );
+}

@@ -74,6 +74,7 @@ impl Names<'_> {
                 | Root::Index
                 | Root::Round
                 | Root::Events
+                | Root::Reminder
                 | Root::Body
                 | Root::Headers,
             ) => false,

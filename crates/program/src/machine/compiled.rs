@@ -19,6 +19,7 @@ pub(super) const COMPENSATE: &str = "compensate:";
 pub(super) const RETRY: &str = "retry:";
 pub(super) const ESCALATE: &str = "escalate:";
 pub(super) const ON: &str = "on:";
+pub(super) const REMIND: &str = "remind:";
 
 /// Returns the tag of a step's compensation; the tag of the step's own work is its id.
 pub(crate) fn compensation_tag(step: &Name) -> Name {
@@ -28,6 +29,17 @@ pub(crate) fn compensation_tag(step: &Name) -> Name {
 /// Returns the tag of a handler action.
 pub(crate) fn handler_tag(index: usize) -> Name {
     Name::new(format!("{ON}{index}")).expect("a prefix and a number are a valid name")
+}
+
+/// Returns the timer name of the reminders of a step; the tags of its reminders begin with it.
+pub(crate) fn reminder_timer(tag: &Name) -> Name {
+    prefixed_name(REMIND, tag)
+}
+
+/// Returns the tag of a reminder. Each has its own, so that the result of each is recorded.
+pub(super) fn reminder_tag(tag: &Name, number: u32) -> Name {
+    Name::new(format!("{REMIND}{tag}:{number}"))
+        .expect("step ids reserve space for a prefix and a number")
 }
 
 /// Returns the tag of a child saga that a handler starts, one for each event.
@@ -113,10 +125,19 @@ pub(crate) struct CompiledStep {
     pub(crate) on_timeout: Option<CompiledFailureHandler>,
     /// What follows another failure of the step, and a timeout without `on_timeout`.
     pub(crate) on_failure: Option<CompiledFailureHandler>,
+    pub(crate) remind: Option<Box<CompiledReminder>>,
     pub(crate) compensation: Option<CompiledAction>,
     pub(crate) pivot: bool,
     /// Whether a named result is published as an event.
     pub(crate) publishes_result: bool,
+}
+
+/// Compiled reminders of a step that waits.
+#[derive(Debug)]
+pub(crate) struct CompiledReminder {
+    pub(crate) every: Duration,
+    pub(crate) max: u32,
+    pub(crate) action: CompiledAction,
 }
 
 /// Compiled failure handler of a step.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::compiled::{
     COMPENSATE, CompiledAction, CompiledFact, CompiledSaga, CompiledStep, ESCALATE, EventBinding,
-    RETRY, SAGA_TIMER, prefixed_name,
+    RETRY, SAGA_TIMER, prefixed_name, reminder_timer,
 };
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::StepState;
@@ -358,6 +358,11 @@ impl<'a> Execution<'a> {
             self.remove_child_and_escalation(&self.tag_of(at, old.state.is_compensation()));
         }
 
+        // While a command is retried, its step still waits for the event.
+        if step_state != StepState::Retrying {
+            self.end_reminders(at, step_state);
+        }
+
         // A step that is blocked past the pivot still waits for the missing events.
         if !self.state.run.events.collected.is_empty() && step_state != StepState::Blocked {
             let tag = self.tag_of(at, false);
@@ -385,6 +390,28 @@ impl<'a> Execution<'a> {
         extra.escalations.retain(|(of, _)| of != tag);
         if extra.escalations.len() < escalations {
             self.cancel_timer(prefixed_name(ESCALATE, tag));
+        }
+    }
+
+    /// Ends the reminders of a step whose wait ends in this state.
+    fn end_reminders(&mut self, at: StepIndex, step_state: StepState) {
+        // Most states have none, so that the tag is not computed.
+        if self.state.run.events.reminders.is_empty() {
+            return;
+        }
+
+        let tag = self.tag_of(at, false);
+        let Some(ended) = self.state.run.events.remove_reminders(&tag) else {
+            return;
+        };
+        let timer = reminder_timer(&tag);
+
+        // An operator can retry the step: its reminders then start again, under other keys.
+        if step_state == StepState::Blocked && ended.sent > 0 {
+            self.state.begin_round(timer.clone());
+        }
+        if ended.due.is_some() {
+            self.cancel_timer(timer);
         }
     }
 

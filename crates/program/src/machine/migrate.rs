@@ -21,9 +21,11 @@ use serde_json::Value;
 
 use super::compiled::{
     COMPENSATE, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE, prefixed_name,
+    reminder_timer,
 };
 use super::execution::{Execution, saga_timer};
 use super::output::into_transition;
+use super::remind::migrate_reminders;
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::{Phase, StepState};
 use crate::contract::{Context, Migration};
@@ -78,6 +80,7 @@ pub(crate) fn migrate(
     let tags = migrator.tags();
 
     let mut run = Execution::new(to, context, state);
+    migrate_reminders(&mut run);
     let before = Execution::new(from.saga, context, old.clone());
     // Each definition computes its own names, because they contain the ids of the steps.
     run.timers = migrator.timers(&before, &run);
@@ -505,6 +508,16 @@ impl StateMigrator<'_> {
                     *due,
                 );
             }
+        }
+
+        // The reminders of the new state are already those of the new version.
+        for reminders in &self.old.run.events.reminders {
+            let name = reminder_timer(&reminders.tag);
+            changes.extend(reminders.due.map(|_| TimerChange::Cancel { name }));
+        }
+        for reminders in &after.state.run.events.reminders {
+            let name = reminder_timer(&reminders.tag);
+            armed.extend(reminders.due.map(|due| TimerChange::Arm { name, due }));
         }
 
         match (self.old.until, after.state.until) {

@@ -3,7 +3,7 @@
 use orlog_model::{EventType, Failure, IN_DOUBT, WorkOutcome};
 use serde_json::Value;
 
-use super::compiled::{CompiledAction, ON};
+use super::compiled::{CompiledAction, ON, REMIND};
 use super::execution::{Execution, NoTransition};
 use super::in_doubt::{EXECUTED, NOT_EXECUTED};
 use super::outcome_table::StepOutcome;
@@ -33,6 +33,18 @@ pub(super) fn parse_outcome<'v>(
         return Err(NoTransition::Ignored(
             "results of handler actions are not awaited",
         ));
+    }
+
+    // The engine records the failure of ignored work in the history.
+    if tag.starts_with(REMIND) {
+        return Err(NoTransition::Ignored(match outcome {
+            WorkOutcome::Failed { .. } | WorkOutcome::TimedOut { .. } => {
+                "the reminder failed; its step is not affected"
+            }
+            WorkOutcome::Accepted | WorkOutcome::Succeeded { .. } => {
+                "results of reminders are not awaited"
+            }
+        }));
     }
 
     let (at, is_compensation) = run

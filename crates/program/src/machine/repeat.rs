@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use super::compiled::reminder_timer;
 use super::complete::complete_step;
 use super::execution::Execution;
 use super::state::{PastRound, StepEntry, StepIndex};
@@ -193,6 +194,10 @@ fn forget_requests(run: &mut Execution<'_>, body: &[usize], is_kept: impl Fn(usi
 
     for step in body.iter().copied().filter(|step| !is_kept(*step)) {
         let tag = run.tag_of(StepIndex::step(step), false);
-        run.state.extra_mut().rounds.retain(|(of, _)| *of != tag);
+        let reminders = reminder_timer(&tag);
+        run.state
+            .extra_mut()
+            .rounds
+            .retain(|(of, _)| *of != tag && *of != reminders);
     }
 }

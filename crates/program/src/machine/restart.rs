@@ -9,7 +9,7 @@ use orlog_model::TimerChange;
 use serde_json::Value;
 
 use super::compensate::schedule_retry;
-use super::compiled::ON;
+use super::compiled::{ON, REMIND};
 use super::execution::{Execution, saga_timer};
 use super::in_doubt::has_late_wait;
 use super::state::{State, StepIndex};
@@ -93,10 +93,11 @@ pub(super) fn arm_timeout(run: &mut Execution<'_>) -> Result<(), ProgramError> {
 
 /// Returns whether nothing of the run is open.
 fn is_settled(run: &Execution<'_>, restart: StepIndex) -> bool {
-    // Results of handler actions are not awaited, and the input settles its own work.
+    // Results of handler actions and reminders are not awaited, and the input settles its own work.
     let has_pending_work = run.context.pending_work.iter().any(|work| {
         let tag = work.tag.as_str();
-        work.survives_end && !tag.starts_with(ON) && run.settles.as_deref() != Some(tag)
+        let is_awaited = !tag.starts_with(ON) && !tag.starts_with(REMIND);
+        work.survives_end && is_awaited && run.settles.as_deref() != Some(tag)
     });
 
     // A pending step is on a branch that was not selected, because no step follows a restart or

@@ -21,7 +21,7 @@ use crate::contract::ProgramError;
 use crate::expression::{Envelope, EventData};
 use crate::limits::MAX_PAYLOAD_BYTES;
 
-pub(super) use events::{CollectedEvents, HandlerChild};
+pub(super) use events::{CollectedEvents, HandlerChild, Reminders};
 use format1::Format1;
 pub(super) use run::PastRound;
 use run::RunState;

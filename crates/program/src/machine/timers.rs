@@ -1,13 +1,16 @@
-//! Timers: deadlines, retry delays, escalations, and the timeout of the whole saga.
+//! Timers: deadlines, retry delays, escalations, reminders, and the timeout of the whole saga.
 
 use orlog_model::{TaskChange, TimerChange};
 
 use super::apply_outcome::apply_step_input;
 use super::compensate::{request_compensation, start_compensation};
-use super::compiled::{CompiledAction, ESCALATE, RETRY, SAGA_TIMER, prefixed_name};
+use super::compiled::{
+    CompiledAction, ESCALATE, REMIND, RETRY, SAGA_TIMER, prefixed_name, reminder_timer,
+};
 use super::execution::{Execution, NoTransition, saga_timer};
 use super::fail::fail_to_start;
 use super::outcome_table::StepOutcome;
+use super::remind;
 use super::request::request_action;
 use super::restart;
 use super::state::{Flags, StepIndex};
@@ -29,6 +32,9 @@ pub(super) fn on_timer(run: &mut Execution<'_>, name: &str) -> Result<(), NoTran
     }
     if let Some(tag) = name.strip_prefix(ESCALATE) {
         return escalate(run, tag);
+    }
+    if let Some(tag) = name.strip_prefix(REMIND) {
+        return remind::send(run, tag);
     }
 
     let (at, is_compensation) = run
@@ -144,6 +150,13 @@ pub(super) fn rearm_timers(run: &mut Execution<'_>) {
             name: prefixed_name(ESCALATE, tag),
             due: *due,
         });
+    }
+
+    for reminders in &run.state.run.events.reminders {
+        timers.extend(reminders.due.map(|due| TimerChange::Arm {
+            name: reminder_timer(&reminders.tag),
+            due,
+        }));
     }
 
     timers.extend(run.state.until.map(|due| TimerChange::Arm {

@@ -118,6 +118,19 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
         fields.insert("collected".to_owned(), json!(count));
     }
 
+    let reminders = state.run.events.reminders.iter();
+    let reminders: Vec<_> = reminders.filter(|of| is_of(&of.tag, &step.id)).collect();
+    if !reminders.is_empty() {
+        // Elements send their own ones.
+        let sent: u64 = reminders.iter().map(|of| u64::from(of.sent)).sum();
+        let next = reminders.iter().filter_map(|of| of.due).min();
+        let next = next.map(|due| due.to_string());
+        fields.insert(
+            "reminders".to_owned(),
+            json!({ "sent": sent, "next": next }),
+        );
+    }
+
     if let Some(end) = step.in_loop {
         fields.insert("rounds".to_owned(), Value::Array(rounds(state, end, index)));
     }

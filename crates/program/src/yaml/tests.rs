@@ -231,6 +231,14 @@ fn decodes_results_compensation_and_step_options() {
     );
     step("pivot: true", "pivot", &json!(true));
     step(
+        "remind: { every: 1d, max: 5, do: { effect: mail.remind } }",
+        "remind",
+        &json!({
+            "every": { "secs": 86400, "nanos": 0 }, "max": 5,
+            "action": { "effect": { "name": "mail.remind", "data": null } },
+        }),
+    );
+    step(
         "retry: { max_attempts: 3, initial_backoff: 2s }",
         "retry",
         &json!({ "max_attempts": 3, "initial_backoff": { "secs": 2, "nanos": 0 } }),

@@ -219,6 +219,7 @@ fn step(id: Name, action: Action, after: &BTreeSet<Name>, list: Option<&Foreach>
         priority: None,
         on_timeout: None,
         on_failure: None,
+        remind: None,
     }
 }
 

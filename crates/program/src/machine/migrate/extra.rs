@@ -1,11 +1,11 @@
 //! Migration of the state that only some steps have: elements, job results, child sagas,
-//! escalations, events.
+//! escalations, events, reminders.
 
 use orlog_model::Name;
 
 use crate::contract::FailureCause;
-use crate::machine::compiled::COMPENSATE;
-use crate::machine::state::{CollectedEvents, State, StepIndex};
+use crate::machine::compiled::{COMPENSATE, REMIND};
+use crate::machine::state::{CollectedEvents, Reminders, State, StepIndex};
 
 /// Copies the state of the step `from`, which has these positions in the old and the new
 /// definition, under its new id.
@@ -26,6 +26,14 @@ pub(in crate::machine) fn migrate_extra(
                 tag,
                 ..collected.clone()
             }));
+    }
+
+    for reminders in &old.run.events.reminders {
+        let tag = renamed(&reminders.tag, from, to);
+        new.run.events.reminders.extend(tag.map(|tag| Reminders {
+            tag,
+            ..reminders.clone()
+        }));
     }
 
     let Some(extra) = &old.extra else { return };
@@ -71,14 +79,16 @@ pub(in crate::machine) fn migrate_extra(
     }
 }
 
-/// Returns the tag of a step, an element or a compensation with the new step name.
+/// Returns the tag of a step, an element, a compensation or the reminders of a step with the new
+/// step name.
 fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
     let text = tag.as_str();
-    let (prefix, rest) = text
-        .strip_prefix(COMPENSATE)
-        .map_or(("", text), |rest| (COMPENSATE, rest));
+    let mut prefixes = [COMPENSATE, REMIND].into_iter();
+    let prefix = prefixes
+        .find(|prefix| text.starts_with(prefix))
+        .unwrap_or_default();
 
-    let element = rest.strip_prefix(from.as_str())?;
+    let element = text[prefix.len()..].strip_prefix(from.as_str())?;
     // The step `pay` must not match the tags of the step `payout`.
     let is_tag_of_step = element.is_empty() || element.starts_with('[');
     is_tag_of_step.then(|| {

@@ -11,8 +11,8 @@ use crate::machine::step_state::StepState;
 /// with the same form decide every later input alike, except for the values of the fields that it
 /// omits:
 ///
-/// - times, versions, the keys and the ids of events, the numbers in idempotency keys and the texts
-///   of the failure;
+/// - times, versions, the keys and the ids of events, the numbers in idempotency keys, the numbers
+///   of reminders and the texts of the failure;
 /// - attempts of steps that are not requested again, and the difference between a failed and an
 ///   abandoned step if the saga does not run forward: only a timeout of pending work distinguishes
 ///   them;

@@ -1,11 +1,11 @@
-//! State of the events of a run: its start, events that steps collect, and child sagas that event
-//! handlers started.
+//! State of the events of a run: its start, events that steps collect, child sagas that event
+//! handlers started, and reminders of steps that wait.
 
-use orlog_model::{CorrelationId, Name, ParentEndPolicy, SagaName};
+use orlog_model::{CorrelationId, Name, ParentEndPolicy, SagaName, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Start, collected events, and open child sagas of event handlers.
+/// Start, collected events, open child sagas of event handlers, and reminders.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::machine) struct EventState {
     /// Key of the event that started the instance, if later events of its type have a meaning;
@@ -18,6 +18,9 @@ pub(in crate::machine) struct EventState {
     /// Version with which a start request began the first of these runs in an ended instance; 0 if
     /// the instance began with it.
     pub(in crate::machine) start_version: u64,
+    /// Reminders of steps that wait. It is the last field, because states are read by position.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::machine) reminders: Vec<Reminders>,
 }
 
 /// Events that a step has collected.
@@ -28,6 +31,18 @@ pub(in crate::machine) struct CollectedEvents {
     pub(in crate::machine) keys: Vec<u64>,
     /// List of their payloads; empty if no expression reads them.
     pub(in crate::machine) data: Value,
+}
+
+/// Reminders of a step that waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::machine) struct Reminders {
+    /// Tag of the step.
+    pub(in crate::machine) tag: Name,
+    /// Number of reminders that were sent.
+    pub(in crate::machine) sent: u32,
+    /// Time of the next one. None follows the last one, but its number stays: a migration can
+    /// permit more.
+    pub(in crate::machine) due: Option<Timestamp>,
 }
 
 /// Child saga that an event handler started.
@@ -69,13 +84,39 @@ impl EventState {
         &mut self.collected[at]
     }
 
-    /// Replaces the keys of events by a constant.
+    /// Returns the reminders of a step that waits.
+    pub(in crate::machine) fn reminders_of(&self, tag: &Name) -> Option<&Reminders> {
+        self.reminders
+            .iter()
+            .find(|reminders| reminders.tag == *tag)
+    }
+
+    /// Returns the reminders of a step that waits.
+    pub(in crate::machine) fn reminders_of_mut(&mut self, tag: &Name) -> Option<&mut Reminders> {
+        let mut all = self.reminders.iter_mut();
+        all.find(|reminders| reminders.tag == *tag)
+    }
+
+    /// Removes and returns the reminders of a step.
+    pub(in crate::machine) fn remove_reminders(&mut self, tag: &Name) -> Option<Reminders> {
+        let mut all = self.reminders.iter();
+        let at = all.position(|reminders| reminders.tag == *tag)?;
+        Some(self.reminders.remove(at))
+    }
+
+    /// Replaces the keys of events, and the numbers and times of reminders, by constants.
     pub(super) fn clear_keys(&mut self) {
         self.started_by = self.started_by.min(1);
         self.collected
             .iter_mut()
             .flat_map(|collected| &mut collected.keys)
             .for_each(|key| *key = 1);
+
+        // A reminder changes nothing but its number, so one that follows is like the one before.
+        for reminders in &mut self.reminders {
+            reminders.sent = 0;
+            reminders.due = reminders.due.map(|_| Timestamp::default());
+        }
     }
 
     /// Removes the child saga of a tag. Returns whether it was open.

@@ -247,8 +247,9 @@ impl RunState {
             ..old.clone()
         };
 
-        // The events of a step are copied under its new tag.
+        // The events and the reminders of a step are copied under its new tag.
         self.events.collected.clear();
+        self.events.reminders.clear();
         for state in &old.loops {
             let Some(step) = target(state.step) else {
                 continue;

@@ -83,6 +83,29 @@ fn state_of_another_definition_or_format_is_rejected() {
 }
 
 #[test]
+fn only_states_with_reminders_contain_them() {
+    let mut state = State::new(1);
+    state.run.begin_first(2);
+    let before = state.encode().unwrap();
+    let reminders = |due| Reminders {
+        tag: Name::new("paid").unwrap(),
+        sent: 3,
+        due,
+    };
+    for due in [Some(Timestamp::from_millis(9)), None] {
+        state.run.events.reminders = vec![reminders(due)];
+        let bytes = state.encode().unwrap();
+        assert_eq!(State::decode(&bytes, 1).unwrap(), state);
+        assert!(bytes.len() > before.len());
+    }
+
+    // A state of a release without reminders has the same bytes as one without reminders now.
+    state.run.events.reminders.clear();
+    assert_eq!(state.encode().unwrap(), before);
+    assert_eq!(State::decode(&before, 1).unwrap(), state);
+}
+
+#[test]
 fn in_doubt_state_takes_one_byte() {
     let mut state = State::new(2);
     let before = state.encode().unwrap().len();
