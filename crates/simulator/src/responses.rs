@@ -97,6 +97,11 @@ pub fn response_spec<'d>(definition: &'d Definition, tag: &str) -> Option<Respon
     ))
 }
 
+/// Returns whether this is the tag or the timer of a reminder.
+pub(crate) fn is_reminder(tag: &str) -> bool {
+    tag.starts_with("remind:")
+}
+
 /// Returns whether an operator decides if the outcome of the work of that tag is unknown.
 pub(crate) fn opens_in_doubt_task(definition: &Definition, tag: &str) -> bool {
     let tag = WorkTag::parse(tag);

@@ -174,6 +174,7 @@ fn of_step(definition: &Definition, step: &Step) -> Vec<String> {
     }
 
     parts.extend(step.timeout.as_ref().map(|_| format!("timer {id}")));
+    parts.extend(step.remind.as_ref().map(|_| format!("timer remind:{id}")));
 
     if let Action::Human(human) = &step.action {
         parts.extend(

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::samples::PayloadSamples;
 use crate::invariants::{StepStates, is_compensation, is_in_doubt, is_in_progress};
-use crate::responses::{ResponseSource, WorkTag, opens_in_doubt_task, response_spec};
+use crate::responses::{ResponseSource, WorkTag, is_reminder, opens_in_doubt_task, response_spec};
 use crate::runner::ScenarioRunner;
 use crate::simulator::{RequestedWork, SimulatedInstance};
 use crate::step::{EventStep, OperatorAction, SimulationStep};
@@ -186,6 +186,22 @@ impl StepGenerator<'_> {
         open.into_iter()
     }
 
+    /// Returns the tags of the reminders without a result.
+    fn open_reminders(&self) -> Vec<String> {
+        let instance = self
+            .runner
+            .instance()
+            .and_then(|key| self.runner.simulator.simulated_instance(key));
+        let requested = instance
+            .into_iter()
+            .flat_map(SimulatedInstance::requested_work);
+
+        requested
+            .filter(|(tag, work)| !work.completed && is_reminder(tag.as_str()))
+            .map(|(tag, _)| tag.to_string())
+            .collect()
+    }
+
     fn signal(&self, rng: &mut Rng) -> SimulationStep {
         let kinds = self
             .program
@@ -210,6 +226,16 @@ impl StepGenerator<'_> {
             .simulator
             .next_due()
             .map(|due| due.duration_since(self.runner.simulator.now()));
+
+        // A step can send many reminders before the timer that ends its wait.
+        let mut timers = self.runner.simulator.armed_timers();
+        let has_reminders = timers.any(|timer| is_reminder(timer.name.as_str()));
+        if has_reminders
+            && rng.bool()
+            && let Some(time) = time_to_deciding_timer(self.runner)
+        {
+            return SimulationStep::Advance(time);
+        }
 
         // Mostly to the exact time of a timer, which a random time would rarely meet.
         match due {
@@ -282,12 +308,13 @@ impl StepGenerator<'_> {
 
     /// Returns a response to work that is no longer awaited.
     fn late_response(&self, step_states: &StepStates, rng: &mut Rng) -> Option<SimulationStep> {
-        let late: Vec<_> = step_states
+        let mut late: Vec<_> = step_states
             .iter()
             .filter(|(_, state)| matches!(*state, "failed" | "abandoned" | "retrying"))
             .map(|(tag, _)| tag.to_owned())
             .filter(|tag| !self.has_result(tag))
             .collect();
+        late.extend(self.open_reminders());
         let tag = rng.choice(late)?;
 
         Some(match rng.u8(0..4) {
@@ -404,6 +431,14 @@ impl StepGenerator<'_> {
             .as_compiled()
             .map(CompiledDefinition::definition)
     }
+}
+
+/// Returns the time until the next timer that is no reminder.
+pub(super) fn time_to_deciding_timer(runner: &ScenarioRunner) -> Option<Duration> {
+    let timers = runner.simulator.armed_timers();
+    let deciding = timers.filter(|timer| !is_reminder(timer.name.as_str()));
+    let due = deciding.map(|timer| timer.due).min()?;
+    Some(due.duration_since(runner.simulator.now()))
 }
 
 /// Returns whether a tag waits only for a timer.

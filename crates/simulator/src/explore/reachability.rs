@@ -5,7 +5,7 @@ use fastrand::Rng;
 use orlog_model::{Instance, Status, WaitKind};
 use orlog_program::{Action, CompiledDefinition, Program};
 
-use super::generate::{StepGenerator, waits_for_time};
+use super::generate::{StepGenerator, time_to_deciding_timer, waits_for_time};
 use super::samples::PayloadSamples;
 use crate::invariants::{Invariant, StepStates, Violation, is_in_doubt, is_in_progress};
 use crate::runner::ScenarioRunner;
@@ -120,10 +120,8 @@ fn next(
         });
     }
 
-    let to_next = runner
-        .simulator
-        .next_due()
-        .map(|due| SimulationStep::Advance(due.duration_since(runner.simulator.now())));
+    // Reminders do not lead on, and there can be many before the next timer that does.
+    let to_next = time_to_deciding_timer(runner).map(SimulationStep::Advance);
     let definition = program.as_compiled().map(CompiledDefinition::definition);
 
     let pending: Vec<_> = step_states

@@ -4,6 +4,7 @@ use orlog_program::{CompiledDefinition, compile_yaml};
 
 use super::*;
 use crate::mutants::{InjectedBug, MutantProgram};
+use crate::step::EventStep;
 use crate::test_file::{self, TestFile};
 
 const TRIP: &str = "
@@ -417,4 +418,106 @@ fn failure_handlers_are_explored() {
         report.counterexample
     );
     assert_eq!(report.not_covered, Vec::<String>::new());
+}
+
+/// Saga with reminders of an event, a task and a retried command.
+const REMINDED: &str = "
+saga: reminded
+version: 1
+start: Ordered
+steps:
+  - { id: reserve, do: { command: stock.Reserve }, ok: Reserved, fail: Rejected, retry: { max_attempts: 2, initial_backoff: 1h }, timeout: 9d, remind: { every: 1d, max: 900, do: { effect: chat.post } }, undo: { effect: stock.release } }
+  - { id: paid, do: { event: Paid }, timeout: 10d, on_timeout: { then: ask }, remind: { every: 3d, max: 2, do: { effect: mail.remind, data: { number: =reminder } } } }
+  - { id: ship, pivot: true, do: { effect: shipping.ship } }
+  - { id: ask, do: { human: { title: Ask } }, ok: Answered, timeout: 20d, remind: { every: 1h, max: 900, do: { command: crm.Call } } }
+";
+
+#[test]
+fn reminders_are_explored() {
+    let program: Arc<dyn Program> = Arc::new(compiled(REMINDED));
+    let report = run(&program, 400);
+    assert!(
+        report.counterexample.is_none(),
+        "{:#?}",
+        report.counterexample
+    );
+    assert_eq!(report.not_covered, Vec::<String>::new());
+}
+
+/// A failed reminder is in the history, and its instance waits on.
+#[test]
+fn failure_of_a_reminder_is_recorded() {
+    let program: Arc<dyn Program> = Arc::new(compiled(REMINDED));
+    let programs = Arc::new(SimulatorPrograms::new([Arc::clone(&program)]));
+    let mut runner = scenario_runner(&program, &programs);
+    let event = |kind: &str| {
+        let kind = kind.parse().expect("a valid event type");
+        SimulationStep::Event(EventStep {
+            correlation: Some("o1".to_owned()),
+            ..EventStep::new(kind, json!({}))
+        })
+    };
+    let steps = [
+        event("Ordered"),
+        event("Reserved"),
+        SimulationStep::Advance(std::time::Duration::from_hours(72)),
+        SimulationStep::Fail {
+            tag: "remind:paid:1".to_owned(),
+            event: None,
+            code: Some("no_mailbox".to_owned()),
+            message: None,
+            data: json!(null),
+        },
+    ];
+    for step in &steps {
+        runner
+            .run_step(step, None, &mut ())
+            .unwrap_or_else(|error| panic!("{step}: {error}"));
+    }
+
+    let key = runner.instance().expect("the instance has started");
+    let entry = runner.simulator.simulated_instance(key);
+    let entry = entry.expect("the instance has started");
+    let last = entry.history().last().expect("the result is recorded");
+    let failure = last.failure.as_ref().and_then(|of| of.failure.as_ref());
+    assert_eq!(
+        failure.map(|failure| failure.code.as_str()),
+        Some("no_mailbox")
+    );
+    assert_eq!(last.note, "the reminder failed; its step is not affected");
+    let instance = entry.instance().expect("the instance has started");
+    let mut pending = instance.pending_work.iter();
+    assert!(pending.all(|work| work.tag.as_str() == "reserve"));
+    let timers: Vec<_> = instance
+        .timers
+        .iter()
+        .map(|timer| timer.name.as_str())
+        .collect();
+    assert_eq!(timers, ["paid", "remind:paid"]);
+}
+
+/// A reminder without a result delays no restart.
+#[test]
+fn pending_reminder_delays_no_restart() {
+    let text = "
+saga: subscription
+version: 1
+start: Started
+steps:
+  - { id: paid, do: { event: Paid }, timeout: 9d, remind: { every: 1d, max: 2, do: { effect: mail.remind } } }
+  - { id: next, do: { restart_as_new: Started } }
+";
+    let case = "
+saga: trip.saga.yaml
+tests:
+  - name: restarts
+    given: [Started: {}, advance: 1d, Paid: {}]
+    expect: { state: { run: 2 }, timers: [paid, remind:paid], invariants: true }
+";
+    let program: Arc<dyn Program> = Arc::new(compiled(text));
+    let file = TestFile::parse(case, "trip.saga.test.yaml").expect("the test is valid");
+    let programs = Arc::new(SimulatorPrograms::new([Arc::clone(&program)]));
+    let saga = program.definition_ref().saga.clone();
+    let mismatches = test_file::run(&file.cases[0], &saga, &programs);
+    assert!(mismatches.is_empty(), "{mismatches:?}");
 }

@@ -7,6 +7,7 @@ use orlog_model::{ControlAction, ControlRequest, Input, Work, WorkItem, WorkOutc
 use uuid::Uuid;
 
 use super::invariant::{Invariant, Violation};
+use crate::responses::is_reminder;
 use crate::simulator::ObservedDecision;
 
 /// Keys of the effects without a known outcome, by tag.
@@ -32,8 +33,9 @@ impl IdempotencyKeys {
                 continue;
             };
 
-            // Each event of a handler requests its own work.
-            if tag.as_str().starts_with("on:") {
+            // Each event of a handler requests its own work, and an operator can start the
+            // reminders of a step again.
+            if tag.as_str().starts_with("on:") || is_reminder(tag.as_str()) {
                 continue;
             }
 

@@ -116,6 +116,7 @@ pub(super) fn check_timers(
         let name = name
             .strip_prefix("retry:")
             .or_else(|| name.strip_prefix("escalate:"))
+            .or_else(|| name.strip_prefix("remind:"))
             .unwrap_or(name);
         let (tag, compensating) = name
             .strip_prefix("compensate:")

@@ -39,6 +39,8 @@ impl LiveVariables {
             if let Some(compensation) = &mut step.compensate {
                 remove_copies_of_action(&mut compensation.action);
             }
+            // A reminder decides nothing, also if it cannot be evaluated.
+            step.remind = None;
         }
 
         let backward = |step: &Step| {

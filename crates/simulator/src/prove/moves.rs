@@ -12,7 +12,9 @@ use super::state::{Move, ProofState};
 use super::timing::next_timers;
 use crate::explore::samples::CORRELATION;
 use crate::invariants::{StepStates, is_compensation, is_in_progress};
-use crate::responses::{ResponseSource, ResponseSpec, WorkTag, response_spec, step_of};
+use crate::responses::{
+    ResponseSource, ResponseSpec, WorkTag, is_reminder, response_spec, step_of,
+};
 use crate::simulator::SimulatedInstance;
 use crate::step::{EventStep, OperatorAction, SimulationStep};
 
@@ -344,6 +346,10 @@ impl Moves<'_> {
                     self.results(&pending, &spec, moves);
                 }
                 Some(spec) => self.results(&pending, &spec, unawaited),
+                // The result of a reminder is not awaited, and may never arrive.
+                None if pending.is_open && is_reminder(tag.as_str()) => {
+                    unawaited.extend([ok(tag, None, self.payloads.usual()), rejection(tag)]);
+                }
                 // The work of a handler has no step, but its open child sagas can hold up the end.
                 None if pending.is_open => {
                     moves.extend([ok(tag, None, self.payloads.usual()), rejection(tag)]);

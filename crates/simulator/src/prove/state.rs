@@ -8,6 +8,7 @@ use orlog_program::canonical_state;
 
 use super::liveness::LiveVariables;
 use crate::invariants::{InvariantChecker, StepStates, Violation};
+use crate::responses::is_reminder;
 use crate::runner::ScenarioRunner;
 use crate::simulator::SimulatedInstance;
 use crate::state_key::{KeyHasher, StateKey};
@@ -145,7 +146,9 @@ fn hash_entry(
         key.add_omitted(step_states);
         key.add(canonical.as_ref().unwrap_or(&instance.state));
 
-        for work in &instance.pending_work {
+        let pending = instance.pending_work.iter();
+        // The result of a reminder changes nothing, whether it arrives or not.
+        for work in pending.filter(|work| !is_reminder(work.tag.as_str())) {
             let requested = entry.requested_work_by_tag(work.tag.as_str());
             let last = requested.filter(|requested| requested.item.id == work.id);
 

@@ -684,3 +684,29 @@ steps:
 fn failure_handlers_are_proved() {
     check_proved(SIGN_UP);
 }
+
+/// Saga whose step sends reminders before it times out.
+fn reminded(max: u32) -> String {
+    format!(
+        "
+saga: reminded
+version: 1
+start: Ordered
+correlate: order
+steps:
+  - {{ id: reserve, do: {{ effect: stock.reserve }}, undo: {{ effect: stock.release }} }}
+  - {{ id: paid, do: {{ event: Paid }}, timeout: 10d, remind: {{ every: 3d, max: {max}, do: {{ effect: mail.remind, data: {{ number: =reminder }} }} }} }}
+  - {{ id: ship, pivot: true, do: {{ effect: shipping.ship }} }}
+"
+    )
+}
+
+#[test]
+fn number_of_reminders_does_not_multiply_the_states() {
+    let few = check_proved(&reminded(3));
+    let many = check_proved(&reminded(1000));
+    assert_eq!((many.states, &many.ends), (few.states, &few.ends));
+    assert_eq!(many.never_completed, Vec::<String>::new());
+
+    check_reduction(compiled(&reminded(3)), 1);
+}

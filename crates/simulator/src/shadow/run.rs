@@ -473,6 +473,11 @@ fn named(input: &Input) -> String {
 
 /// Returns the name of the step of a tag in a difference.
 pub(super) fn place(tag: &str) -> String {
+    let reminder = tag.strip_prefix("remind:");
+    if let Some((step, number)) = reminder.and_then(|rest| rest.rsplit_once(':')) {
+        return format!("reminder {number} of step {step}");
+    }
+
     tag.strip_prefix("compensate:").map_or_else(
         || format!("step {tag}"),
         |step| format!("compensation of step {step}"),
