@@ -316,6 +316,11 @@ fn step(step: &Step) -> Node {
         TimeLimit::Constant(timeout) => format!("within {}", duration(*timeout)),
         TimeLimit::Computed(expression) => format!("within {}", expression_text(expression)),
     }));
+    notes.extend(step.remind.as_ref().map(|remind| {
+        let every = duration(remind.every);
+        let (_, label) = action(&remind.action);
+        format!("every {every}, at most {} times: {label}", remind.max)
+    }));
 
     for (field, handler) in step.failure_handlers() {
         let text = match &handler.then {

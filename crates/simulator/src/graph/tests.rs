@@ -131,3 +131,16 @@ fn failure_handler_has_an_edge_or_a_note() {
       n3 --> n4
     "#);
 }
+
+#[test]
+fn reminders_are_a_note() {
+    let text = "saga: pay\nversion: 1\nstart: Go\nsteps:\n  - { id: paid, do: { event: Paid }, timeout: 30d, remind: { every: 7d, max: 3, do: { effect: mail.remind } } }\n";
+    insta::assert_snapshot!(mermaid(&definition(text), None), @r#"
+    flowchart TD
+      n0(["<b>Go</b>"])
+      n1["<b>paid</b><br/>event Paid<br/>within 30d<br/>every 7d, at most 3 times: mail.remind"]
+      n2(["<b>completed</b>"])
+      n0 --> n1
+      n1 --> n2
+    "#);
+}
