@@ -262,6 +262,11 @@ impl FineRuntime {
                 count(reader, "fine", Status::Failed) == count(reader, "penalty", Status::Completed)
             };
             self.until("the penalty follows", follows).await;
+            // The result of a reminder is applied too: an event that follows is then the last input.
+            self.until("the reminder is sent", |reader| {
+                reader.outbox_depth().unwrap() == 0
+            })
+            .await;
         }
         self.clock.advance_to(time);
     }
