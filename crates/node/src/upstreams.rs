@@ -136,86 +136,63 @@ impl UpstreamSources {
         &self,
         configured: &EffectsConfig,
     ) -> Result<Vec<Upstream>, Vec<Diagnostic>> {
-        let (mut upstreams, mut problems) = match self.of_configuration(configured) {
-            Ok(upstreams) => (upstreams, Vec::new()),
-            Err(error) => (
-                Vec::new(),
-                vec![Diagnostic::of_file("the configuration", error)],
-            ),
-        };
-
-        let files = self.dir.as_deref().map_or(Ok(Vec::new()), files);
-
-        // All files are read, so that one deployment reports all problems.
-        for path in files.unwrap_or_else(|found| {
-            problems.push(found);
-            Vec::new()
-        }) {
-            match self.file(&path) {
-                Ok(upstream) => upstreams.extend(upstream),
-                Err(found) => problems.push(found),
-            }
+        let mut upstreams = Vec::new();
+        let mut problems = Vec::new();
+        match self.of_configuration(configured) {
+            Ok(found) => upstreams.extend(found),
+            Err(error) => problems.push(Diagnostic::of_file("the configuration", error)),
         }
 
-        // Nodes with sagas send commands; a node of the role `saga` executes no effects.
-        let others = self
+        // All files are read, so that one deployment reports all problems.
+        match self.files() {
+            Ok(paths) => {
+                for path in paths {
+                    match self.file(&path) {
+                        Ok(upstream) => upstreams.extend(upstream),
+                        Err(problem) => problems.push(problem),
+                    }
+                }
+            }
+            Err(problem) => problems.push(problem),
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+
+        upstreams.extend(self.built_in_of_role());
+        if self.role.runs_sagas() {
+            upstreams.extend(self.of_sagas.iter().cloned());
+        }
+        upstreams.extend(self.remote_fallback());
+        Ok(upstreams)
+    }
+
+    /// Returns the built-in upstreams that a node of this role uses.
+    fn built_in_of_role(&self) -> impl Iterator<Item = Upstream> {
+        let used = self
             .built_in
             .iter()
             .filter(|upstream| match upstream.scope {
+                // Nodes with sagas send commands.
                 UpstreamScope::Commands => self.role.runs_sagas(),
+                // A node of the role `saga` executes no effects.
                 UpstreamScope::Effects(_) | UpstreamScope::Fallback | UpstreamScope::Jobs => {
                     self.role != Role::Saga
                 }
             });
-
-        upstreams.extend(others.cloned());
-        upstreams.extend(
-            self.of_sagas
-                .iter()
-                .filter(|_| self.role.runs_sagas())
-                .cloned(),
-        );
-
-        upstreams.extend(self.elsewhere());
-        if problems.is_empty() {
-            Ok(upstreams)
-        } else {
-            Err(problems)
-        }
+        used.cloned()
     }
 
-    /// Returns the upstreams of the configuration file.
-    fn of_configuration(&self, configured: &EffectsConfig) -> Result<Vec<Upstream>, String> {
-        // Without the gateway, which is added below on nodes with sagas.
-        let performed = match self.role {
-            Role::Saga => EffectsConfig::default(),
-            Role::Combined | Role::Effect => EffectsConfig {
-                gateway: None,
-                ..configured.clone()
-            },
-        };
-        let mut upstreams = performed.upstreams().map_err(|error| error.to_string())?;
-        let gateway = configured
-            .gateway
-            .as_ref()
-            .filter(|_| self.role.runs_sagas());
-
-        if let Some(gateway) = gateway {
-            upstreams.push(match (&gateway.subject, &gateway.base_url, &self.remote) {
-                (Some(subject), None, Some(remote)) => {
-                    let provider = nats_gateway(subject, remote)
-                        .map_err(|reason| format!("[gateway]: {reason}"))?;
-                    gateway.over(provider)
-                }
-                _ => gateway.upstream().map_err(|error| error.to_string())?,
-            });
+    /// Returns the files of the directory; none without a directory.
+    fn files(&self) -> Result<Vec<PathBuf>, Diagnostic> {
+        match &self.dir {
+            Some(dir) => files(dir),
+            None => Ok(Vec::new()),
         }
-
-        Ok(upstreams)
     }
 
     /// Returns the upstream of effects without a file, if this node does not execute them.
-    fn elsewhere(&self) -> Option<Upstream> {
+    fn remote_fallback(&self) -> Option<Upstream> {
         let RemoteDependencies {
             dispatch,
             redispatch_after: delay,

@@ -1,5 +1,6 @@
 //! What the definitions of a directory state about each other: child sagas, and similar events.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use orlog_model::{Deployment, TenantId};
@@ -87,32 +88,22 @@ pub(super) fn check_context(
     usable: &[LoadedDefinition],
     current: Option<&Deployment>,
 ) -> Result<(), Vec<Diagnostic>> {
-    let is_own = |definition: &LoadedDefinition| definition.context.as_ref() == Some(context);
-    let named = usable.iter().map(|definition| {
-        let name = format!("the shared definition {}", definition.saga());
-        let file = if is_own(definition) {
-            definition.file.clone()
-        } else {
-            Some(name.into())
-        };
-
-        LoadedDefinition {
-            file,
-            ..definition.clone()
-        }
-    });
-
+    let mut named = Vec::with_capacity(usable.len());
     // Contradictions among shared definitions alone are not caused by this context.
-    let is_shared = |hash: &[u8; 16]| {
-        usable
-            .iter()
-            .any(|one| !is_own(one) && one.program.definition_ref().hash == *hash)
-    };
-    let found = contradictions(&named.collect::<Vec<_>>(), |hash| {
-        is_shared(hash) || is_active(current, hash)
-    });
+    let mut shared = BTreeSet::new();
+    for definition in usable {
+        let mut definition = definition.clone();
+        if definition.context.as_ref() != Some(context) {
+            shared.insert(definition.program.definition_ref().hash);
+            let name = format!("the shared definition {}", definition.saga());
+            definition.file = Some(name.into());
+        }
+        named.push(definition);
+    }
 
-    rejected(found)
+    rejected(contradictions(&named, |hash| {
+        shared.contains(hash) || is_active(current, hash)
+    }))
 }
 
 fn is_active(current: Option<&Deployment>, hash: &[u8; 16]) -> bool {

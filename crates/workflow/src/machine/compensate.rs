@@ -24,33 +24,35 @@ impl Machine<'_> {
     /// Applies the end of an attempt of the last compensation.
     pub(crate) fn compensated(&mut self, result: Result<(), Fault>) {
         self.state.undo.is_running = false;
-        let Some(last) = self
-            .state
-            .compensations
-            .last()
-            .filter(|_| self.state.phase == Phase::Compensating)
-        else {
+        if self.state.phase != Phase::Compensating {
+            return;
+        }
+        let Some(last) = self.state.compensations.last() else {
             return;
         };
 
         let step = self.path_of(last).display();
-        let error = match result {
+        match result {
             Ok(()) => {
                 self.emit(Progress::Compensated { step });
-                return self.pop_compensation();
+                self.pop_compensation();
             }
             Err(Fault::TimedOut) => {
-                TaskError::retryable("the compensation did not end within the timeout of its task")
+                let reason = "the compensation did not end within the timeout of its task";
+                self.compensation_failed(step, &TaskError::retryable(reason));
             }
-            Err(Fault::Error(error)) => error,
-        };
+            Err(Fault::Error(error)) => self.compensation_failed(step, &error),
+        }
+    }
 
+    /// Plans the next attempt of the last compensation, or leaves it to an operator, who retries,
+    /// skips or completes by force.
+    fn compensation_failed(&mut self, step: String, error: &TaskError) {
         let attempts = self.state.undo.failed + 1;
-        let delay = self
-            .undo_retry(last)
-            .delay_after(attempts)
-            .filter(|_| !error.is_permanent());
-
+        let delay = match self.state.compensations.last() {
+            Some(last) if !error.is_permanent() => self.undo_retry(last).delay_after(attempts),
+            _ => None,
+        };
         let message = error.message().to_owned();
         self.emit(Progress::CompensationFailed {
             step: step.clone(),
@@ -63,45 +65,15 @@ impl Machine<'_> {
             message,
             attempts,
         };
-
-        let not_before_ms = delay.map(|delay| self.now_ms.saturating_add(millis(delay)));
         self.state.undo = UndoAttempt {
             failed: attempts,
-            not_before_ms,
+            not_before_ms: delay.map(|delay| self.now_ms.saturating_add(millis(delay))),
             error: Some(failure.clone()),
             is_running: false,
         };
-
-        // An operator decides: retry, skip or complete by force.
         if delay.is_none() {
             self.state.phase = Phase::Stuck;
             self.emit(Progress::Stuck(failure));
-        }
-    }
-
-    /// Applies the decision of an operator to retry the compensation that made the instance stuck.
-    pub(crate) fn retry_compensation(&mut self) {
-        if self.state.phase == Phase::Stuck {
-            self.state.phase = Phase::Compensating;
-            // The attempts count from the start again: the operator may have removed the cause.
-            self.state.undo = UndoAttempt::default();
-        }
-    }
-
-    /// Applies the decision of an operator to skip the compensation that made the instance stuck.
-    pub(crate) fn skip_compensation(&mut self) {
-        if self.state.phase == Phase::Stuck {
-            self.state.phase = Phase::Compensating;
-            self.pop_compensation();
-        }
-    }
-
-    /// Ends a stuck instance without further compensations.
-    #[cfg(feature = "program")]
-    pub(crate) fn drop_compensations(&mut self) {
-        if self.state.phase == Phase::Stuck {
-            self.state.compensations.clear();
-            self.end_compensation();
         }
     }
 
