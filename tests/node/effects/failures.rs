@@ -374,7 +374,8 @@ async fn compensation_with_null_fields_is_requested_only_on_request() {
         node.ask(Method::DELETE, "", &path, &Value::Null).await
     };
 
-    for query in ["", "?force=true"] {
+    let unconfirmed = ["", "?force=true"];
+    for query in unconfirmed {
         let (status, problem) = discard(query).await;
         assert_eq!(status, StatusCode::CONFLICT, "{problem}");
         let detail = problem["detail"].as_str().unwrap();

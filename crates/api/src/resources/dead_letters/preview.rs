@@ -20,9 +20,10 @@ pub(super) async fn preview(
     instances: &Instances,
     dead_letter: &DeadLetter,
 ) -> Result<Option<Decision>, Problem> {
-    let (DeadLetterOriginal::Input(input), Some(key)) =
-        (&dead_letter.original, &dead_letter.instance)
-    else {
+    let DeadLetterOriginal::Input(input) = &dead_letter.original else {
+        return Ok(None);
+    };
+    let Some(key) = &dead_letter.instance else {
         return Ok(None);
     };
 

@@ -63,8 +63,8 @@ fn parse_quoted_or_literal(text: &str) -> Option<Mailbox> {
     };
 
     let start = find_unquoted(rest, '<')?;
-    let (name, address) = (rest[..start].trim(), &rest[start + 1..]);
-    let email = parse_address(address)?;
+    let name = rest[..start].trim();
+    let email = parse_address(&rest[start + 1..])?;
     if name.is_empty() {
         return Some(Mailbox::new(None, email));
     }
