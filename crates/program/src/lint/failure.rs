@@ -159,7 +159,7 @@ pub(super) fn outlasts_saga_timeout(context: &LintContext<'_>) -> Vec<RawDiagnos
     .collect()
 }
 
-/// OL21: a step that ends before its first reminder is due.
+/// OL27: a step that ends before its first reminder is due.
 pub(super) fn no_time_to_remind(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let constant = |limit: &Option<TimeLimit>| limit.as_ref().and_then(TimeLimit::constant);
 

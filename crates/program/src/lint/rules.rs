@@ -31,7 +31,7 @@ const RULES: [LintRule; 17] = [
     ("OL18", loops::constant_condition),
     ("OL19", names::same_child_for_each_event),
     ("OL20", flow::joins_a_wait),
-    ("OL21", failure::no_time_to_remind),
+    ("OL27", failure::no_time_to_remind),
 ];
 
 /// Returns the warnings of all rules, and those that the group found, in the order of the text.

@@ -645,7 +645,7 @@ fn ol06_step_follows_a_failure_only() {
 }
 
 #[test]
-fn ol21_step_ends_before_its_first_reminder() {
+fn ol27_step_ends_before_its_first_reminder() {
     let step = |head: &str, step: &str| {
         format!(
             "{head}steps:\n- {{ id: paid, {step}, remind: {{ every: 2d, max: 3, do: {{ effect: mail.remind }} }} }}\n"
@@ -654,11 +654,11 @@ fn ol21_step_ends_before_its_first_reminder() {
     let message = "step `paid` ends before its first reminder is due, so none is sent";
     warns(
         &step("", "do: { event: Paid }, timeout: 2d"),
-        &format!("OL21 5:66 {message}"),
+        &format!("OL27 5:66 {message}"),
     );
     warns(
         &step("timeout: 1d\n", "do: { event: Paid }"),
-        &format!("OL21 6:53 {message}"),
+        &format!("OL27 6:53 {message}"),
     );
     has_no_warnings(&step("", "do: { event: Paid }, timeout: 49h"));
     let retried = "do: { command: a.Bill }, ok: Paid, timeout: 1d, retry: { max_attempts: 5 }, undo: { command: a.Cancel }";
