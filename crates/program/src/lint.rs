@@ -4,6 +4,7 @@
 //! location suppresses a rule, with a reason: `# orlog: allow OL03 because the request expires by
 //! itself`.
 
+mod conditions;
 mod context;
 mod failure;
 mod fields;

@@ -1,62 +1,128 @@
-//! Fields of the event that an expression reads.
+//! Fields of a root, such as `event` or `vars`, that an expression reads.
 
-use cel::common::ast::{Expr, IdedExpr};
+use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::ast::children;
 use super::check::{self, NameResolution};
-use super::functions::environment;
-use super::root::Root;
+use super::functions::{IN, environment};
+use super::root::{EVENTS, INDEX, ROUND, Root};
 
-/// Returns the fields after `event` of each access in an expression, for example `[customer,
-/// email]`. An optional access (`event.?email`), and a field that the expression tests with `has`,
-/// are not included: they may be absent.
-pub(crate) fn event_fields(source: &str, element: Option<&str>) -> Vec<Vec<String>> {
-    let names = Root::ALL.map(Root::name);
-    let names: Vec<_> = names.into_iter().chain(element).chain(["index"]).collect();
+/// Returns the fields after a root of each access in an expression, for example `[customer, email]`
+/// of `event.customer.email`. An optional access (`event.?email`), and a field that the expression
+/// tests, are not included: they may be absent.
+pub(crate) fn untested_fields(source: &str, element: Option<&str>, root: Root) -> Vec<Vec<String>> {
+    let accesses = accesses(source, element, root);
+    let tested = accesses.present;
 
-    // An invalid expression is reported by the compiler.
-    let Ok(parsed) = check::parse(environment(), source, NameResolution::Free(&names)) else {
-        return Vec::new();
-    };
-
-    let mut read = Vec::new();
-    let mut tested = Vec::new();
-    collect(&parsed.expression, &mut read, &mut tested);
-    // A field that `has` tests may be absent, and so may every field below it.
-    read.retain(|fields: &Vec<String>| {
-        !tested
-            .iter()
-            .any(|tested: &Vec<String>| fields.starts_with(tested))
-    });
-
+    // A field that is tested may be absent, and so may every field below it.
+    let mut read = accesses.read;
+    read.retain(|fields| !tested.iter().any(|tested| fields.starts_with(tested)));
     read.sort();
     read.dedup();
     read
 }
 
-fn collect(node: &IdedExpr, read: &mut Vec<Vec<String>>, tested: &mut Vec<Vec<String>>) {
-    let mut fields = Vec::new();
-    let mut is_test = false;
-    let mut at = node;
-    while let Expr::Select(select) = &at.expr {
-        is_test |= select.test;
-        fields.push(select.field.clone());
-        at = &select.operand;
-    }
+/// Accesses of fields, each with the names after the root.
+#[derive(Default)]
+struct Accesses {
+    read: Vec<Vec<String>>,
+    /// Tested with `has` or `in`.
+    present: Vec<Vec<String>>,
+}
 
-    match &at.expr {
-        Expr::Ident(name) if name == Root::Event.name() && !fields.is_empty() => {
-            fields.reverse();
-            if is_test {
-                tested.push(fields);
-            } else {
-                read.push(fields);
+fn accesses(source: &str, element: Option<&str>, root: Root) -> Accesses {
+    let names = Root::ALL.map(Root::name);
+    let names = names.into_iter().chain([INDEX, ROUND, EVENTS]);
+    let names: Vec<_> = names.chain(element).collect();
+
+    // An invalid expression is reported by the compiler.
+    let mut found = Accesses::default();
+    if let Ok(parsed) = check::parse(environment(), source, NameResolution::Free(&names)) {
+        found.add(&parsed.expression, root.name());
+    }
+    found
+}
+
+impl Accesses {
+    fn add(&mut self, node: &IdedExpr, root: &str) {
+        let mut fields = Vec::new();
+        let mut is_test = false;
+        let mut at = node;
+        while let Some((operand, field)) = selection(at) {
+            is_test |= matches!(&at.expr, Expr::Select(select) if select.test);
+            fields.push(field.to_owned());
+            at = operand;
+        }
+
+        match &at.expr {
+            Expr::Ident(name) if name == root && !fields.is_empty() => {
+                fields.reverse();
+                if is_test {
+                    self.present.push(fields);
+                } else {
+                    self.read.push(fields);
+                }
+            }
+            Expr::Call(call) => {
+                self.add_test(call, root);
+                for child in children(at) {
+                    self.add(child, root);
+                }
+            }
+            _ => {
+                for child in children(at) {
+                    self.add(child, root);
+                }
             }
         }
-        _ => children(at)
-            .into_iter()
-            .for_each(|child| collect(child, read, tested)),
     }
+
+    /// Adds the test of `'a' in event`.
+    fn add_test(&mut self, call: &CallExpr, root: &str) {
+        let [left, right] = call.args.as_slice() else {
+            return;
+        };
+
+        if matches!(call.func_name.as_str(), operators::IN | IN)
+            && let Some(field) = text(left)
+            && let Some(mut fields) = chain(right, root)
+        {
+            fields.push(field.to_owned());
+            self.present.push(fields);
+        }
+    }
+}
+
+/// Returns operand and field of `operand.field` or `operand['field']`.
+fn selection(node: &IdedExpr) -> Option<(&IdedExpr, &str)> {
+    match &node.expr {
+        Expr::Select(select) => Some((&select.operand, &select.field)),
+        Expr::Call(call) if call.func_name == operators::INDEX => {
+            let [operand, index] = call.args.as_slice() else {
+                return None;
+            };
+            Some((operand, text(index)?))
+        }
+        _ => None,
+    }
+}
+
+fn text(node: &IdedExpr) -> Option<&str> {
+    match &node.expr {
+        Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
+        _ => None,
+    }
+}
+
+/// Returns the fields of a plain chain after the root; empty for the root itself.
+fn chain(node: &IdedExpr, root: &str) -> Option<Vec<String>> {
+    if matches!(&node.expr, Expr::Ident(name) if name == root) {
+        return Some(Vec::new());
+    }
+    let (operand, field) = selection(node)?;
+    let mut fields = chain(operand, root)?;
+    fields.push(field.to_owned());
+    Some(fields)
 }
 
 #[cfg(test)]
@@ -65,10 +131,8 @@ mod tests {
 
     #[track_caller]
     fn reads(source: &str, expected: &[&str]) {
-        let found: Vec<_> = event_fields(source, Some("item"))
-            .iter()
-            .map(|fields| fields.join("."))
-            .collect();
+        let found = untested_fields(source, Some("item"), Root::Event);
+        let found: Vec<_> = found.iter().map(|fields| fields.join(".")).collect();
         assert_eq!(found, expected, "{source}");
     }
 
@@ -90,5 +154,11 @@ mod tests {
             "has(event.note.text) ? event.note.text + event.id : ''",
             &["id"],
         );
+    }
+
+    #[test]
+    fn tested_fields_are_omitted() {
+        reads("'note' in event && event.note > event.total", &["total"]);
+        reads("event.note != null && event.note > 1", &["note"]);
     }
 }

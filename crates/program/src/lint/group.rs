@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use orlog_model::{EventType, SagaName};
 use serde_json::Value;
 
+use super::conditions::{FactTemplates, untested_event_fields};
 use super::context::LintWarning;
 use super::fields::DataSamples;
 use super::names::{actions, handler_actions};
-use super::rules::{SIMILAR_EVENT, UNKNOWN_CHILD, UNKNOWN_FIELD, warnings};
+use super::rules::{SIMILAR_EVENT, UNKNOWN_CHILD, UNKNOWN_FIELD, UNTESTED_FIELD, warnings};
 use super::similar::is_misspelling;
 use crate::compile::CompiledDefinition;
 use crate::definition::{CorrelationSpec, Definition, ResultMatcher, Step};
@@ -84,16 +85,11 @@ impl<'d> DefinitionGroup<'d> {
     /// group.
     #[must_use]
     pub fn with_samples(mut self, mut samples: DataSamples) -> Self {
-        let definitions = || {
-            self.members
-                .iter()
-                .filter_map(|m| m.program.as_compiled())
-                .map(CompiledDefinition::definition)
-        };
-
         // The data of a published result is not in the definition.
-        let results: Vec<_> = definitions().flat_map(published_results).cloned().collect();
-        for fact in definitions().flat_map(|form| form.completed.iter().chain(&form.failed)) {
+        let definitions = self.definitions();
+        let results = definitions.clone().flat_map(published_results);
+        let results: Vec<_> = results.cloned().collect();
+        for fact in definitions.flat_map(|form| form.completed.iter().chain(&form.failed)) {
             if !results.contains(&fact.fact) {
                 samples.add_event(&fact.fact, &fact.data);
             }
@@ -130,6 +126,9 @@ impl<'d> DefinitionGroup<'d> {
         let unknown = self.samples.unknown_fields(definition).into_iter();
         found.extend(unknown.map(|finding| (UNKNOWN_FIELD, finding)));
 
+        let untested = untested_event_fields(definition, &self.facts()).into_iter();
+        found.extend(untested.map(|finding| (UNTESTED_FIELD, finding)));
+
         warnings(definition, compiled.source(), member.file, found)
     }
 
@@ -152,6 +151,26 @@ impl<'d> DefinitionGroup<'d> {
                     .or_else(|| wrong_address(&path, child, program))
             });
         locate_diagnostics(findings.collect(), compiled.source(), member.file)
+    }
+
+    fn definitions(&self) -> impl Iterator<Item = &'d Definition> + Clone {
+        let compiled = self.members.iter().filter_map(|m| m.program.as_compiled());
+        compiled.map(CompiledDefinition::definition)
+    }
+
+    /// Returns the facts that the group publishes, with the templates of their data.
+    fn facts(&self) -> FactTemplates<'d> {
+        let mut facts = FactTemplates::default();
+        for definition in self.definitions() {
+            for fact in definition.completed.iter().chain(&definition.failed) {
+                facts.add(&fact.fact, Some(&fact.data));
+            }
+            // The data of a published result is not in the definition.
+            for kind in published_results(definition) {
+                facts.add(kind, None);
+            }
+        }
+        facts
     }
 
     fn member(&self, saga: &SagaName) -> Option<&GroupMember<'d>> {

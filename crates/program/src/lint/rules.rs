@@ -13,6 +13,7 @@ type LintRule = (&'static str, fn(&LintContext<'_>) -> Vec<RawDiagnostic>);
 pub(super) const UNKNOWN_CHILD: &str = "OL15";
 pub(super) const SIMILAR_EVENT: &str = "OL16";
 pub(super) const UNKNOWN_FIELD: &str = "OL17";
+pub(super) const UNTESTED_FIELD: &str = "OL21";
 
 const RULES: [LintRule; 17] = [
     ("OL01", flow::unreachable_step),
@@ -74,6 +75,6 @@ fn codes_of_all() -> Vec<&'static str> {
     RULES
         .iter()
         .map(|(code, _)| *code)
-        .chain([UNKNOWN_CHILD, SIMILAR_EVENT, UNKNOWN_FIELD])
+        .chain([UNKNOWN_CHILD, SIMILAR_EVENT, UNKNOWN_FIELD, UNTESTED_FIELD])
         .collect()
 }

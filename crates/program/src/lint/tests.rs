@@ -672,3 +672,98 @@ fn names_in_reminders_are_checked() {
         "OL04 5:92 the effect `mail remind` contains ' ', which must be escaped in subjects",
     );
 }
+
+/// Returns the warnings of one rule about the first of these definitions.
+fn warnings_of(code: &str, texts: &[&str]) -> Vec<String> {
+    let programs: Vec<_> = texts.iter().map(|text| compiled(text)).collect();
+    let members = programs
+        .iter()
+        .map(|program| GroupMember { program, file: "t" });
+    let group = DefinitionGroup::new(members.collect());
+    let found = group.warnings(&programs[0].definition().saga).into_iter();
+    found
+        .filter(|warning| warning.code == code)
+        .map(|warning| warning.diagnostic.to_string())
+        .collect()
+}
+
+#[test]
+fn ol21_condition_reads_a_field_that_may_be_absent() {
+    let found = |step: &str| warnings_of("OL21", &[&format!("{HEAD}{step}")]);
+    let remedy = |field: &str| {
+        format!(
+            "; write `has(event.{field}) && …`, or suppress the warning if the field is always \
+             present"
+        )
+    };
+
+    for (step, place, field, consequence) in [
+        (
+            "steps: [{ id: a, do: { event: [Paid, Waived], when: event.x > 1 } }]",
+            "t:4:53: steps[0].do.when",
+            "x",
+            "Paid or Waived does not match, and step `a` waits on",
+        ),
+        (
+            "steps: [{ id: a, do: { event: Paid }, fail: { event: No, when: =event.x.y } }]",
+            "t:4:64: steps[0].fail[0].when",
+            "x.y",
+            "No does not match, and step `a` waits on",
+        ),
+        (
+            "steps: [{ id: a, do: { event: Paid, until: =event.last } }]",
+            "t:4:44: steps[0].do.until",
+            "last",
+            "step `a` fails with `expression_error`",
+        ),
+        (
+            "steps: [{ id: a, do: { command: x.A }, ok: { event: D, when: event.n > 1 } }]",
+            "t:4:62: steps[0].ok[0].when",
+            "n",
+            "step `a` fails with `expression_error`",
+        ),
+        (
+            "steps: [{ id: a, do: { effect: e.a }, undo: { command: x.U, ok: { event: D, when: event.n > 1 } } }]",
+            "t:4:83: steps[0].undo.ok[0].when",
+            "n",
+            "the compensation of step `a` fails",
+        ),
+        (
+            "on: { event: Off, when: event.by == 'c', then: cancel }\nsteps: [{ id: a, do: { wait: 1s } }]",
+            "t:4:25: on[0].when",
+            "by",
+            "Off becomes a dead letter",
+        ),
+    ] {
+        let expected = format!(
+            "{place}: without `event.{field}`, {consequence}{}",
+            remedy(field)
+        );
+        assert_eq!(found(step), [expected], "{step}");
+    }
+
+    for tested in [
+        "has(event.x) && event.x > 1",
+        "event.?x.orValue(2) > 1",
+        "vars == {}",
+    ] {
+        let step = format!("steps: [{{ id: a, do: {{ event: Paid, when: {tested:?} }} }}]");
+        assert_eq!(found(&step), Vec::<String>::new(), "{tested}");
+    }
+    let element = "steps: [{ id: a, foreach: { in: '[1]', as: n }, do: { command: x.A }, ok: { event: D, when: event.n == n } }]";
+    assert_eq!(found(element).len(), 1);
+}
+
+#[test]
+fn ol21_field_of_a_fact_is_present() {
+    let order = format!("{HEAD}steps: [{{ id: a, do: {{ event: Done, when: event.total > 1 }} }}]");
+    let other = |data: &str| {
+        format!(
+            "saga: other\nversion: 1\nstart: Go\nsteps: [{{ id: b, do: {{ wait: 1s }} }}]\ncompleted: {{ fact: Done, data: {data} }}\n"
+        )
+    };
+    let found = |data: &str| warnings_of("OL21", &[&order, &other(data)]).len();
+    assert_eq!(found("{ total: 3 }"), 0);
+    assert_eq!(found("{ sum: 3 }"), 1);
+    assert_eq!(found("=vars"), 1);
+}
