@@ -18,7 +18,7 @@ use crate::definition::Definition;
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::machine::CompiledSaga;
 use correlate::CorrelationRules;
-use expressions::LiteralText;
+use expressions::DefinitionTexts;
 
 /// A compiled definition.
 #[derive(Debug)]
@@ -83,9 +83,9 @@ pub(crate) fn compile_flow(definition: &Definition) -> Result<CompiledSaga, Vec<
     })
 }
 
-/// Returns the texts of all templates that are not expressions.
-pub(crate) fn literal_texts(definition: &Definition) -> Vec<LiteralText> {
-    assemble::literal_texts(definition)
+/// Returns the texts of all templates and conditions.
+pub(crate) fn texts(definition: &Definition) -> DefinitionTexts {
+    assemble::texts(definition)
 }
 
 impl CompiledDefinition {

@@ -48,7 +48,7 @@ use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};
 use functions::environment;
 pub(crate) use json::kind_of;
-pub(crate) use reads::untested_fields;
+pub(crate) use reads::{FieldTest, untested_fields};
 use resolver::{Element, Message, Resolver};
 pub(crate) use root::{EVENTS, INDEX, Root};
 

@@ -16,6 +16,7 @@ mod rules;
 mod similar;
 mod suppress;
 mod texts;
+mod values;
 mod vars;
 
 pub use context::LintWarning;

@@ -1,7 +1,7 @@
 //! Assembly of a compiled saga: compiled templates, ordered steps.
 
 use super::correlate::{self, CorrelationRules};
-use super::expressions::{ExpressionCompiler, ExpressionScope, LiteralText, Site};
+use super::expressions::{DefinitionTexts, ExpressionCompiler, ExpressionScope, Site};
 use super::order::{self, StepOrder};
 use super::{events, validate};
 use crate::definition::{
@@ -72,16 +72,16 @@ fn compiler(definition: &Definition, findings: RawDiagnostics) -> ExpressionComp
             .any(|step| matches!(step.action, Action::Job(_))),
         findings,
         reads_envelope: false,
-        literals: None,
+        texts: None,
     }
 }
 
-/// Returns the texts of all templates that are not expressions.
-pub(super) fn literal_texts(definition: &Definition) -> Vec<LiteralText> {
+/// Returns the texts of all templates and conditions.
+pub(super) fn texts(definition: &Definition) -> DefinitionTexts {
     let mut compiler = compiler(definition, Vec::new());
-    compiler.literals = Some(Vec::new());
+    compiler.texts = Some(DefinitionTexts::default());
     saga(&mut compiler, definition, StepOrder::default());
-    compiler.literals.unwrap_or_default()
+    compiler.texts.unwrap_or_default()
 }
 
 fn saga(

@@ -52,9 +52,26 @@ pub(crate) struct ExpressionCompiler<'a> {
     pub(crate) findings: RawDiagnostics,
     /// Whether an expression reads `envelope`.
     pub(crate) reads_envelope: bool,
-    /// Collector of the texts that are not expressions, for the lints; `None` if they are not
+    /// Collector of the texts of templates and conditions, for the lints; `None` if they are not
     /// required.
-    pub(crate) literals: Option<Vec<LiteralText>>,
+    pub(crate) texts: Option<DefinitionTexts>,
+}
+
+/// Texts of the templates and conditions of a definition.
+#[derive(Debug, Default)]
+pub(crate) struct DefinitionTexts {
+    pub(crate) literals: Vec<LiteralText>,
+    pub(crate) expressions: Vec<ExpressionText>,
+}
+
+/// Expression of a definition.
+#[derive(Debug)]
+pub(crate) struct ExpressionText {
+    pub(crate) path: String,
+    /// Text without the `=`.
+    pub(crate) source: String,
+    /// Name of the element of a `foreach` step.
+    pub(crate) element: Option<String>,
 }
 
 /// Text of a template that is not an expression, with what an expression in its place could read.
@@ -135,8 +152,8 @@ impl ExpressionCompiler<'_> {
 
     pub(crate) fn template(&mut self, site: Site<'_>, template: &Value) -> Template {
         let roots = self.roots(site);
-        if let Some(literals) = &mut self.literals {
-            collect(template, site.path, site.element, &roots, literals);
+        if let Some(texts) = &mut self.texts {
+            texts.add_template(template, site, &roots);
         }
 
         let scope = Scope {
@@ -165,6 +182,10 @@ impl ExpressionCompiler<'_> {
         };
 
         let source = source.strip_prefix('=').unwrap_or(source);
+        if let Some(texts) = &mut self.texts {
+            texts.add_expression(source, site);
+        }
+
         let condition = compile_expression(source, site.path, &scope, &mut self.findings);
         self.reads_envelope |= condition.as_ref().is_some_and(Expression::reads_envelope);
         condition
@@ -191,28 +212,42 @@ impl ExpressionCompiler<'_> {
     }
 }
 
-/// Adds the texts of a template that are not expressions.
-fn collect(
-    template: &Value,
-    path: &str,
-    element: Option<&str>,
-    roots: &[Root],
-    literals: &mut Vec<LiteralText>,
-) {
-    match template {
-        Value::String(text) if !text.starts_with('=') => literals.push(LiteralText {
-            path: path.to_owned(),
-            text: text.clone(),
-            roots: roots.to_vec(),
-            element: element.map(str::to_owned),
-        }),
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .for_each(|(i, item)| collect(item, &format!("{path}[{i}]"), element, roots, literals)),
-        Value::Object(fields) => fields.iter().for_each(|(key, item)| {
-            collect(item, &format!("{path}.{key}"), element, roots, literals);
-        }),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+impl DefinitionTexts {
+    fn add_expression(&mut self, source: &str, site: Site<'_>) {
+        self.expressions.push(ExpressionText {
+            path: site.path.to_owned(),
+            source: source.to_owned(),
+            element: site.element.map(str::to_owned),
+        });
+    }
+
+    fn add_template(&mut self, template: &Value, site: Site<'_>, roots: &[Root]) {
+        match template {
+            Value::String(text) if !text.starts_with('=') => self.literals.push(LiteralText {
+                path: site.path.to_owned(),
+                text: text.clone(),
+                roots: roots.to_vec(),
+                element: site.element.map(str::to_owned),
+            }),
+            Value::String(text) => {
+                // `==` is a literal `=`.
+                if let Some(source) = text.strip_prefix('=')
+                    && !source.starts_with('=')
+                {
+                    self.add_expression(source, site);
+                }
+            }
+            Value::Array(items) => {
+                for (i, item) in items.iter().enumerate() {
+                    self.add_template(item, site.at(&format!("{}[{i}]", site.path)), roots);
+                }
+            }
+            Value::Object(fields) => {
+                for (key, item) in fields {
+                    self.add_template(item, site.at(&format!("{}.{key}", site.path)), roots);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
     }
 }

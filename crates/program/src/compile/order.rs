@@ -53,6 +53,23 @@ impl StepOrder {
         self.branches[step].values().any(BTreeSet::is_empty)
     }
 
+    /// Returns true if the step starts only if `earlier` has completed, or its handler continues as
+    /// if it had.
+    pub(crate) fn follows_completion(&self, step: usize, earlier: usize) -> bool {
+        let outcomes = self.branches[step].get(&earlier);
+        outcomes.is_some_and(|outcomes| outcomes.iter().all(|outcome| *outcome == paths::COMPLETED))
+    }
+
+    /// Returns true if no switch and no failure bypasses `earlier` if the step starts.
+    pub(crate) fn implies(&self, step: usize, earlier: usize) -> bool {
+        let mine = &self.branches[step];
+        let mut required = self.branches[earlier].iter();
+        required.all(|(selecting, cases)| {
+            mine.get(selecting)
+                .is_some_and(|mine| mine.is_subset(cases))
+        })
+    }
+
     /// Returns true if a switch selects one step or the other, never both.
     pub(crate) fn exclude(&self, a: usize, b: usize) -> bool {
         paths::are_exclusive(&self.branches[a], &self.branches[b])

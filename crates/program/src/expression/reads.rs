@@ -4,15 +4,32 @@ use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::ast::children;
 use super::check::{self, NameResolution};
-use super::functions::{IN, environment};
+use super::functions::{EQUAL, IN, environment};
 use super::root::{EVENTS, INDEX, ROUND, Root};
+
+/// What tests that a field has a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FieldTest {
+    /// `has(event.a)` or `'a' in event`. A comparison of an absent field with null has no value.
+    Presence,
+    /// Also a comparison with null: a variable always exists, but may be null.
+    Null,
+}
 
 /// Returns the fields after a root of each access in an expression, for example `[customer, email]`
 /// of `event.customer.email`. An optional access (`event.?email`), and a field that the expression
 /// tests, are not included: they may be absent.
-pub(crate) fn untested_fields(source: &str, element: Option<&str>, root: Root) -> Vec<Vec<String>> {
-    let accesses = accesses(source, element, root);
-    let tested = accesses.present;
+pub(crate) fn untested_fields(
+    source: &str,
+    element: Option<&str>,
+    root: Root,
+    test: FieldTest,
+) -> Vec<Vec<String>> {
+    let mut accesses = accesses(source, element, root);
+    let mut tested = accesses.present;
+    if test == FieldTest::Null {
+        tested.append(&mut accesses.compared_with_null);
+    }
 
     // A field that is tested may be absent, and so may every field below it.
     let mut read = accesses.read;
@@ -28,6 +45,7 @@ struct Accesses {
     read: Vec<Vec<String>>,
     /// Tested with `has` or `in`.
     present: Vec<Vec<String>>,
+    compared_with_null: Vec<Vec<String>>,
 }
 
 fn accesses(source: &str, element: Option<&str>, root: Root) -> Accesses {
@@ -77,18 +95,32 @@ impl Accesses {
         }
     }
 
-    /// Adds the test of `'a' in event`.
+    /// Adds the test of `vars.a == null` or of `'a' in vars`.
     fn add_test(&mut self, call: &CallExpr, root: &str) {
         let [left, right] = call.args.as_slice() else {
             return;
         };
 
-        if matches!(call.func_name.as_str(), operators::IN | IN)
-            && let Some(field) = text(left)
-            && let Some(mut fields) = chain(right, root)
-        {
-            fields.push(field.to_owned());
-            self.present.push(fields);
+        match call.func_name.as_str() {
+            operators::EQUALS | operators::NOT_EQUALS | EQUAL => {
+                let compared = if is_null(right) {
+                    left
+                } else if is_null(left) {
+                    right
+                } else {
+                    return;
+                };
+                self.compared_with_null.extend(chain(compared, root));
+            }
+            operators::IN | IN => {
+                if let Some(field) = text(left)
+                    && let Some(mut fields) = chain(right, root)
+                {
+                    fields.push(field.to_owned());
+                    self.present.push(fields);
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -114,6 +146,10 @@ fn text(node: &IdedExpr) -> Option<&str> {
     }
 }
 
+fn is_null(node: &IdedExpr) -> bool {
+    matches!(node.expr, Expr::Literal(LiteralValue::Null))
+}
+
 /// Returns the fields of a plain chain after the root; empty for the root itself.
 fn chain(node: &IdedExpr, root: &str) -> Option<Vec<String>> {
     if matches!(&node.expr, Expr::Ident(name) if name == root) {
@@ -131,7 +167,7 @@ mod tests {
 
     #[track_caller]
     fn reads(source: &str, expected: &[&str]) {
-        let found = untested_fields(source, Some("item"), Root::Event);
+        let found = untested_fields(source, Some("item"), Root::Event, FieldTest::Presence);
         let found: Vec<_> = found.iter().map(|fields| fields.join(".")).collect();
         assert_eq!(found, expected, "{source}");
     }
@@ -160,5 +196,10 @@ mod tests {
     fn tested_fields_are_omitted() {
         reads("'note' in event && event.note > event.total", &["total"]);
         reads("event.note != null && event.note > 1", &["note"]);
+
+        let nullable = |source| untested_fields(source, None, Root::Vars, FieldTest::Null);
+        assert!(nullable("vars.a == null ? '' : vars.a").is_empty());
+        assert!(nullable("null != vars.a ? vars.a.b : round").is_empty());
+        assert_eq!(nullable("vars.b != null ? vars.a : 1"), [["a"]]);
     }
 }

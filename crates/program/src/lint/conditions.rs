@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::definition::{Definition, HandlerSpec, ResultMatcher, Step};
 use crate::diagnostic::RawDiagnostic;
-use crate::expression::{Root, untested_fields};
+use crate::expression::{FieldTest, Root, untested_fields};
 use crate::steps::Action;
 use crate::steps::kind::Completion;
 
@@ -72,7 +72,7 @@ pub(super) fn untested_event_fields(
     let mut findings = Vec::new();
     for condition in conditions {
         let source = condition.text.strip_prefix('=').unwrap_or(condition.text);
-        let read = untested_fields(source, condition.element, Root::Event);
+        let read = untested_fields(source, condition.element, Root::Event, FieldTest::Presence);
         for fields in read {
             if facts.require(&condition.kinds, &fields) {
                 continue;

@@ -1,13 +1,15 @@
 //! Context of the lint rules.
 
+use crate::compile::expressions::DefinitionTexts;
 use crate::compile::order::{self, StepOrder};
 use crate::definition::{Definition, Step};
 use crate::diagnostic::Diagnostic;
 
-/// A definition and the order of its steps.
+/// A definition, the order of its steps, and its expressions.
 pub(super) struct LintContext<'d> {
     pub(super) definition: &'d Definition,
     pub(super) order: StepOrder,
+    pub(super) texts: DefinitionTexts,
 }
 
 impl<'d> LintContext<'d> {
@@ -16,6 +18,7 @@ impl<'d> LintContext<'d> {
         Some(Self {
             definition,
             order: order::of(definition, &mut Vec::new())?,
+            texts: crate::compile::texts(definition),
         })
     }
 

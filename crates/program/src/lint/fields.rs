@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::definition::{Definition, ResultMatcher, Step};
 use crate::diagnostic::{RawDiagnostic, did_you_mean};
-use crate::expression::{Root, untested_fields};
+use crate::expression::{FieldTest, Root, untested_fields};
 use crate::steps::Action;
 use crate::steps::kind::Completion;
 
@@ -67,7 +67,7 @@ impl DataSamples {
                 .join(" or ");
 
             texts.each(&path, &mut |path, text| {
-                let reads = untested_fields(text, None, Root::Event);
+                let reads = untested_fields(text, None, Root::Event, FieldTest::Presence);
                 findings.extend(
                     reads
                         .iter()

@@ -6,6 +6,8 @@ use crate::compile::CompiledDefinition;
 use crate::program::Program;
 use crate::yaml::{compile_yaml, read};
 
+mod values;
+
 const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";
 
 /// Returns the warnings of a definition with this text after its header, as `OL01 5:3 message`.

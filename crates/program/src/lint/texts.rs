@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::context::LintContext;
 use crate::compile::expressions::LiteralText;
-use crate::compile::literal_texts;
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::{ENVELOPE_FIELDS, Root};
 
@@ -17,9 +16,8 @@ const PLACEHOLDERS: [(&str, &str); 2] = [("${", "}"), ("{{", "}}")];
 /// OL14: a text that equals or contains the name of a variable that its location can read.
 pub(super) fn missing_equals(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let variables = context.definition.variables();
-    let texts = literal_texts(context.definition);
-    texts
-        .iter()
+    let literals = context.texts.literals.iter();
+    literals
         .filter_map(|literal| finding(literal, &variables))
         .collect()
 }

@@ -11,7 +11,7 @@ pub(super) type Branches = BTreeMap<usize, BTreeSet<usize>>;
 
 /// Outcome of a step with failure handlers: it completed, or a handler continues as if it had.
 /// Other outcomes are the failures whose handlers select steps.
-const COMPLETED: usize = 0;
+pub(super) const COMPLETED: usize = 0;
 
 fn join(step: &Step) -> Join {
     step.after.as_ref().map_or(Join::All, |after| after.join)
