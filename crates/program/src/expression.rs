@@ -48,9 +48,9 @@ use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};
 use functions::environment;
 pub(crate) use json::kind_of;
-pub(crate) use reads::{FieldTest, untested_fields};
+pub(crate) use reads::{FieldTest, first_fields, untested_fields};
 use resolver::{Element, Message, Resolver};
-pub(crate) use root::{EVENTS, INDEX, Root};
+pub(crate) use root::{EVENTS, FAILURE_FIELDS, INDEX, Root};
 
 /// A compiled expression.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ mod failure;
 mod fields;
 mod flow;
 mod group;
+mod handlers;
 mod loops;
 mod names;
 mod rules;

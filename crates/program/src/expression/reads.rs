@@ -39,6 +39,16 @@ pub(crate) fn untested_fields(
     read
 }
 
+/// Returns the first field after a root of each access in an expression, also of tests.
+pub(crate) fn first_fields(source: &str, element: Option<&str>, root: Root) -> Vec<String> {
+    let accesses = accesses(source, element, root);
+    let all = accesses.read.into_iter().chain(accesses.present);
+    let mut fields: Vec<_> = all.filter_map(|fields| fields.into_iter().next()).collect();
+    fields.sort();
+    fields.dedup();
+    fields
+}
+
 /// Accesses of fields, each with the names after the root.
 #[derive(Default)]
 struct Accesses {
@@ -201,5 +211,14 @@ mod tests {
         assert!(nullable("vars.a == null ? '' : vars.a").is_empty());
         assert!(nullable("null != vars.a ? vars.a.b : round").is_empty());
         assert_eq!(nullable("vars.b != null ? vars.a : 1"), [["a"]]);
+    }
+
+    #[test]
+    fn first_fields_include_tests() {
+        let fields = |source| first_fields(source, None, Root::Failure);
+        assert_eq!(
+            fields("has(failure.kode) ? failure.code.size() : 1"),
+            ["code", "kode"]
+        );
     }
 }

@@ -11,6 +11,9 @@ pub(crate) const EVENTS: &str = "events";
 /// Name of the number of a reminder.
 pub(crate) const REMINDER: &str = "reminder";
 
+/// Fields of `failure`.
+pub(crate) const FAILURE_FIELDS: [&str; 3] = ["code", "message", "step"];
+
 /// Roots of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Root {

@@ -1,7 +1,7 @@
 //! Registry of the lint rules, and their execution.
 
 use super::context::{LintContext, LintWarning};
-use super::{failure, flow, loops, names, suppress, texts, values, vars};
+use super::{failure, flow, handlers, loops, names, suppress, texts, values, vars};
 use crate::definition::Definition;
 use crate::diagnostic::RawDiagnostic;
 use crate::yaml::locate_diagnostics;
@@ -15,7 +15,7 @@ pub(super) const SIMILAR_EVENT: &str = "OL16";
 pub(super) const UNKNOWN_FIELD: &str = "OL17";
 pub(super) const UNTESTED_FIELD: &str = "OL21";
 
-const RULES: [LintRule; 19] = [
+const RULES: [LintRule; 20] = [
     ("OL01", flow::unreachable_step),
     ("OL02", failure::no_failure_path),
     (failure::MISSING_COMPENSATION, failure::missing_compensation),
@@ -34,6 +34,7 @@ const RULES: [LintRule; 19] = [
     ("OL20", flow::joins_a_wait),
     ("OL22", values::undo_reads_null),
     ("OL23", values::step_reads_failed),
+    ("OL24", handlers::unknown_failure_field),
     ("OL27", failure::no_time_to_remind),
 ];
 

@@ -6,6 +6,7 @@ use crate::compile::CompiledDefinition;
 use crate::program::Program;
 use crate::yaml::{compile_yaml, read};
 
+mod handlers;
 mod values;
 
 const HEAD: &str = "saga: t\nversion: 1\nstart: Go\n";

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use super::context::LintContext;
 use crate::compile::expressions::LiteralText;
 use crate::diagnostic::RawDiagnostic;
-use crate::expression::{ENVELOPE_FIELDS, Root};
+use crate::expression::{ENVELOPE_FIELDS, FAILURE_FIELDS, Root};
 
-/// Fields of `key` and of `failure`.
+/// Fields of `key`.
 const KEY_FIELDS: [&str; 3] = ["tenant", "saga", "correlation"];
-const FAILURE_FIELDS: [&str; 3] = ["code", "message", "step"];
 /// Placeholders of other template languages.
 const PLACEHOLDERS: [(&str, &str); 2] = [("${", "}"), ("{{", "}}")];
 
