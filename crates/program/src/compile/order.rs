@@ -20,6 +20,9 @@ pub(crate) struct StepOrder {
     pub(crate) before: Vec<Vec<usize>>,
     /// For each step, the switches, and the steps with failure handlers, that select it.
     pub(crate) selected_by: Vec<Vec<usize>>,
+    /// For each step, those of them that select it without effect: its predecessors require
+    /// another branch.
+    pub(crate) ineffective_selections: Vec<Vec<usize>>,
     /// All steps in topological order; ties in the order of the definition.
     pub(crate) sorted: Vec<usize>,
     /// For each join that does not require all predecessors, the steps whose paths all lead to it,
@@ -130,10 +133,12 @@ pub(crate) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Opti
 
     let finished_before = paths::finished_before(steps, &before, &sorted, &regions);
     let branches = paths::branches(steps, &before, &sorted, &selected_by);
+    let ineffective_selections = paths::ineffective_selections(steps, &selected_by, &branches);
 
     let order = StepOrder {
         before,
         selected_by,
+        ineffective_selections,
         sorted,
         regions,
         joins,
@@ -155,7 +160,8 @@ impl StepNames<'_> {
     fn find(&mut self, id: &str, path: String) -> Option<usize> {
         let found = self.index.get(id).copied();
         if found.is_none() {
-            let near = did_you_mean(id, self.index.keys().copied());
+            let near = reaction_instead_of_step(id, &path)
+                .or_else(|| did_you_mean(id, self.index.keys().copied()));
             self.findings.push(
                 RawDiagnostic::new(path, format!("there is no step `{id}`"))
                     .with_optional_suggestion(near),
@@ -267,6 +273,21 @@ impl StepNames<'_> {
         };
 
         self.findings.push(finding);
+    }
+}
+
+/// Returns the remedy if the `then` of a failure handler has a reaction instead of a step.
+fn reaction_instead_of_step(id: &str, path: &str) -> Option<String> {
+    let handler = path.strip_suffix(".then")?.rsplit('.').next()?;
+    if !handler.starts_with("on_") {
+        return None;
+    }
+    match id {
+        "continue" => Some(format!(
+            "to go on as after a completion, omit `then`, or write `{handler}: continue`"
+        )),
+        "fail" => Some(format!("to let the saga fail, write `{handler}: fail`")),
+        _ => None,
     }
 }
 

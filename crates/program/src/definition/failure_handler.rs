@@ -101,7 +101,13 @@ impl Codec for FailureHandler {
 
         if then.as_ref().is_some_and(Vec::is_empty) {
             let finding = RawDiagnostic::new(format!("{path}.then"), "the list names no step");
-            decoder.report(finding.with_suggestion("omit `then` to go on as after a completion"));
+            let handler = path.rsplit('.').next().unwrap_or_default();
+            let suggestion = if fields.get("save").is_some() {
+                "omit `then` to go on as after a completion".to_owned()
+            } else {
+                format!("write `{handler}: continue` to go on as after a completion")
+            };
+            decoder.report(finding.with_suggestion(suggestion));
         }
 
         Some(Self {

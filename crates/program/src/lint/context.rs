@@ -2,7 +2,7 @@
 
 use crate::compile::expressions::DefinitionTexts;
 use crate::compile::order::{self, StepOrder};
-use crate::definition::{Definition, Step};
+use crate::definition::{AfterFailure, Definition, Step};
 use crate::diagnostic::Diagnostic;
 
 /// A definition, the order of its steps, and its expressions.
@@ -30,7 +30,19 @@ impl<'d> LintContext<'d> {
     /// Returns true if a pivot is finished when the step starts; the saga timer is then disarmed.
     pub(super) fn past_pivot(&self, step: usize) -> bool {
         self.steps()
-            .any(|(pivot, other)| other.pivot && self.order.precedes(pivot, step))
+            .any(|(pivot, other)| other.pivot && self.is_past(step, pivot))
+    }
+
+    /// Returns true if the step starts only after this pivot has completed.
+    pub(super) fn is_past(&self, step: usize, pivot: usize) -> bool {
+        // The failure of a pivot can be handled, and the saga then runs on without it.
+        let mut handlers = self.definition.steps[pivot].failure_handlers();
+        let can_be_missing = handlers.any(|(_, handler)| match handler.then {
+            AfterFailure::Fail => false,
+            AfterFailure::Continue => true,
+            AfterFailure::Steps(_) => !self.order.follows_completion(step, pivot),
+        });
+        self.order.precedes(pivot, step) && !can_be_missing
     }
 
     pub(super) fn has_followers(&self, step: usize) -> bool {

@@ -58,15 +58,54 @@ pub(super) fn missing_compensation(context: &LintContext<'_>) -> Vec<RawDiagnost
             continue;
         };
 
-        let id = &steps[i].id;
-        let other = &steps[failing].id;
-        let message = format!("step `{id}` has no `undo`: its change remains if `{other}` fails");
+        let message = format!(
+            "step `{}` has no `undo`: its change remains if {}",
+            steps[i].id,
+            failure_of(context, failing)
+        );
         findings.push(
             RawDiagnostic::new(format!("steps[{i}]"), message)
                 .with_suggestion("add an `undo`, or make a step between them the `pivot`"),
         );
     }
     findings
+}
+
+/// Describes the failure of a step.
+fn failure_of(context: &LintContext<'_>, step: usize) -> String {
+    let steps = &context.definition.steps;
+    let id = &steps[step].id;
+    let failure = if only_times_out(&steps[step]) {
+        format!("`{id}` times out")
+    } else {
+        format!("`{id}` fails")
+    };
+
+    // A step of a handler has no place in the usual run.
+    let selecting = &context.order.selected_by[step];
+    let handled = selecting
+        .iter()
+        .find(|selecting| !matches!(steps[**selecting].action, Action::Switch(_)));
+    match handled {
+        Some(handled) => format!(
+            "{failure}, which follows a failure of `{}`",
+            steps[*handled].id
+        ),
+        None => failure,
+    }
+}
+
+/// Returns true if only the `timeout` of the step can fail the saga.
+fn only_times_out(step: &Step) -> bool {
+    let handles_failures = step
+        .on_failure
+        .as_ref()
+        .is_some_and(FailureHandler::prevents_failure);
+    let waits = matches!(
+        step.action.traits().completion,
+        Completion::Event | Completion::User
+    );
+    step.timeout.is_some() && (handles_failures || (waits && step.fail.is_empty()))
 }
 
 /// Returns true if the step changes something and has no compensation.
@@ -101,7 +140,7 @@ fn may_fail_after(context: &LintContext<'_>, step: usize, other: usize) -> bool 
     let is_final = context.steps().any(|(pivot, candidate)| {
         candidate.pivot
             && (pivot == step || order.precedes(step, pivot))
-            && order.precedes(pivot, other)
+            && context.is_past(other, pivot)
     });
     later && !is_final
 }

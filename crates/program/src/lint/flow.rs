@@ -16,10 +16,34 @@ pub(super) fn unreachable_step(context: &LintContext<'_>) -> Vec<RawDiagnostic> 
     while let Some(i) = (0..steps.len()).find(|i| !dead[*i] && is_dead(context, *i, &dead)) {
         dead[i] = true;
         let message = format!("step `{}` never starts: it is unreachable", steps[i].id);
-        findings.push(
-            RawDiagnostic::new(format!("steps[{i}]"), message)
-                .with_suggestion("check the switch before it"),
-        );
+        let suggestion = match context.order.ineffective_selections[i].first() {
+            Some(selecting) => format!(
+                "omit its `after`, so that it follows `{}`, which selects it",
+                steps[*selecting].id
+            ),
+            None => "check the switch before it".to_owned(),
+        };
+        findings
+            .push(RawDiagnostic::new(format!("steps[{i}]"), message).with_suggestion(suggestion));
+    }
+
+    // A step that others select, or that follows another branch, is not dead.
+    for (i, selecting) in context.order.ineffective_selections.iter().enumerate() {
+        for selecting in selecting.iter().filter(|_| !dead[i]) {
+            let id = &steps[i].id;
+            let selecting = &steps[*selecting].id;
+            let message = format!(
+                "step `{id}` does not start when `{selecting}` selects it: its `after` requires \
+                 another branch"
+            );
+            let suggestion = format!(
+                "omit `after`, or add a step that follows when `{selecting}` selects `{id}`"
+            );
+            findings.push(
+                RawDiagnostic::new(format!("steps[{i}].after"), message)
+                    .with_suggestion(suggestion),
+            );
+        }
     }
 
     for (i, step) in steps.iter().enumerate() {

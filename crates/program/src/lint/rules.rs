@@ -15,7 +15,7 @@ pub(super) const SIMILAR_EVENT: &str = "OL16";
 pub(super) const UNKNOWN_FIELD: &str = "OL17";
 pub(super) const UNTESTED_FIELD: &str = "OL21";
 
-const RULES: [LintRule; 20] = [
+const RULES: [LintRule; 22] = [
     ("OL01", flow::unreachable_step),
     ("OL02", failure::no_failure_path),
     (failure::MISSING_COMPENSATION, failure::missing_compensation),
@@ -35,6 +35,8 @@ const RULES: [LintRule; 20] = [
     ("OL22", values::undo_reads_null),
     ("OL23", values::step_reads_failed),
     ("OL24", handlers::unknown_failure_field),
+    ("OL25", handlers::handler_without_failure),
+    ("OL26", handlers::handler_around_a_pivot),
     ("OL27", failure::no_time_to_remind),
 ];
 

@@ -113,7 +113,7 @@ fn ol03_missing_compensation() {
             "do: { effect: e.a }",
             "after: [], do: { event: P }, timeout: 1d",
         ),
-        "OL03 5:3 step `a` has no `undo`: its change remains if `b` fails",
+        "OL03 5:3 step `a` has no `undo`: its change remains if `b` times out",
     );
     has_no_warnings(
         "steps:\n- { id: r, do: { switch: [{ when: vars.x, then: a }, { then: b }] } }\n- { id: a, do: { effect: e.a } }\n- { id: b, do: { effect: e.b } }\n",
@@ -613,7 +613,10 @@ fn handled_failures_are_no_failures_of_the_saga() {
     let warning = "OL03 5:3 step `a` has no `undo`: its change remains if `b` fails";
     warns(&steps(""), warning);
     warns(&steps(", on_timeout: continue"), warning);
-    warns(&steps(", on_failure: continue, on_timeout: fail"), warning);
+    warns(
+        &steps(", on_failure: continue, on_timeout: fail"),
+        "OL03 5:3 step `a` has no `undo`: its change remains if `b` times out",
+    );
     has_no_warnings(&steps(", on_failure: continue"));
 }
 

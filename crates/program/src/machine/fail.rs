@@ -48,6 +48,8 @@ pub(super) fn fail_step(
             }
             // Without its values, the steps that follow could not decide.
             Err(error) => {
+                let note = format!("{} failed: {error}", handler.field());
+                run.add_step_note(StepIndex::step(at.step), &note);
                 cause.message = format!("{error}, after {}: {}", cause.code, cause.message);
                 EXPRESSION_ERROR.clone_into(&mut cause.code);
             }

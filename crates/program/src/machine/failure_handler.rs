@@ -98,25 +98,25 @@ impl SelectedHandler<'_> {
         let own_vars = own_vars(run, step);
         run.state.add_failure(step, cause, self.reaction, own_vars);
 
+        drop_collected_lists(run, step);
         for (name, after) in values {
-            let before = run.state.vars.insert(name.clone(), after.clone());
-            run.variables.push(VariableChange {
-                name: name.into(),
-                before: before.unwrap_or_default(),
-                after,
-            });
+            set_variable(run, name, after);
         }
 
         let note = self.note(run, cause);
         run.add_step_note(StepIndex::step(step), &note);
     }
 
-    fn note(&self, run: &Execution<'_>, cause: &FailureCause) -> String {
-        let field = match self.reaction {
+    /// Returns the name of the handler in the definition.
+    pub(super) fn field(&self) -> &'static str {
+        match self.reaction {
             FailureReaction::OnTimeout => "on_timeout",
             FailureReaction::OnFailure | FailureReaction::Join => "on_failure",
-        };
-        let mut note = format!("{}; {field} continues", cause.message);
+        }
+    }
+
+    fn note(&self, run: &Execution<'_>, cause: &FailureCause) -> String {
+        let mut note = format!("{}; {} continues", cause.message, self.field());
 
         if let CompiledAfterFailure::Steps(steps) = &self.handler.then {
             let ids = steps.iter().map(|step| run.saga.steps[*step].id.as_str());
@@ -138,6 +138,35 @@ fn undo_elements(run: &mut Execution<'_>, step: usize) {
             run.state.entry_mut(at).state = StepState::CompensationPending;
         }
     }
+}
+
+/// Sets the variables of a failed step with elements to null: the steps that follow must not take
+/// the values of some elements, which are compensated, for the list of all.
+fn drop_collected_lists(run: &mut Execution<'_>, step: usize) {
+    let saga = run.saga;
+    let step = &saga.steps[step];
+    if step.foreach.is_none() {
+        return;
+    }
+    for (name, _) in &step.save {
+        if run
+            .state
+            .vars
+            .get(name)
+            .is_some_and(|value| !value.is_null())
+        {
+            set_variable(run, name.clone(), Value::Null);
+        }
+    }
+}
+
+fn set_variable(run: &mut Execution<'_>, name: String, after: Value) {
+    let before = run.state.vars.insert(name.clone(), after.clone());
+    run.variables.push(VariableChange {
+        name: name.into(),
+        before: before.unwrap_or_default(),
+        after,
+    });
 }
 
 /// Returns the variables that a step saves.

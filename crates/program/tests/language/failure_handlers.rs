@@ -499,6 +499,7 @@ fn handlers_without_a_meaning_are_rejected() {
   - { id: e, do: { effect: e.e }, on_failure: { then: unknown } }
   - { id: f, do: { effect: e.f }, on_failure: { then: a } }
   - { id: g, do: { effect: e.g }, on_failure: { then: [] } }
+  - { id: h, do: { effect: e.h }, on_failure: { then: continue } }
 ",
     );
     for expected in [
@@ -508,6 +509,7 @@ fn handlers_without_a_meaning_are_rejected() {
         "steps[3].on_failure: the handler has neither `save` nor `then`",
         "steps[4].on_failure.then: there is no step `unknown`",
         "steps[6].on_failure.then: the list names no step",
+        "steps[7].on_failure.then: there is no step `continue`",
     ] {
         assert!(
             found.contains(expected),
@@ -524,4 +526,61 @@ fn handlers_without_a_meaning_are_rejected() {
         cycle.contains("step `b` selects `a`, which does not come after it"),
         "{cycle}"
     );
+}
+
+#[test]
+fn then_without_a_step_has_a_remedy() {
+    for (handler, remedy) in [
+        (
+            "on_timeout: { save: { x: 1 }, then: continue }",
+            "omit `then`, or write `on_timeout: continue`",
+        ),
+        ("on_timeout: { then: fail }", "write `on_timeout: fail`"),
+        ("on_timeout: { then: [] }", "write `on_timeout: continue`"),
+        (
+            "on_timeout: { save: { x: 1 }, then: [] }",
+            "omit `then` to go on",
+        ),
+    ] {
+        let text = format!(
+            "saga: t\nversion: 1\nstart: Go\nsteps: [{{ id: a, do: {{ event: E }}, timeout: 1h, {handler} }}]"
+        );
+        let found = compile_yaml(&text, "t").unwrap_err();
+        let suggestion = found[0].suggestion.clone().unwrap_or_default();
+        assert!(suggestion.contains(remedy), "{handler}: {found:?}");
+    }
+}
+
+#[test]
+fn history_states_why_a_handler_failed() {
+    let saga = saga(
+        "steps: [{ id: a, do: { effect: e.a }, on_failure: { save: { x: =failure.code.y } } }]",
+    );
+    let mut run = start_run(&saga, json!({}));
+    let note = fail(&mut run, "a");
+    assert!(
+        note.contains("a: on_failure failed: cannot set vars.x: `failure.code.y`"),
+        "{note}"
+    );
+}
+
+#[test]
+fn steps_after_a_failed_foreach_do_not_read_a_part_of_its_list() {
+    let steps = "vars: { items: =event.items }
+steps:
+  - id: pay
+    foreach: { in: =vars.items, as: item }
+    do: { effect: e.pay }
+    save: { ids: =event.id }
+    undo: { effect: e.refund, data: [=vars.ids] }
+    on_failure: { save: { paid: =size(vars.ids) } }
+  - { id: next, do: { effect: e.next, data: [=vars.ids, =vars.paid] } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({ "items": [1, 2] }));
+    run.outcome("pay[0]", &succeeded(json!({ "id": "p-0" })))
+        .unwrap();
+    fail(&mut run, "pay[1]");
+    assert_eq!(last_data(&run, "e.next"), json!([null, 2]));
+    assert_eq!(last_data(&run, "e.refund"), json!([["p-0", null]]));
 }

@@ -148,6 +148,26 @@ pub(super) fn branches(
     by_step
 }
 
+/// Returns for each step the steps that select it although its predecessors require another branch
+/// of them.
+pub(super) fn ineffective_selections(
+    steps: &[Step],
+    selected_by: &[Vec<usize>],
+    branches: &[Branches],
+) -> Vec<Vec<usize>> {
+    let mut ineffective = vec![Vec::new(); steps.len()];
+    for (step, selecting) in selected_by.iter().enumerate() {
+        for selecting in selecting.iter().copied() {
+            let required = branches[step].get(&selecting);
+            let cases = cases(steps, selecting, step);
+            if required.is_some_and(|required| required.is_disjoint(&cases)) {
+                ineffective[step].push(selecting);
+            }
+        }
+    }
+    ineffective
+}
+
 fn either(a: &Branches, b: &Branches) -> Branches {
     let both = a
         .iter()
