@@ -98,7 +98,7 @@ examples: setup ## test, explore and prove the example definitions
 	$(CARGO) test --workspace --locked --no-run
 	$(TARGET)/debug/orlog test examples
 	$(TARGET)/debug/orlog explore --runs 100 $$(find examples -name '*.saga.yaml' | sort)
-	$(TARGET)/debug/orlog prove examples/orders examples/fines examples/billing
+	$(TARGET)/debug/orlog prove examples/orders examples/fines examples/billing examples/sign-up
 	$(TARGET)/debug/orlog prove --disturbances 0 examples/onboarding examples/loan examples/media
 # The orders in which four branches complete multiply the states (ADR 0072). No run of up to 6 inputs violates an invariant; exit
 # code 6 states that longer runs are not checked.

@@ -16,7 +16,9 @@ use sha2::{Digest, Sha256};
 use crate::contract::Manifest;
 use crate::definition::Definition;
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
+use crate::invariant::SagaInvariant;
 use crate::machine::CompiledSaga;
+use assemble::Assembled;
 use correlate::CorrelationRules;
 use expressions::DefinitionTexts;
 
@@ -29,6 +31,7 @@ pub struct CompiledDefinition {
     manifest: Manifest,
     correlation_rules: CorrelationRules,
     saga: CompiledSaga,
+    invariants: Vec<SagaInvariant>,
 }
 
 /// Compiles a definition without source text; its source is its canonical JSON.
@@ -49,7 +52,11 @@ pub(crate) fn with_source(
     definition: Definition,
     source: String,
 ) -> Result<CompiledDefinition, Vec<RawDiagnostic>> {
-    let (saga, correlation_rules) = assemble::assemble(&definition)?;
+    let Assembled {
+        saga,
+        correlation_rules,
+        invariants,
+    } = assemble::assemble(&definition)?;
 
     // Instances are pinned to the hash of the source.
     let hash = Sha256::digest(source.as_bytes());
@@ -71,15 +78,16 @@ pub(crate) fn with_source(
         manifest,
         correlation_rules,
         saga,
+        invariants,
     })
 }
 
 /// Compiles the definition of a flow, whose failed steps do not end the others.
 pub(crate) fn compile_flow(definition: &Definition) -> Result<CompiledSaga, Vec<RawDiagnostic>> {
-    let (saga, _) = assemble::assemble(definition)?;
+    let assembled = assemble::assemble(definition)?;
     Ok(CompiledSaga {
         isolates_failures: true,
-        ..saga
+        ..assembled.saga
     })
 }
 
@@ -93,6 +101,12 @@ impl CompiledDefinition {
     #[must_use]
     pub fn definition(&self) -> &Definition {
         &self.definition
+    }
+
+    /// Returns the invariants of its runs.
+    #[must_use]
+    pub fn invariants(&self) -> &[SagaInvariant] {
+        &self.invariants
     }
 
     /// Returns the source text; compiling it again gives the same program.

@@ -7,6 +7,7 @@
 
 mod action;
 mod failure_handler;
+mod invariant;
 mod reminder;
 mod step;
 
@@ -29,6 +30,7 @@ use action::AnyAction;
 use step::Steps;
 
 pub use failure_handler::{AfterFailure, FailureHandler};
+pub use invariant::InvariantSpec;
 pub use reminder::ReminderSpec;
 pub use step::{CompensationSpec, Join, ResultMatcher, Step, StepDependencies};
 
@@ -85,6 +87,11 @@ language_map! {
         #[serde(default)]
         may_or_default "migrations" migrations: Vec<MigrationSpec> = OneOrList<MigrationSpec>,
             "Rules to migrate instances of older versions to this version.";
+        /// Omitted from the canonical JSON if not set, so that existing definitions keep their
+        /// hash.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        may_or_default "invariants" invariants: Vec<InvariantSpec> = OneOrList<InvariantSpec>,
+            "Invariants of the runs, which `orlog test`, `explore`, `prove` and `simulate` check.";
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod cost;
 mod evaluate;
 mod event_data;
 mod filter;
+mod free;
 mod functions;
 mod json;
 mod names;
@@ -42,13 +43,14 @@ pub(crate) use check::{CheckError, Scope};
 pub use evaluate::evaluate;
 pub(crate) use event_data::{ENVELOPE_FIELDS, Envelope, EventData, envelope};
 pub use filter::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError};
+pub(crate) use free::FreeCondition;
 
 use crate::budget;
 use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};
 use functions::environment;
 pub(crate) use json::kind_of;
-pub(crate) use reads::{FieldTest, first_fields, untested_fields};
+pub(crate) use reads::{FieldTest, FreeRead, first_fields, free_reads, untested_fields};
 use resolver::{Element, Message, Resolver};
 pub(crate) use root::{EVENTS, FAILURE_FIELDS, INDEX, Root};
 

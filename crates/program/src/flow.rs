@@ -250,6 +250,7 @@ impl FlowSpec {
             completed: None,
             failed: None,
             migrations: Vec::new(),
+            invariants: Vec::new(),
         }
     }
 }

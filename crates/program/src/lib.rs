@@ -14,6 +14,7 @@ mod definition;
 mod diagnostic;
 mod expression;
 pub mod flow;
+mod invariant;
 mod language;
 mod limits;
 mod lint;
@@ -41,13 +42,14 @@ pub use contract::{
 pub use correlation::correlation_by_field;
 pub use definition::{
     AfterFailure, AfterHandler, CompensationSpec, CorrelationSpec, DEFAULT_EARLY_EVENT_TTL,
-    Definition, FactSpec, FailureHandler, HandlerSpec, Join, MigrationSpec, ReminderSpec,
-    ResultMatcher as AnswerForm, Step, StepDependencies,
+    Definition, FactSpec, FailureHandler, HandlerSpec, InvariantSpec, Join, MigrationSpec,
+    ReminderSpec, ResultMatcher as AnswerForm, Step, StepDependencies,
 };
 pub use diagnostic::{Diagnostic, did_you_mean};
 pub use expression::{
     Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError, evaluate,
 };
+pub use invariant::{RunView, SagaInvariant, StepProperty};
 pub use limits::{
     DEFAULT_FOREACH_CONCURRENCY, MAX_COMPREHENSIONS, MAX_ELEMENTS, MAX_EVALUATION_COST,
     MAX_EXPRESSION_BYTES, MAX_FUEL, MAX_INDEXES, MAX_JSON_DEPTH, MAX_LOOP_STEPS, MAX_MEMORY_PAGES,

@@ -331,7 +331,7 @@ impl Counterexample {
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({
-            "invariant": format!("{:?}", self.violation.rule),
+            "invariant": self.violation.rule.to_string(),
             "message": self.violation.message,
             "run": self.run,
             "steps": self.steps.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -12,7 +12,9 @@
 //! - An effect that may have been executed is requested again only under its idempotency key.
 //! - A second result of the same work changes nothing.
 //! - Timers are armed only for work in progress; the size of the state is bounded.
+//! - The invariants that the definition, or the test file, states hold.
 
+pub(crate) mod defined;
 mod idempotency_keys;
 mod in_doubt;
 mod invariant;
@@ -22,13 +24,15 @@ mod transition;
 mod view;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use orlog_engine::{Decision, decide};
-use orlog_model::{Input, InstanceKey};
-use orlog_program::MAX_PAYLOAD_BYTES;
+use orlog_model::{Input, Instance, InstanceKey, SagaName};
+use orlog_program::{CompiledDefinition, MAX_PAYLOAD_BYTES, SagaInvariant};
 
 use crate::simulator::{DecisionObserver, ObservedDecision};
 use crate::state_key::KeyHasher;
+use defined::{DefinedInvariants, Stated};
 pub use invariant::{Invariant, Violation};
 use ledger::WorkLedger;
 pub(crate) use step_states::{
@@ -39,7 +43,16 @@ pub(crate) use step_states::{
 #[derive(Clone, Debug, Default)]
 pub struct InvariantChecker {
     ledgers: BTreeMap<InstanceKey, WorkLedger>,
+    defined: DefinedInvariants,
+    of_test: Option<TestInvariants>,
     violations: Vec<Violation>,
+}
+
+/// Invariants of a test file about the runs of its saga.
+#[derive(Clone, Debug)]
+struct TestInvariants {
+    saga: SagaName,
+    invariants: Arc<[SagaInvariant]>,
 }
 
 impl InvariantChecker {
@@ -47,6 +60,15 @@ impl InvariantChecker {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Adds invariants of a test file about the runs of a saga.
+    #[must_use]
+    pub fn with_invariants(self, saga: SagaName, invariants: Arc<[SagaInvariant]>) -> Self {
+        Self {
+            of_test: Some(TestInvariants { saga, invariants }),
+            ..self
+        }
     }
 
     /// Returns the violations in the order of detection.
@@ -61,6 +83,49 @@ impl InvariantChecker {
         self.ledgers
             .values()
             .for_each(|ledger| ledger.hash_without_ids(key, has_result));
+        self.defined.hash(key);
+    }
+
+    /// Checks the invariants that the definition and the test file state.
+    fn check_defined(&mut self, seen: &ObservedDecision<'_>, after: &Instance) {
+        let of_definition = seen.context.program.as_compiled();
+        let of_definition = of_definition.map_or(&[][..], CompiledDefinition::invariants);
+        let of_test = self.of_test.as_ref();
+        let of_test = of_test
+            .filter(|of_test| of_test.saga == seen.context.key.saga)
+            .map_or(&[][..], |of_test| &of_test.invariants);
+        if of_definition.is_empty() && of_test.is_empty() {
+            return;
+        }
+
+        let Some(ledger) = self.ledgers.get(seen.context.key) else {
+            return;
+        };
+        let Some(states) = ledger.step_states_after() else {
+            return;
+        };
+        // An operator who ends an instance, or skips a compensation, accepts what remains.
+        let is_end = after.status.is_final() && !ledger.was_forced();
+
+        let all = [
+            Stated {
+                invariants: of_definition,
+                first: 0,
+            },
+            Stated {
+                invariants: of_test,
+                first: u16::try_from(of_definition.len()).unwrap_or(u16::MAX),
+            },
+        ];
+        let violations = self.defined.record(
+            seen.context.key,
+            seen.context.program,
+            after,
+            states,
+            is_end,
+            &all,
+        );
+        self.violations.extend(violations);
     }
 
     /// Returns the states of the steps of an instance after its last transition.
@@ -113,6 +178,11 @@ impl DecisionObserver for InvariantChecker {
         }
 
         self.violations.extend(violations);
+        if let Decision::Commit(commit) = seen.decision
+            && let Some(after) = &commit.instance
+        {
+            self.check_defined(seen, after);
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::simulator::{
 
 pub use compare::{InstanceDiff, SimulationDiff, compare};
 use report::SimulationCounters;
-pub use report::{DurationStats, SimulationReport};
+pub use report::{DurationStats, SimulationReport, ViolationCount};
 pub use responses::{ResponsePolicy, SimulatedResponse};
 
 /// Maximum number of consecutive responses without an event or a timer between them. Stops sagas
@@ -100,6 +100,9 @@ impl DecisionObserver for SimulationCounters {
                 }
                 self.work_requested(seen.context.key, &commit.work);
                 self.instance_changed(seen.context.instance, commit.instance.as_deref());
+                if let Some(after) = &commit.instance {
+                    self.check_invariants(seen.context.key, seen.context.program, after);
+                }
             }
             Decision::Ignore { reason, .. } if matches!(seen.input, Input::Event(_)) => {
                 self.ignored(reason);

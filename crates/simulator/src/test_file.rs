@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orlog_model::{CorrelationId, DeadLetter, InstanceKey, SagaName, Timestamp};
+use orlog_program::{CompiledDefinition, Diagnostic, InvariantSpec, Program, SagaInvariant};
 use uuid::Uuid;
 
 use crate::invariants::InvariantChecker;
@@ -33,8 +34,19 @@ pub use report::{Summary, TestResult, junit};
 pub struct TestFile {
     /// Path of the definition under test as written: relative to the test file.
     pub definition: String,
+    /// Invariants of the runs, beside those of the definition.
+    pub invariants: Vec<TestInvariant>,
     /// Test cases in the order of the file.
     pub cases: Vec<TestCase>,
+}
+
+/// Invariant that a test file states.
+#[derive(Clone, Debug)]
+pub struct TestInvariant {
+    /// Line of the invariant.
+    pub line: usize,
+    /// The invariant.
+    pub spec: InvariantSpec,
 }
 
 /// Test case.
@@ -85,14 +97,64 @@ pub struct Mismatch {
     pub message: String,
 }
 
+impl TestFile {
+    /// Compiles the invariants of the file for the definition under test. `file` is only used in
+    /// diagnostics.
+    ///
+    /// # Errors
+    /// All diagnostics in the order of the text.
+    pub fn compile_invariants(
+        &self,
+        program: &dyn Program,
+        file: &str,
+    ) -> Result<Arc<[SagaInvariant]>, Vec<Diagnostic>> {
+        let mut compiled = Vec::new();
+        let mut problems = Vec::new();
+        for (n, invariant) in self.invariants.iter().enumerate() {
+            let path = format!("invariants[{n}]");
+            let Some(definition) = program.as_compiled().map(CompiledDefinition::definition) else {
+                let message = "only a definition with steps has invariants".to_owned();
+                problems.push(Diagnostic {
+                    line: invariant.line,
+                    path,
+                    ..Diagnostic::of_file(file, message)
+                });
+                continue;
+            };
+            match SagaInvariant::compile(&invariant.spec, definition, &path) {
+                Ok(invariant) => compiled.push(invariant),
+                Err(found) => problems.extend(found.into_iter().map(|problem| Diagnostic {
+                    file: file.to_owned(),
+                    line: invariant.line,
+                    column: 1,
+                    ..problem
+                })),
+            }
+        }
+        if problems.is_empty() {
+            Ok(compiled.into())
+        } else {
+            Err(problems)
+        }
+    }
+}
+
 /// Runs a case. Returns all mismatches, and the history of the instance if there are any.
+/// `invariants` are those of the test file; those of the definition are checked as well.
 #[must_use]
-pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) -> Vec<Mismatch> {
+pub fn run(
+    case: &TestCase,
+    saga: &SagaName,
+    programs: &Arc<SimulatorPrograms>,
+    invariants: &Arc<[SagaInvariant]>,
+) -> Vec<Mismatch> {
     let mut runner = ScenarioRunner::new(
         Simulator::new(Arc::clone(programs), case.start_time),
         saga.clone(),
     );
-    let mut checker = InvariantChecker::new();
+    let mut checker = InvariantChecker::new().with_invariants(saga.clone(), Arc::clone(invariants));
+    // Number of violations that were reported.
+    let mut reported = 0;
     let mut mismatches = Vec::new();
     let mut dead_letters = ExpectedDeadLetters::of(case);
     let mismatch = |line, message| Mismatch { line, message };
@@ -115,6 +177,13 @@ pub fn run(case: &TestCase, saga: &SagaName, programs: &Arc<SimulatorPrograms>) 
                 let result = runner
                     .run_step(input, at.as_ref(), &mut checker)
                     .map_err(|error| error.to_string());
+                // An invariant that is stated holds in every test, also if no expectation asks.
+                let new = checker.violations().iter().skip(reported);
+                let stated = new.filter(|violation| violation.is_defined());
+                mismatches.extend(stated.map(|violation| {
+                    mismatch(step.line, format!("invariant violated: {violation}"))
+                }));
+                reported = checker.violations().len();
                 // A failed step ends the case: the expectations after it would report its
                 // consequences.
                 if let Err(message) =
@@ -270,7 +339,7 @@ pub fn history_of(
 
 #[cfg(test)]
 mod tests {
-    use orlog_program::{Program, compile_yaml};
+    use orlog_program::compile_yaml;
 
     use super::*;
 
@@ -295,6 +364,7 @@ steps:
             &file.cases[0],
             &SagaName::new("payment").unwrap(),
             &programs,
+            &Arc::default(),
         )
     }
 
@@ -320,7 +390,12 @@ steps:
                 "saga: order.saga.yaml\ntests:\n  - name: n\n    given:\n      - Placed\n      - {{ ok: reserve, data: {{ reservatoin: r }} }}\n    expect: {{ status: running{expected} }}\n"
             );
             let file = TestFile::parse(&text, "order.saga.test.yaml").unwrap();
-            run(&file.cases[0], &SagaName::new("order").unwrap(), &programs)
+            run(
+                &file.cases[0],
+                &SagaName::new("order").unwrap(),
+                &programs,
+                &Arc::default(),
+            )
         };
         let found = result("");
         assert_eq!(found.len(), 1, "{found:?}");
@@ -388,7 +463,12 @@ tests:
         let file = TestFile::parse(text, "order.saga.test.yaml")
             .unwrap_or_else(|found| panic!("{found:#?}"));
         assert_eq!(
-            run(&file.cases[0], &SagaName::new("order").unwrap(), &programs),
+            run(
+                &file.cases[0],
+                &SagaName::new("order").unwrap(),
+                &programs,
+                &Arc::default()
+            ),
             []
         );
     }

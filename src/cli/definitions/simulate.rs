@@ -2,6 +2,7 @@
 
 mod text;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,6 +82,13 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
 
     // On standard error: the reports of equal events are equal, but the times are not.
     note(&speed(events.len(), took));
+
+    let violated: usize = report.violations.values().map(BTreeMap::len).sum();
+    if violated > 0 {
+        return Err(CommandError::failed(format!(
+            "{violated} invariants of the definitions are violated"
+        )));
+    }
     Ok(())
 }
 

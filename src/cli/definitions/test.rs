@@ -131,7 +131,7 @@ fn play(suite: &TestSuite, filter: Option<&str>, outcomes: &mut Vec<TestResult>)
         |case: &&test_file::TestCase| filter.is_none_or(|filter| case.name.contains(filter));
     for case in suite.test_file.cases.iter().filter(chosen) {
         let began = Instant::now();
-        let misses = test_file::run(case, &suite.saga, &suite.programs);
+        let misses = test_file::run(case, &suite.saga, &suite.programs, &suite.invariants);
         let took = began.elapsed();
         // A second run records the history. Only a failed test needs it.
         let story = if misses.is_empty() {

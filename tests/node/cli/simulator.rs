@@ -44,7 +44,7 @@ fn examples_have_no_counterexample() {
 /// Requirements: T3, T4, E4, E6.
 #[test]
 fn examples_are_proved() {
-    for name in ["orders", "fines", "billing"] {
+    for name in ["orders", "fines", "billing", "sign-up"] {
         let found = command_output(&["prove", &examples(name)]);
         assert!(
             found.starts_with("exit 0\n") && found.contains(": proved: "),

@@ -10,6 +10,7 @@ use crate::definition::{
 };
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 use crate::expression::{Root, Scope};
+use crate::invariant::{self, SagaInvariant};
 use crate::limits::MAX_STEPS;
 use crate::machine::{
     CompiledAction, CompiledAfterFailure, CompiledFact, CompiledFailureHandler, CompiledHandler,
@@ -22,10 +23,15 @@ use crate::steps::{
 };
 use crate::template::Template;
 
+/// Parts of a compiled definition.
+pub(super) struct Assembled {
+    pub(super) saga: CompiledSaga,
+    pub(super) correlation_rules: CorrelationRules,
+    pub(super) invariants: Vec<SagaInvariant>,
+}
+
 /// Returns the compiled saga, or all diagnostics.
-pub(super) fn assemble(
-    definition: &Definition,
-) -> Result<(CompiledSaga, CorrelationRules), RawDiagnostics> {
+pub(super) fn assemble(definition: &Definition) -> Result<Assembled, RawDiagnostics> {
     let mut findings = Vec::new();
     // First, because the cost of the checks below is quadratic in the number of steps.
     if (definition.steps.is_empty() && !definition.keep_active)
@@ -47,7 +53,8 @@ pub(super) fn assemble(
         order::check_restarts(definition, order, &mut findings);
     }
 
-    let rules = correlate::compile(&definition.correlate, &mut findings);
+    let correlation_rules = correlate::compile(&definition.correlate, &mut findings);
+    let invariants = invariant::compile_all(definition, &mut findings);
 
     // The templates of a definition without an order are compiled as well, so that all diagnostics
     // are returned at once.
@@ -55,7 +62,11 @@ pub(super) fn assemble(
     let saga = saga(&mut compiler, definition, order.unwrap_or_default());
 
     if compiler.findings.is_empty() {
-        Ok((saga, rules))
+        Ok(Assembled {
+            saga,
+            correlation_rules,
+            invariants,
+        })
     } else {
         Err(compiler.findings)
     }

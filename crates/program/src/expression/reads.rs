@@ -49,9 +49,41 @@ pub(crate) fn first_fields(source: &str, element: Option<&str>, root: Root) -> V
     fields
 }
 
+/// Access of an expression over free names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FreeRead {
+    pub(crate) name: String,
+    /// Fields after the name; empty if the expression reads the value as a whole.
+    pub(crate) fields: Vec<String>,
+}
+
+/// Returns the accesses of an expression that starts with these names only.
+pub(crate) fn free_reads(source: &str, names: &[&str]) -> Vec<FreeRead> {
+    let mut reads = Vec::new();
+    let Ok(parsed) = check::parse(environment(), source, NameResolution::Free(names)) else {
+        return reads;
+    };
+
+    for name in names {
+        let mut accesses = Accesses::default();
+        accesses.add(&parsed.expression, name);
+        let whole = accesses.is_whole.then(Vec::new);
+        let all = accesses.read.into_iter().chain(accesses.present);
+        reads.extend(all.chain(whole).map(|fields| FreeRead {
+            name: (*name).to_owned(),
+            fields,
+        }));
+    }
+    reads.sort();
+    reads.dedup();
+    reads
+}
+
 /// Accesses of fields, each with the names after the root.
 #[derive(Default)]
 struct Accesses {
+    /// The expression reads the root without a field.
+    is_whole: bool,
     read: Vec<Vec<String>>,
     /// Tested with `has` or `in`.
     present: Vec<Vec<String>>,
@@ -83,7 +115,8 @@ impl Accesses {
         }
 
         match &at.expr {
-            Expr::Ident(name) if name == root && !fields.is_empty() => {
+            Expr::Ident(name) if name == root && fields.is_empty() => self.is_whole = true,
+            Expr::Ident(name) if name == root => {
                 fields.reverse();
                 if is_test {
                     self.present.push(fields);
@@ -211,6 +244,22 @@ mod tests {
         assert!(nullable("vars.a == null ? '' : vars.a").is_empty());
         assert!(nullable("null != vars.a ? vars.a.b : round").is_empty());
         assert_eq!(nullable("vars.b != null ? vars.a : 1"), [["a"]]);
+    }
+
+    #[test]
+    fn free_names_are_read_by_field_or_as_a_whole() {
+        let reads = free_reads(
+            "steps['flight-a'].started && vars.size() > 0",
+            &["steps", "vars"],
+        );
+        let read = |name: &str, fields: &[&str]| FreeRead {
+            name: name.to_owned(),
+            fields: fields.iter().map(|field| (*field).to_owned()).collect(),
+        };
+        assert_eq!(
+            reads,
+            [read("steps", &["flight-a", "started"]), read("vars", &[])]
+        );
     }
 
     #[test]

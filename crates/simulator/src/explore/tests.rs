@@ -262,7 +262,7 @@ fn check_in(definition: &str, bug: InjectedBug, expected: &[Invariant]) {
         TestFile::parse(&text, "found.saga.test.yaml").unwrap_or_else(|p| panic!("{text}\n{p:?}"));
     let programs = Arc::new(SimulatorPrograms::new([Arc::clone(&program)]));
     let saga = program.definition_ref().saga.clone();
-    let mismatches = test_file::run(&file.cases[0], &saga, &programs);
+    let mismatches = test_file::run(&file.cases[0], &saga, &programs, &Arc::default());
     assert!(
         mismatches
             .iter()
@@ -274,6 +274,7 @@ fn check_in(definition: &str, bug: InjectedBug, expected: &[Invariant]) {
         &file.cases[0],
         &saga,
         &Arc::new(SimulatorPrograms::new([valid])),
+        &Arc::default(),
     );
     assert!(
         mismatches.is_empty(),

@@ -50,6 +50,26 @@ pub enum Invariant {
     DuplicateHarmless,
     /// A final state is reachable.
     EndReachable,
+    /// An invariant that the definition, or the test file, states: its number.
+    Defined(u16),
+}
+
+impl Violation {
+    /// Returns whether a definition or a test file states the invariant.
+    #[must_use]
+    pub fn is_defined(&self) -> bool {
+        matches!(self.rule, Invariant::Defined(_))
+    }
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // The message of the violation begins with its name.
+            Invariant::Defined(_) => f.write_str("Defined"),
+            rule => write!(f, "{rule:?}"),
+        }
+    }
 }
 
 impl fmt::Display for Violation {

@@ -130,6 +130,11 @@ impl WorkLedger {
         )
     }
 
+    /// Returns whether an operator ended the instance or skipped a compensation.
+    pub(super) fn was_forced(&self) -> bool {
+        self.forced || self.force_completed
+    }
+
     /// Returns the states of the steps after the last transition.
     pub(super) fn step_states_after(&self) -> Option<&StepStates> {
         self.last.as_ref().map(|(_, step_states)| step_states)

@@ -63,6 +63,8 @@ impl LiveVariables {
             &definition.on,
             &definition.completed,
             &definition.failed,
+            // Invariants read them after each transition.
+            &definition.invariants,
         ));
         let after_failure = definition.steps.iter().flat_map(backward).chain(shared);
 

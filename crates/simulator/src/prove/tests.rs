@@ -91,7 +91,7 @@ fn run_as_test(found: &Counterexample, program: &Arc<dyn Program>) -> Vec<String
         TestFile::parse(&text, "found.saga.test.yaml").unwrap_or_else(|p| panic!("{text}\n{p:?}"));
     let programs = Arc::new(SimulatorPrograms::new([Arc::clone(program)]));
     let saga = program.definition_ref().saga.clone();
-    test_file::run(&file.cases[0], &saga, &programs)
+    test_file::run(&file.cases[0], &saga, &programs, &Arc::default())
         .into_iter()
         .map(|mismatch| mismatch.message)
         .collect()

@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use orlog_model::{Instance, InstanceKey, Status, WaitKind, Work, WorkItem};
+use orlog_model::{CorrelationId, Instance, InstanceKey, Status, WaitKind, Work, WorkItem};
+use orlog_program::{CompiledDefinition, Program};
 use serde::Serialize;
 
+use crate::invariants::StepStates;
+use crate::invariants::defined::{DefinedInvariants, Stated};
 use crate::simulator::Simulator;
 
 /// Maximum number of distinct failures and messages in a report.
@@ -25,6 +28,17 @@ pub(super) struct SimulationCounters {
     /// Requested work by instance, as indexes into the names.
     work_by_instance: Option<BTreeMap<InstanceKey, Vec<u32>>>,
     names: BTreeMap<String, u32>,
+    defined: DefinedInvariants,
+    violations: BTreeMap<String, BTreeMap<String, ViolationCount>>,
+}
+
+/// Instances that violate an invariant of their definition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ViolationCount {
+    /// Number of runs that violate it.
+    pub count: usize,
+    /// Correlation id of the first instance.
+    pub first: CorrelationId,
 }
 
 /// Result of a simulation.
@@ -53,6 +67,9 @@ pub struct SimulationReport {
     pub waits: BTreeMap<String, BTreeMap<String, usize>>,
     /// Ignored events by reason.
     pub ignored: BTreeMap<String, usize>,
+    /// Violations of the invariants that definitions state, by saga and invariant.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub violations: BTreeMap<String, BTreeMap<String, ViolationCount>>,
     /// Durations of ended instances by saga.
     pub durations: BTreeMap<String, DurationStats>,
     /// Status and requested work by instance, for a comparison.
@@ -120,6 +137,51 @@ impl SimulationCounters {
             open: VecDeque::new(),
             work_by_instance: record_work.then(BTreeMap::new),
             names: BTreeMap::new(),
+            defined: DefinedInvariants::default(),
+            violations: BTreeMap::new(),
+        }
+    }
+
+    /// Checks the invariants that the definition of an instance states.
+    pub(super) fn check_invariants(
+        &mut self,
+        key: &InstanceKey,
+        program: &dyn Program,
+        after: &Instance,
+    ) {
+        let invariants = program
+            .as_compiled()
+            .map_or(&[][..], CompiledDefinition::invariants);
+        if invariants.is_empty() {
+            return;
+        }
+
+        let stated = Stated {
+            invariants,
+            first: 0,
+        };
+        let step_states = StepStates::of(program, Some(after));
+        for violation in self.defined.record(
+            key,
+            program,
+            after,
+            &step_states,
+            after.status.is_final(),
+            &[stated],
+        ) {
+            let of_saga = self.violations.entry(key.saga.to_string()).or_default();
+            let found = of_saga
+                .entry(violation.message)
+                .or_insert_with(|| ViolationCount {
+                    count: 0,
+                    first: key.correlation.clone(),
+                });
+            found.count += 1;
+        }
+
+        // The memory holds one snapshot of an ended instance, and no record of its run.
+        if after.status.is_final() {
+            self.defined.remove(key);
         }
     }
 
@@ -249,6 +311,7 @@ impl SimulationCounters {
         report.dead_letters = self.dead_letters;
         report.dead_letter_causes = self.dead_letter_causes;
         report.ignored = self.ignored;
+        report.violations = self.violations;
         for (saga, millis) in self.durations {
             report.durations.insert(saga, DurationStats::of(millis));
         }

@@ -103,6 +103,8 @@ pub(super) fn mismatches(
             checker
                 .violations()
                 .iter()
+                // Those that a definition or a test file states are reported at their input.
+                .filter(|violation| !violation.is_defined())
                 .map(|violation| format!("invariant violated: {violation}")),
         );
         mismatches.extend(

@@ -5,17 +5,18 @@ mod given;
 mod parser;
 
 use orlog_model::Timestamp;
-use orlog_program::Diagnostic;
 use orlog_program::document::{Document, Item};
+use orlog_program::{Diagnostic, InvariantSpec};
 
-use super::{TestCase, TestFile, TestStep, TestStepKind};
+use super::{TestCase, TestFile, TestInvariant, TestStep, TestStepKind};
 use expect::expect;
 use given::step;
 use parser::{Parser, find};
 
 /// Default start time of a case.
 const START_TIME: &str = "2026-01-01T00:00:00Z";
-const TOP: [&str; 2] = ["saga", "tests"];
+const TOP: [&str; 3] = ["saga", "invariants", "tests"];
+const INVARIANT: [&str; 3] = ["name", "never", "always"];
 const CASE: [&str; 4] = ["name", "now", "given", "expect"];
 
 impl TestFile {
@@ -43,6 +44,10 @@ impl Parser {
             .required(root, &fields, "saga")
             .and_then(|item| self.text(item));
 
+        let invariants = find(&fields, "invariants")
+            .map(|item| self.invariants(item))
+            .unwrap_or_default();
+
         let tests = self.required(root, &fields, "tests")?;
         let Some(items) = tests.list() else {
             return self.error(tests.type_error("a list of tests"));
@@ -65,7 +70,36 @@ impl Parser {
 
         Some(TestFile {
             definition: definition?,
+            invariants,
             cases,
+        })
+    }
+
+    fn invariants(&mut self, item: &Item<'_>) -> Vec<TestInvariant> {
+        let Some(items) = item.list() else {
+            self.problems.push(item.type_error("a list of invariants"));
+            return Vec::new();
+        };
+        items
+            .iter()
+            .filter_map(|item| self.invariant(item))
+            .collect()
+    }
+
+    fn invariant(&mut self, item: &Item<'_>) -> Option<TestInvariant> {
+        let fields = self.fields(item, &INVARIANT)?;
+        let name = self
+            .required(item, &fields, "name")
+            .and_then(|item| self.text(item));
+        let never = find(&fields, "never").and_then(|item| self.text(item));
+        let always = find(&fields, "always").and_then(|item| self.text(item));
+        Some(TestInvariant {
+            line: item.line(),
+            spec: InvariantSpec {
+                name: name?,
+                never,
+                always,
+            },
         })
     }
 

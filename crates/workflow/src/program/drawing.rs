@@ -53,6 +53,7 @@ pub(super) fn draw(
         }),
         failed: None,
         migrations: Vec::new(),
+        invariants: Vec::new(),
     }
 }
 

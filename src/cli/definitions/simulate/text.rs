@@ -35,6 +35,12 @@ pub(crate) fn report(report: &SimulationReport) -> Vec<String> {
             let found = found.get(saga).into_iter().flatten();
             lines.extend(found.map(|(reason, count)| format!("  {label} {reason}: {count}")));
         }
+        for (invariant, found) in report.violations.get(saga).into_iter().flatten() {
+            lines.push(format!(
+                "  VIOLATED {invariant}: {}, first by {}",
+                found.count, found.first
+            ));
+        }
     }
 
     let parts = [

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orlog_model::SagaName;
-use orlog_program::{Diagnostic, Program};
+use orlog_program::{Diagnostic, Program, SagaInvariant};
 use orlog_simulator::SimulatorPrograms;
 use orlog_simulator::test_file::TestFile;
 
@@ -17,6 +17,8 @@ pub(crate) struct TestSuite {
     pub(crate) test_file: TestFile,
     pub(crate) saga: SagaName,
     pub(crate) programs: Arc<SimulatorPrograms>,
+    /// Invariants of the test file.
+    pub(crate) invariants: Arc<[SagaInvariant]>,
 }
 
 /// Returns the test files under a path, sorted by name, with diagnostics in place of unreadable
@@ -66,6 +68,7 @@ pub(crate) fn read(file: &Path) -> Result<TestSuite, Vec<Diagnostic>> {
     let dir = file.parent().unwrap_or(Path::new(""));
     let tested = definitions::load_file(&dir.join(&test_file.definition))?;
     let saga = tested.program.definition_ref().saga.clone();
+    let invariants = test_file.compile_invariants(tested.program.as_ref(), &display_path)?;
     let mut programs = sibling_definitions(dir, &saga);
     programs.push(tested.program);
 
@@ -74,6 +77,7 @@ pub(crate) fn read(file: &Path) -> Result<TestSuite, Vec<Diagnostic>> {
         test_file,
         saga,
         programs: Arc::new(SimulatorPrograms::new(programs)),
+        invariants,
     })
 }
 
