@@ -63,7 +63,7 @@ impl Completion {
             Completion::Ack(ack) => {
                 // Only the last instance acknowledges: the message has consequences in each of
                 // them.
-                if ack.is_last() {
+                if ack.count_down() {
                     ack.stream.stage(ack.sequence);
                 }
                 Completion::None
@@ -77,7 +77,7 @@ impl Completion {
         match self {
             Completion::None => {}
             Completion::Ack(ack) => {
-                if ack.is_last() {
+                if ack.count_down() {
                     ack.stream.acker.ack(ack.sequence);
                 }
             }
@@ -91,8 +91,8 @@ impl Completion {
     }
 }
 
-/// Acknowledgement of a message for one or more instances; sent when the last instance has
-/// completed it.
+/// Acknowledgement of a message for one or more instances; sent with the commit of the last
+/// instance.
 pub(crate) struct SharedAck {
     stream: Arc<StreamProgress>,
     sequence: u64,
@@ -109,8 +109,9 @@ impl SharedAck {
         })
     }
 
-    /// Counts one instance as completed; returns whether it was the last one.
-    fn is_last(&self) -> bool {
+    /// Counts an instance whose commit is in the group in construction; returns whether it was the
+    /// last one.
+    fn count_down(&self) -> bool {
         self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An event goes to the instances that the active programs select; a message under
 //! `workflow.<saga>.<correlation>` goes to that instance only. A message is acknowledged when its
-//! consequences are durable for every instance. A message that is not an event or lacks its
+//! consequences are committed for every instance. A message that is not an event or lacks its
 //! identifier becomes a dead letter and is acknowledged; so does one that its context rejects, or
 //! whose tenant this node does not accept (`event_admission.rs`). Dead letters of effect workers
 //! are stored with the others. An event whose type no program consumes is acknowledged without

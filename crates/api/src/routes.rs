@@ -111,7 +111,7 @@ fn schedule_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(schedules::trigger))
 }
 
-fn batch_routes() -> OpenApiRouter<ApiState> {
+fn flow_routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(jobs::runners::list, jobs::runners::register))
         .routes(routes!(jobs::runners::remove))
@@ -121,6 +121,10 @@ fn batch_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(flows::cancel))
         .routes(routes!(flows::retry))
         .routes(routes!(flows::rerun))
+}
+
+fn batch_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
         .routes(routes!(batches::list, batches::create))
         .routes(routes!(batches::show))
         .routes(routes!(batches::pause))
@@ -152,6 +156,7 @@ fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::with_openapi(openapi::head())
         .merge(tenant_routes())
         .merge(schedule_routes())
+        .merge(flow_routes())
         .merge(batch_routes())
         .merge(shadow_routes())
         .merge(message_routes())

@@ -191,6 +191,36 @@ impl UpstreamSources {
         }
     }
 
+    /// Returns the upstreams of the configuration file.
+    fn of_configuration(&self, configured: &EffectsConfig) -> Result<Vec<Upstream>, String> {
+        // Without the gateway, which is added below on nodes with sagas.
+        let performed = match self.role {
+            Role::Saga => EffectsConfig::default(),
+            Role::Combined | Role::Effect => EffectsConfig {
+                gateway: None,
+                ..configured.clone()
+            },
+        };
+        let mut upstreams = performed.upstreams().map_err(|error| error.to_string())?;
+        let gateway = configured
+            .gateway
+            .as_ref()
+            .filter(|_| self.role.runs_sagas());
+
+        if let Some(gateway) = gateway {
+            upstreams.push(match (&gateway.subject, &gateway.base_url, &self.remote) {
+                (Some(subject), None, Some(remote)) => {
+                    let provider = nats_gateway(subject, remote)
+                        .map_err(|reason| format!("[gateway]: {reason}"))?;
+                    gateway.over(provider)
+                }
+                _ => gateway.upstream().map_err(|error| error.to_string())?,
+            });
+        }
+
+        Ok(upstreams)
+    }
+
     /// Returns the upstream of effects without a file, if this node does not execute them.
     fn remote_fallback(&self) -> Option<Upstream> {
         let RemoteDependencies {

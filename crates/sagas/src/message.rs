@@ -2,7 +2,7 @@
 //!
 //! A message is two instances. `orlog.message` in the context of the sender (its outbox) requests
 //! the delivery as an effect, and has three durable timers. `orlog.inbox` in the context of the
-//! receiver stores the message, and reports each change of its status back, also as an effect. The
+//! receiver stores the message, and reports what happens to it back, also as an effect. The
 //! process that executes these effects reads the instance that requests them, so that an attempt
 //! always carries the current state: deliveries and reports may be repeated, reordered and
 //! superseded. A message of the type `mail` also requests an effect of an SMTP upstream, if the

@@ -66,8 +66,8 @@ pub(crate) struct PublishQuery {
 /// Publish one event or a batch
 ///
 /// Accepts CloudEvents 1.0 (structured, binary, batch) and the Aggregate envelope (an object or an
-/// array). A batch is atomic: one invalid event rejects the batch. A repeated event with the same
-/// id and source is a duplicate without effect. The extension attribute `orloguser` is the
+/// array). One invalid event rejects its batch. A repeated event with the same id and source is a
+/// duplicate without effect. The extension attribute `orloguser` is the
 /// authenticated user; only an admin can state another one. Without authentication, it is the
 /// stated user.
 #[utoipa::path(

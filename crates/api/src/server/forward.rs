@@ -203,7 +203,7 @@ fn is_start(request: &Request) -> bool {
         ) || saga.is_some_and(|saga| !saga.contains('/')))
 }
 
-/// Forwards the start of an instance to the owner of its shard; `None` if that is this pod.
+/// Forwards a request about an instance to the owner of its shard; `None` if that is this pod.
 /// `generated` is the correlation id that the owner cannot find in the request.
 pub(crate) async fn to_owner(
     cluster: &Cluster,

@@ -18,20 +18,14 @@ use super::extract::{TRACEPARENT, request_trace};
 use super::problem::{Code, Problem};
 use super::request_info::{NO_ROUTE, RequestId, is_over_nats, known_method};
 use super::security_headers;
+use orlog_node::cluster::pod_client::handling_limit;
 use orlog_node::telemetry::{RequestLine, RequestSpan};
 
 const REQUEST_ID: &str = "x-request-id";
 /// Maximum length of a request id of a caller, in bytes.
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// Routes whose duration is unbounded.
-const LONG_RUNNING_ROUTES: [&str; 5] = [
-    "/admin/backup",
-    "/admin/drain",
-    "/v1/replays",
-    // They end by themselves: their waits have a limit.
-    "/v1/sagas/{saga}",
-    "/v1/sagas/{saga}/{correlation}/result",
-];
+/// Routes whose duration has no limit.
+const UNLIMITED_ROUTES: [&str; 3] = ["/admin/backup", "/admin/drain", "/v1/replays"];
 
 /// Runs a request with its context.
 pub(crate) async fn with_request_context(
@@ -139,15 +133,15 @@ fn follow(
 
 /// Returns the response of the handler, or a problem if the handler panics or times out.
 async fn respond(api: &ApiState, route: &str, request: Request, next: Next) -> Response {
+    let query = request.uri().query().unwrap_or_default();
+    let limit = handling_limit(query, api.shared.app.config.http.request_timeout);
     // The unwinding drops all that the handler owned; what remains shared is behind locks without
     // poisoning.
     let handled = AssertUnwindSafe(next.run(request)).catch_unwind();
-    let deadline_after = api.shared.app.config.http.request_timeout;
-    let handled = if LONG_RUNNING_ROUTES.contains(&route) {
+    let handled = if UNLIMITED_ROUTES.contains(&route) {
         Ok(handled.await)
     } else {
-        // The body can take the same time; the rest is for the work.
-        tokio::time::timeout(deadline_after * 2, handled).await
+        tokio::time::timeout(limit, handled).await
     };
 
     match handled {
@@ -158,7 +152,7 @@ async fn respond(api: &ApiState, route: &str, request: Request, next: Next) -> R
             Problem::new(Code::Internal, detail).into_response()
         }
         Err(_) => {
-            let limit = format_duration(deadline_after * 2);
+            let limit = format_duration(limit);
             let detail = format!("no response within {limit}; the outcome is unknown");
             Problem::new(Code::Unavailable, detail).into_response()
         }

@@ -167,16 +167,22 @@ pub fn timeout(target: &str, request_timeout: Duration) -> Option<Duration> {
         return None;
     }
 
-    // The limit of the handler there (`request_context.rs`).
-    let limit = request_timeout * 2 + TRANSFER_TIME;
+    Some(handling_limit(query, request_timeout) + TRANSFER_TIME)
+}
+
+/// Returns the time within which a node handles a request, by its query.
+#[must_use]
+pub fn handling_limit(query: &str, request_timeout: Duration) -> Duration {
+    // The body can take the same time; the rest is for the work.
+    let limit = request_timeout * 2;
     let waits = query
         .split('&')
         .any(|parameter| parameter.starts_with("wait="));
-    Some(if waits {
+    if waits {
         limit + MAX_RESULT_WAIT
     } else {
         limit
-    })
+    }
 }
 
 #[cfg(test)]
@@ -306,6 +312,15 @@ mod tests {
             Some(125)
         );
         assert_eq!(seconds("/v1/replays"), None);
+    }
+
+    #[test]
+    fn a_node_handles_a_request_longer_than_it_waits() {
+        for timeout in [Duration::from_millis(1), Duration::from_secs(30)] {
+            let limit = handling_limit("user=ada&wait=60s", timeout);
+            assert!(limit > MAX_RESULT_WAIT, "{limit:?}");
+            assert_eq!(handling_limit("wait_seconds=10", timeout), 2 * timeout);
+        }
     }
 
     #[tokio::test]

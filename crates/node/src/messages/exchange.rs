@@ -205,6 +205,7 @@ impl MessageExchange {
             .signal(&key, from, message::DELIVER, json!(received), origin)
             .await;
         sent.map_err(|error| match error {
+            // The saga rejects only another content.
             ControlError::Rejected(Rejection::InvalidStatus { .. }) => exists(message),
             error => error.into(),
         })?;

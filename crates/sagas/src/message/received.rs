@@ -13,7 +13,8 @@
 //!
 //! The delivery of a job starts its flow. A delivery after its withdrawal changes nothing.
 //!
-//! Each change of the status requests a report. Reports carry the state at the time of the attempt,
+//! A change by a user, a line, or the end of the flow requests a report. The answer to a delivery or
+//! a withdrawal is the report of that change. Reports carry the state at the time of the attempt,
 //! so that they may overtake each other.
 
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! | input | dispatched | delivered | acknowledged | ended |
 //! |---|---|---|---|---|
 //! | send | ignore; another content: reject | the same | the same | the same |
-//! | delivery succeeded | delivered, and its report | ignore | ignore | ignore |
+//! | delivery or withdrawal succeeded | delivered, and its report | its report, unless it is older | the same | ignore |
 //! | delivery failed | `error`; a job: withdraw | ignore | ignore | ignore |
 //! | report | delivered, and its status | its status | its status, unless it is lower | ignore |
 //! | timer `delivery` | `error`; a job: withdraw | not armed | not armed | not armed |

@@ -77,6 +77,32 @@ impl Machine<'_> {
         }
     }
 
+    /// Applies the decision of an operator to retry the compensation that made the instance stuck.
+    pub(crate) fn retry_compensation(&mut self) {
+        if self.state.phase == Phase::Stuck {
+            self.state.phase = Phase::Compensating;
+            // The attempts count from the start again: the operator may have removed the cause.
+            self.state.undo = UndoAttempt::default();
+        }
+    }
+
+    /// Applies the decision of an operator to skip the compensation that made the instance stuck.
+    pub(crate) fn skip_compensation(&mut self) {
+        if self.state.phase == Phase::Stuck {
+            self.state.phase = Phase::Compensating;
+            self.pop_compensation();
+        }
+    }
+
+    /// Ends a stuck instance without further compensations.
+    #[cfg(feature = "program")]
+    pub(crate) fn drop_compensations(&mut self) {
+        if self.state.phase == Phase::Stuck {
+            self.state.compensations.clear();
+            self.end_compensation();
+        }
+    }
+
     fn pop_compensation(&mut self) {
         self.state.compensations.pop();
         self.state.undo = UndoAttempt::default();

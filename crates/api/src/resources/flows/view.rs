@@ -58,10 +58,8 @@ pub(crate) struct FlowSummary {
     jobs_by_status: BTreeMap<String, u32>,
     /// Time of the submission.
     #[schema(format = "date-time")]
-    #[schema(format = "date-time")]
     created_at: String,
     /// Time of the last change.
-    #[schema(format = "date-time")]
     #[schema(format = "date-time")]
     updated_at: String,
     /// Path of the instance of the flow, with its history.

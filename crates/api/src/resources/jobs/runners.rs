@@ -77,7 +77,6 @@ pub(crate) struct RunnerView {
     jobs: usize,
     /// End of the registration, unless the runner repeats it.
     #[schema(format = "date-time")]
-    #[schema(format = "date-time")]
     expires_at: String,
     /// Recommended interval of the registrations.
     heartbeat_interval_seconds: f64,

@@ -172,6 +172,7 @@ pub(crate) async fn send(
     .await;
 
     drop(submitted.map_err(|problem| {
+        // The saga rejects only another content: an equal one under the same id has no effect.
         if problem.code() == Code::InvalidStatus {
             exists(&key)
         } else {
@@ -261,6 +262,7 @@ async fn message(
         node,
     };
     let id = key.correlation.clone();
+    // The saga sets the time at which it stores the message.
     let sent_at = Timestamp::from_millis(0);
     let message = Message {
         id,
