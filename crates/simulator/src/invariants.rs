@@ -11,6 +11,7 @@
 //!   none of its changes remains, unless a comment of the definition allows it.
 //! - An effect that may have been executed is requested again only under its idempotency key.
 //! - A second result of the same work changes nothing.
+//! - An event that a step waits for later is kept.
 //! - Timers are armed only for work in progress; the size of the state is bounded.
 //! - The invariants that the definition, or the test file, states hold.
 
@@ -19,6 +20,7 @@ mod idempotency_keys;
 mod in_doubt;
 mod invariant;
 mod ledger;
+mod lost_event;
 mod step_states;
 mod transition;
 mod view;
@@ -35,6 +37,7 @@ use crate::state_key::KeyHasher;
 use defined::{DefinedInvariants, Stated};
 pub use invariant::{Invariant, Violation};
 use ledger::WorkLedger;
+use lost_event::check_event_kept;
 pub(crate) use step_states::{
     StepStates, is_compensation, is_in_doubt, is_in_progress, was_completed,
 };
@@ -176,6 +179,7 @@ impl DecisionObserver for InvariantChecker {
             // A rejection changes nothing, so there is nothing to check.
             Decision::Reject(_) => {}
         }
+        check_event_kept(seen, &mut violations);
 
         self.violations.extend(violations);
         if let Decision::Commit(commit) = seen.decision

@@ -26,6 +26,7 @@ pub(crate) enum InjectedBug {
     SkipsInDoubtTask,
     RetriesInDoubt,
     ChangesIdempotencyKey,
+    LosesEarlyEvent,
 }
 
 /// Program with an injected bug.
@@ -68,6 +69,9 @@ impl Program for MutantProgram {
             }
             (InjectedBug::DropsLateSuccess, ProgramInput::WorkResult { tag: "car", .. }) => {
                 self.step_state(state, "car") == "abandoned"
+            }
+            (InjectedBug::LosesEarlyEvent, ProgramInput::Event(event)) => {
+                event.kind.as_str() == "Paid" && self.step_state(state, "paid") == "pending"
             }
             _ => false,
         };
@@ -201,6 +205,7 @@ impl MutantProgram {
             }
             InjectedBug::ChangesIdempotencyKey => change_key(transition),
             InjectedBug::IgnoresResult
+            | InjectedBug::LosesEarlyEvent
             | InjectedBug::SkipsInDoubtTask
             | InjectedBug::DropsLateSuccess
             | InjectedBug::StartsWorkWhileCompensating => {}

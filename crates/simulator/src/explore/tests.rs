@@ -522,3 +522,18 @@ tests:
     let mismatches = test_file::run(&file.cases[0], &saga, &programs);
     assert!(mismatches.is_empty(), "{mismatches:?}");
 }
+
+/// Saga that waits for an event after other work.
+const ORDER: &str = "
+saga: order
+version: 1
+start: Ordered
+steps:
+  - { id: reserve, do: { effect: stock.reserve }, undo: { effect: stock.release } }
+  - { id: paid, do: { event: Paid }, timeout: 9d }
+";
+
+#[test]
+fn finds_a_lost_early_event() {
+    check_in(ORDER, InjectedBug::LosesEarlyEvent, &[Invariant::EventKept]);
+}

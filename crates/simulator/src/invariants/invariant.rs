@@ -38,6 +38,8 @@ pub enum Invariant {
     IdempotencyKeyKept,
     /// A result of work that is not pending changes nothing.
     SecondResultHarmless,
+    /// An event that a step waits for later is kept.
+    EventKept,
     /// Nothing is open at the end.
     NothingLeftOpen,
     /// The final fact is emitted once.

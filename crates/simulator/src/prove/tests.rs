@@ -710,3 +710,15 @@ fn number_of_reminders_does_not_multiply_the_states() {
 
     check_reduction(compiled(&reminded(3)), 1);
 }
+
+/// Every event is delivered in each state, so that one that is lost before its step starts is found.
+#[test]
+fn lost_early_event_is_found() {
+    let bug = InjectedBug::LosesEarlyEvent;
+    let report = prove_program(MutantProgram::new(compiled(&reminded(2)), bug));
+    let ProofOutcome::Violated(found) = report.outcome else {
+        panic!("{:#?}", report.outcome)
+    };
+    assert_eq!(found.violation.rule, Invariant::EventKept);
+    assert_eq!(found.steps.len(), 2, "{:?}", found.steps);
+}
