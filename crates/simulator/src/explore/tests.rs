@@ -519,7 +519,7 @@ tests:
     let file = TestFile::parse(case, "trip.saga.test.yaml").expect("the test is valid");
     let programs = Arc::new(SimulatorPrograms::new([Arc::clone(&program)]));
     let saga = program.definition_ref().saga.clone();
-    let mismatches = test_file::run(&file.cases[0], &saga, &programs);
+    let mismatches = test_file::run(&file.cases[0], &saga, &programs, &Arc::default());
     assert!(mismatches.is_empty(), "{mismatches:?}");
 }
 
