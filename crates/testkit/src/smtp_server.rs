@@ -100,6 +100,8 @@ pub struct SmtpServerOptions {
     pub ascii_addresses: bool,
     /// Whether the server knows `HELO` only.
     pub without_ehlo: bool,
+    /// Whether the server writes its extensions in lower case.
+    pub lower_case: bool,
 }
 
 /// Server; it serves until its runtime ends.
@@ -272,9 +274,17 @@ impl Session {
             extensions.push("AUTH PLAIN");
         }
         let last = extensions.len() - 1;
-        let line =
-            |(index, offer)| format!("250{}{offer}\r\n", if index == last { ' ' } else { '-' });
-        extensions.into_iter().enumerate().map(line).collect()
+        let mut response = String::new();
+        for (index, extension) in extensions.into_iter().enumerate() {
+            let separator = if index == last { ' ' } else { '-' };
+            let extension = if self.options.lower_case {
+                extension.to_ascii_lowercase()
+            } else {
+                extension.to_owned()
+            };
+            response.push_str(&format!("250{separator}{extension}\r\n"));
+        }
+        response
     }
 
     async fn auth(&mut self, line: &mut Line, text: &str) -> std::io::Result<bool> {

@@ -764,6 +764,21 @@ async fn credentials_require_tls() {
 }
 
 #[tokio::test]
+async fn offer_of_tls_in_lower_case_sends_nothing_in_plain_text() {
+    let options = SmtpServerOptions {
+        lower_case: true,
+        ..encrypted(false, false)
+    };
+    let server = SmtpServer::open(options, replying(|_| None)).await;
+    let upstream = free(&server, "tls = \"opportunistic\"");
+
+    let waiting = perform(&upstream, json!({ "to": "a@x.io", "text": "hi" })).await;
+    assert_eq!(failure(&waiting).0, "tls");
+    assert!(failure(&waiting).1.contains("lower case"), "{waiting:?}");
+    assert!(server.mails().is_empty());
+}
+
+#[tokio::test]
 async fn credentials_are_scrubbed_from_server_replies() {
     let dir = tempfile::tempdir().unwrap();
     let (user, password) = (

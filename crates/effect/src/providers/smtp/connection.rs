@@ -11,7 +11,7 @@ use lettre::transport::smtp::authentication::{Credentials, Mechanism};
 use lettre::transport::smtp::client::{
     AsyncSmtpConnection, Certificate, CertificateStore, Identity, TlsParameters,
 };
-use lettre::transport::smtp::commands::{Data, Mail as MailFrom, Rcpt, Rset};
+use lettre::transport::smtp::commands::{Data, Ehlo, Mail as MailFrom, Rcpt, Rset};
 use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
 use lettre::transport::smtp::response::Response;
 use parking_lot::Mutex;
@@ -178,11 +178,13 @@ impl SmtpConnectionPool {
             None,
         );
 
+        let mut knows_ehlo = true;
         let mut connection = match connecting.await {
             Ok(connection) => connection,
             // Servers of the time before ESMTP reject `EHLO`. One with TLS from the first byte is
             // younger: what it rejects is the client.
             Err(error) if is_permanent(&error) && *mode != TlsMode::Wrapper => {
+                knows_ehlo = false;
                 self.connect_with_helo(&hello).await?
             }
             Err(error) if is_tls(&error) => {
@@ -193,7 +195,10 @@ impl SmtpConnectionPool {
 
         let upgrade = match mode {
             TlsMode::Required => true,
-            TlsMode::Opportunistic => connection.can_starttls(),
+            TlsMode::Opportunistic => {
+                connection.can_starttls()
+                    || knows_ehlo && offers_starttls(&mut connection, &hello).await?
+            }
             TlsMode::Wrapper | TlsMode::None => false,
         };
 
@@ -201,11 +206,14 @@ impl SmtpConnectionPool {
             // A server, or an attacker on the path, that removes the offer must not receive the
             // email in plain text.
             if !connection.can_starttls() {
-                return Err(SendError::Unavailable(
-                    "tls",
-                    "the server does not support STARTTLS, which tls = \"required\" requires"
-                        .to_owned(),
-                ));
+                let reason = match mode {
+                    TlsMode::Opportunistic => {
+                        "the server offers STARTTLS in lower case, which is not supported; use \
+                         tls = \"wrapper\", or tls = \"none\" to send without TLS"
+                    }
+                    _ => "the server does not support STARTTLS, which tls = \"required\" requires",
+                };
+                return Err(SendError::Unavailable("tls", reason.to_owned()));
             }
             connection
                 .starttls(tls, &hello)
@@ -297,6 +305,24 @@ impl SmtpConnectionPool {
 
         builder.build_rustls()
     }
+}
+
+/// Returns whether a server offers STARTTLS in any case of letters. The library reads the keywords of
+/// the response in upper case only (lettre 0.11.23; RFC 5321, 4.1.1.1), and would send the email in
+/// plain text to a server that supports TLS.
+async fn offers_starttls(
+    connection: &mut AsyncSmtpConnection,
+    hello: &ClientId,
+) -> Result<bool, SendError> {
+    let response = connection
+        .command(Ehlo::new(hello.clone()))
+        .await
+        .map_err(|error| unreachable(&error))?;
+
+    let offers = response
+        .message()
+        .any(|line| line.trim().eq_ignore_ascii_case("STARTTLS"));
+    Ok(offers)
 }
 
 async fn transact(
