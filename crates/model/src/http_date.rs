@@ -6,12 +6,17 @@ use jiff::tz::TimeZone;
 
 use crate::Timestamp;
 
-/// Formats without an offset, which are in UTC (RFC 9110, 5.6.7): RFC 850 and asctime.
-const OBSOLETE_FORMATS: [&str; 2] = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+/// Formats in UTC (RFC 9110, 5.6.7): IMF-fixdate, RFC 850 and asctime.
+const FORMATS: [&str; 3] = [
+    "%a, %d %b %Y %H:%M:%S GMT",
+    "%A, %d-%b-%y %H:%M:%S GMT",
+    "%a %b %e %H:%M:%S %Y",
+];
 
 /// Parses a date in each form of RFC 9110: `Sun, 06 Nov 1994 08:49:37 GMT`, and the obsolete
 /// `Sunday, 06-Nov-94 08:49:37 GMT` and `Sun Nov  6 08:49:37 1994`. A year of two digits is one of
-/// 1969 to 2068. Returns `None` for another text.
+/// 1969 to 2068. A time after [`Timestamp::MAX_RFC_3339`] becomes that time. Returns `None` for another
+/// text.
 #[must_use]
 pub fn parse_http_date(text: &str) -> Option<Timestamp> {
     let text = text.trim();
@@ -19,12 +24,16 @@ pub fn parse_http_date(text: &str) -> Option<Timestamp> {
         return Some(Timestamp::from_millis(date.timestamp().as_millisecond()));
     }
 
-    let parsed = OBSOLETE_FORMATS
+    let parsed = FORMATS
         .iter()
         .find_map(|format| strtime::parse(format, text).ok())?;
     let date: DateTime = parsed.to_datetime().ok()?;
-    let instant = TimeZone::UTC.to_timestamp(date).ok()?;
-    Some(Timestamp::from_millis(instant.as_millisecond()))
+    match TimeZone::UTC.to_timestamp(date) {
+        Ok(instant) => Some(Timestamp::from_millis(instant.as_millisecond())),
+        // The library ends a day before the year 9999.
+        Err(_) if date.year() == 9999 => Some(Timestamp::MAX_RFC_3339),
+        Err(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -45,6 +54,11 @@ mod tests {
         assert_eq!(
             parse_http_date("Wed Nov 16 08:49:37 2061"),
             Timestamp::parse("2061-11-16T08:49:37Z").ok()
+        );
+
+        assert_eq!(
+            parse_http_date("Fri, 31 Dec 9999 23:59:59 GMT"),
+            Some(Timestamp::MAX_RFC_3339)
         );
 
         for text in ["", "soon", "Sun Nov  6 08:49:37", "1994-11-06T08:49:37Z"] {

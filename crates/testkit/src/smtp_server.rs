@@ -98,10 +98,20 @@ pub struct SmtpServerOptions {
     pub auth: bool,
     /// Whether the server lacks the extension SMTPUTF8.
     pub ascii_addresses: bool,
-    /// Whether the server knows `HELO` only.
-    pub without_ehlo: bool,
-    /// Whether the server writes its extensions in lower case.
-    pub lower_case: bool,
+    /// How the server greets.
+    pub greeting: SmtpGreeting,
+}
+
+/// Response of a server to the greeting of its client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SmtpGreeting {
+    /// The extensions, in upper case.
+    #[default]
+    Extensions,
+    /// The extensions, in lower case.
+    LowerCase,
+    /// `EHLO` is rejected, as by servers of the time before ESMTP.
+    HeloOnly,
 }
 
 /// Server; it serves until its runtime ends.
@@ -212,7 +222,7 @@ impl Session {
                 .to_ascii_uppercase();
             let continues = match verb.as_str() {
                 "HELO" => write(&mut line, "250 test\r\n").await?,
-                "EHLO" if !self.options.without_ehlo => {
+                "EHLO" if self.options.greeting != SmtpGreeting::HeloOnly => {
                     let extensions = self.extensions();
                     write(&mut line, &extensions).await?
                 }
@@ -277,12 +287,11 @@ impl Session {
         let mut response = String::new();
         for (index, extension) in extensions.into_iter().enumerate() {
             let separator = if index == last { ' ' } else { '-' };
-            let extension = if self.options.lower_case {
-                extension.to_ascii_lowercase()
-            } else {
-                extension.to_owned()
-            };
-            response.push_str(&format!("250{separator}{extension}\r\n"));
+            let line = format!("250{separator}{extension}\r\n");
+            match self.options.greeting {
+                SmtpGreeting::LowerCase => response.push_str(&line.to_ascii_lowercase()),
+                SmtpGreeting::Extensions | SmtpGreeting::HeloOnly => response.push_str(&line),
+            }
         }
         response
     }

@@ -374,6 +374,13 @@ async fn compensation_with_null_fields_is_requested_only_on_request() {
         node.ask(Method::DELETE, "", &path, &Value::Null).await
     };
 
+    // A paused instance would apply it later, without a question.
+    node.post("/v1/sagas/payment/o-1/pause", &json!({})).await;
+    let (status, problem) = discard("?force=true").await;
+    assert_eq!(status, StatusCode::CONFLICT, "{problem}");
+    assert!(problem.to_string().contains("paused"), "{problem}");
+    node.post("/v1/sagas/payment/o-1/resume", &json!({})).await;
+
     let unconfirmed = ["", "?force=true"];
     for query in unconfirmed {
         let (status, problem) = discard(query).await;

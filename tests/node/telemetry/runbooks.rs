@@ -285,11 +285,23 @@ async fn runbook_unapplied_result() {
         .await;
     assert!(output.contains("charge"), "{output}");
 
-    // The results of two other orders are never applied.
-    node.publish(
-        "acme",
-        &[placed("cancelled-1", 5), placed("discarded-1", 5)],
-    )
+    // The result of another order is corrected, and those of two others are never applied.
+    let others = ["edited-1", "cancelled-1", "discarded-1"].map(|id| placed(id, 5));
+    node.publish("acme", &others).await;
+    let id = exercise.dead_letter_of("edited-1").await;
+    let of_letter = [("ID", id.as_str())];
+    let output = exercise.follow("orlog dlq show ID", &of_letter).await;
+    assert!(output.contains("edited-1"), "{output}");
+    exercise
+        .try_run("printf '{\"receipt\": \"r-1\"}' >result.json")
+        .await;
+    exercise
+        .follow("orlog dlq redrive ID --data @result.json", &of_letter)
+        .await;
+    until("the edited result is applied", async || {
+        let list = exercise.run("orlog dlq list").await;
+        (!list.contains("edited-1")).then_some(())
+    })
     .await;
     let id = exercise.dead_letter_of("cancelled-1").await;
     let of_order = [("<saga>", "order"), ("<id>", "cancelled-1")];

@@ -173,10 +173,10 @@ fn decode_within(
     mut decoded: PartialBody,
     limit: u64,
 ) -> Result<RequestBody, Problem> {
-    let mut decoder = encoding.decoder(encoded);
+    let mut plain = encoding.decoder(encoded);
     let mut piece = vec![0; DECODED_PIECE_BYTES];
     loop {
-        let count = decoder.read(&mut piece).map_err(|error| {
+        let count = plain.read(&mut piece).map_err(|error| {
             let detail = format!("the body is not valid {encoding}: {error}");
             Problem::new(Code::InvalidEncoding, detail)
         })?;

@@ -105,6 +105,7 @@ impl Routing {
 
     /// Returns the slots of each shard, if the instances of a tenant are in several shards;
     /// otherwise nothing.
+    #[must_use]
     pub fn slots_of_shards(&self, tenant: &TenantId) -> Vec<Range<u16>> {
         let is_spread = self.config.shards > 1 && self.slots().is_key_sharded(tenant);
         if is_spread {
@@ -115,6 +116,7 @@ impl Routing {
     }
 
     /// Returns whether this process owns all shards that may store data of a tenant.
+    #[must_use]
     pub fn has_all_shards_of(&self, tenant: &TenantId) -> bool {
         self.shards_of(Some(tenant))
             .into_iter()
@@ -123,6 +125,7 @@ impl Routing {
 
     /// Returns the pods that have data of a tenant which this process does not have, and the shards
     /// without an owner.
+    #[must_use]
     pub fn missing_parts(&self, tenant: &TenantId) -> BTreeSet<String> {
         // A shard that is assigned to this pod and does not run here counts as missing.
         let missing = self

@@ -15,7 +15,8 @@ const MAX_NAMED_FIELDS: usize = 10;
 /// Returns the decision about the input of a dead letter; `None` if it has no instance.
 ///
 /// # Errors
-/// [`Code::DeadLettered`] if the input could not be applied.
+/// [`Code::DeadLettered`] if the input could not be applied; [`Code::InvalidStatus`] if the instance
+/// is paused: it would be applied later, after the dead letter is gone.
 pub(super) async fn preview(
     instances: &Instances,
     dead_letter: &DeadLetter,
@@ -34,6 +35,13 @@ pub(super) async fn preview(
     let input = input.clone();
     run_blocking(move || {
         let instance = reader.instance(&key)?;
+        if instance.as_ref().is_some_and(|instance| instance.paused) {
+            let detail = format!(
+                "the instance {} is paused; resume it first. Nothing was changed",
+                key.correlation
+            );
+            return Err(Problem::new(Code::InvalidStatus, detail));
+        }
         let decision = instances
             .preview(&key, instance.as_ref(), &input)
             .map_err(|reason| not_applicable(&reason))?;

@@ -51,8 +51,19 @@ pub(crate) struct RedriveBody {
 /// Selected dead letter.
 struct Selected {
     dead_letter: DeadLetter,
-    /// Whether its instance has ended.
-    has_ended: bool,
+    recipient: Recipient,
+}
+
+/// Instance of a dead letter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recipient {
+    /// It applies the input at once, so that its result counts for the canary. So does a dead letter
+    /// without an instance on this pod.
+    Live,
+    /// It buffers the input, and can fail later.
+    Paused,
+    /// It rejects the input, whatever was repaired.
+    Ended,
 }
 
 /// Ids of dead letters to redrive, oldest first.
@@ -117,7 +128,7 @@ struct RedriveFailure {
 
 impl RedriveResponse {
     /// Records a failure; returns `false` if the redrive must stop.
-    fn note_failure(&mut self, id: String, has_ended: bool, error: &ControlError) -> bool {
+    fn note_failure(&mut self, id: String, recipient: Recipient, error: &ControlError) -> bool {
         match error {
             ControlError::DeadLettered(_) => self.dead_lettered += 1,
             ControlError::Rejected(_) => self.rejected += 1,
@@ -129,7 +140,7 @@ impl RedriveResponse {
         }
 
         if self.failures.len() < MAX_NAMED_FAILURES {
-            let advice = if has_ended {
+            let advice = if recipient == Recipient::Ended {
                 "; the instance has ended: discard the dead letter"
             } else {
                 ""
@@ -156,8 +167,8 @@ impl RedriveResponse {
 ///
 /// Redrives in sequence, oldest first. With `canary: n`, the first n are redriven alone; the rest
 /// follows only if none of them was dead-lettered again or rejected. Dead letters of ended
-/// instances are redriven too, but do not count as canary: their result does not depend on a
-/// repaired definition. The response has counts. Failed inputs are dead letters again, and dead
+/// and of paused instances are redriven too, but do not count as canary: their result does not
+/// depend on a repaired definition, or is not known yet. The response has counts. Failed inputs are dead letters again, and dead
 /// letters that were not redriven stay stored. A request scans at most `http.scan_limit` dead
 /// letters; `next_cursor` continues the scan.
 #[utoipa::path(
@@ -295,7 +306,7 @@ fn load(scope: &ReadScope, tenant: &TenantId, ids: &[Uuid]) -> Result<Vec<Select
                 continue;
             };
             selected.push(Selected {
-                has_ended: has_ended(scope, dead_letter.instance.as_ref())?,
+                recipient: recipient(scope, dead_letter.instance.as_ref())?,
                 dead_letter,
             });
             // A copy in another shard is the same dead letter.
@@ -319,15 +330,16 @@ impl RedriveBody {
     }
 }
 
-fn has_ended(scope: &ReadScope, key: Option<&InstanceKey>) -> Result<bool, Problem> {
-    // Without an instance on this pod, the dead letter counts for the canary.
+fn recipient(scope: &ReadScope, key: Option<&InstanceKey>) -> Result<Recipient, Problem> {
     let Some((reader, key)) = key.and_then(|key| Some((scope.reader(key)?, key))) else {
-        return Ok(false);
+        return Ok(Recipient::Live);
     };
     match reader.instance(key) {
-        Ok(instance) => Ok(instance.is_some_and(|instance| instance.status.is_final())),
+        Ok(Some(instance)) if instance.status.is_final() => Ok(Recipient::Ended),
+        Ok(Some(instance)) if instance.paused => Ok(Recipient::Paused),
+        Ok(_) => Ok(Recipient::Live),
         // Its dead letters are redriven after it is dropped or replayed.
-        Err(error) if error.is_damage() => Ok(false),
+        Err(error) if error.is_damage() => Ok(Recipient::Live),
         Err(error) => Err(error.into()),
     }
 }
@@ -338,12 +350,12 @@ async fn send(
     canary: Option<usize>,
     redriven: &mut RedriveResponse,
 ) {
-    // Redriven dead letters whose instances have not ended, and how many of them failed.
+    // Redriven dead letters of live instances, and how many of them failed.
     let mut count = 0;
     let mut failed = 0;
     for Selected {
         dead_letter,
-        has_ended,
+        recipient,
     } in dead_letters
     {
         // The canary ends after this number of dead letters of live instances, however many others
@@ -358,13 +370,14 @@ async fn send(
         let id = dead_letter.id.to_string();
         // In sequence, because the inputs of an instance must arrive in their order.
         let result = instances.redrive(dead_letter).await;
-        count += usize::from(!has_ended);
+        let is_live = recipient == Recipient::Live;
+        count += usize::from(is_live);
         match result {
             Ok(_) if to_instance => redriven.applied += 1,
             Ok(_) => redriven.published += 1,
             Err(error) => {
-                failed += usize::from(!has_ended);
-                if !redriven.note_failure(id, has_ended, &error) {
+                failed += usize::from(is_live);
+                if !redriven.note_failure(id, recipient, &error) {
                     return;
                 }
             }
