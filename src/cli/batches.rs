@@ -261,7 +261,7 @@ async fn create(args: CreateArgs, console: &Console) -> Result<(), CommandError>
     let mut body = args.options.fields();
     body.extend(fields([
         ("saga", json!(saga)),
-        ("status", json!(status)),
+        ("status", json!((!status.is_empty()).then_some(status))),
         ("prefix", json!(prefix)),
         ("updated_from", json!(updated_from)),
         ("updated_until", json!(updated_until)),

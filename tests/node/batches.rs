@@ -478,6 +478,11 @@ async fn requests_are_idempotent_validated_and_separate_for_each_tenant() {
             .await
             .contains("prefix is empty")
     );
+    assert!(
+        rejected(&|body| body["status"] = json!([]), "OR0002")
+            .await
+            .contains("status is empty")
+    );
     rejected(&|body| body["action"]["type"] = json!("drop"), "OR0002").await;
     rejected(&|body| body["action"]["signal"] = json!("x"), "OR0002").await;
     rejected(&|body| body["status"] = json!(["stuk"]), "OR0002").await;

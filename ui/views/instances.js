@@ -90,7 +90,8 @@ function query({ saga, status, prefix, filter, within, before }) {
 /** Returns the filters as body fields of a batch. */
 function selection(filters) {
   const { status, ...others } = query(filters);
-  return { ...others, status: (status ?? '').split(',').filter(Boolean) };
+  // Without a status, not an empty list: that is rejected, because it would select all instances.
+  return { ...others, status: status ? status.split(',').filter(Boolean) : undefined };
 }
 
 function filterForm(sagas, filters, onChange) {

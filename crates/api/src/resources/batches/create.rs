@@ -45,7 +45,7 @@ pub(crate) struct BatchBody {
     /// Statuses. Default: all.
     #[serde(default)]
     #[schema(value_type = Vec<String>, example = json!(["stuck"]))]
-    status: Vec<Status>,
+    status: Option<Vec<Status>>,
     /// Prefix of the correlation id.
     prefix: Option<String>,
     /// Updated at or after this time (RFC 3339).
@@ -247,8 +247,12 @@ fn spec(
         ));
     }
 
-    // No filter would reach all instances of the saga, and an empty prefix is more likely an unset
+    // No filter would reach all instances of the saga, and an empty one is more likely an unset
     // variable than an intent.
+    if body.status.as_ref().is_some_and(Vec::is_empty) {
+        let detail = "status is empty; state statuses, or omit it to select all instances";
+        return Err(invalid("status", detail.to_owned()));
+    }
     if body.prefix.as_deref() == Some("") {
         let detail = "prefix is empty; state a prefix, or omit it to select all instances";
         return Err(invalid("prefix", detail.to_owned()));
@@ -277,7 +281,7 @@ fn spec(
 
     let selection = Selection {
         saga: body.saga,
-        statuses: body.status,
+        statuses: body.status.unwrap_or_default(),
         prefix: body.prefix,
         updated_from: body.updated_from,
         updated_until: body.updated_until,
