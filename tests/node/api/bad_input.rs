@@ -425,6 +425,13 @@ async fn invalid_names_in_paths_and_queries_are_rejected() {
         ("/v1/sagas/order/a%00b".to_owned(), "control character"),
         ("/v1/sagas/order/a%0Ab".to_owned(), "control character"),
         ("/v1/sagas/order/%FF".to_owned(), "UTF-8"),
+        ("/v1/flows/%FF".to_owned(), "UTF-8"),
+        ("/v1/batches/%FF".to_owned(), "UTF-8"),
+        ("/v1/schedules/%FF".to_owned(), "UTF-8"),
+        ("/v1/shadows/%FF".to_owned(), "UTF-8"),
+        ("/v1/messages/%FF".to_owned(), "UTF-8"),
+        ("/v1/actors/%FF".to_owned(), "UTF-8"),
+        ("/v1/peers/%FF".to_owned(), "UTF-8"),
         (format!("/v1/sagas/order/{long}"), "the limit is 256"),
         (
             format!("/v1/sagas/{}/o-1", "s".repeat(65)),

@@ -325,6 +325,22 @@ async fn silent_stream_is_closed_and_a_responsive_one_stays_open() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn claim_without_jobs_is_empty_however_short_requests_are() {
+    let dirs = Dirs::new(&[("pay", &worker_config(""))]);
+    let node = dirs
+        .start_with(|config| {
+            config.http.request_timeout = std::time::Duration::from_secs(1);
+        })
+        .await;
+
+    for path in ["/v1/work/claim", "/v1/work/fetch"] {
+        let body = json!({ "worker": "w-1", "effects": ["pay.charge"] });
+        let response = node.post(path, &body).await.ok();
+        assert_eq!(response["jobs"], json!([]), "{path}");
+    }
+}
+
 /// Requirements: F5.
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_receives_jobs_for_the_labels_of_a_later_registration() {

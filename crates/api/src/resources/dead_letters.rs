@@ -289,6 +289,7 @@ pub(crate) async fn redrive(
 
     let edit = edit::replace_data(&mut dead_letter, data)?;
     // Before the redrive: one that fails would replace the dead letter, and its data with it.
+    preview::check_not_paused(&instances, &dead_letter).await?;
     preview::preview(&instances, &dead_letter).await?;
     let redriven = RedrivenResponse::from(instances.redrive(dead_letter).await?);
 
@@ -324,6 +325,9 @@ pub(crate) async fn discard(
     // The dead letter contains the only copy of the result: without it, the instance would wait for
     // ever.
     if is_awaited {
+        if query.force {
+            preview::check_not_paused(&instances, &dead_letter).await?;
+        }
         let unknown = without_result(dead_letter.clone());
         let nulls = match &unknown {
             // What cannot be previewed cannot request anything.

@@ -6,7 +6,6 @@ pub(crate) mod submit;
 mod view;
 
 use axum::Json;
-use axum::extract::Path;
 use orlog_model::{ControlAction, Instance, InstanceKey, TenantId};
 use orlog_sagas::flow;
 use serde::Deserialize;
@@ -17,7 +16,7 @@ use crate::resources::sagas::built_in::signal;
 use crate::resources::sagas::control::ControlBody;
 use crate::resources::sagas::resource::{self, Changes, ListedResource, Resource, resource};
 use crate::server::body::CheckedBody;
-use crate::server::extract::Tenant;
+use crate::server::extract::{PathParams, Tenant};
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use orlog_node::flows;
@@ -115,7 +114,7 @@ pub(crate) struct FlowJobPath {
 pub(crate) async fn rerun(
     changes: Changes,
     Tenant(tenant): Tenant,
-    Path(path): Path<FlowJobPath>,
+    PathParams(path): PathParams<FlowJobPath>,
     body: CheckedBody,
 ) -> Result<Json<FlowView>, Problem> {
     let key = resource::key::<Flow>(tenant, &path.id)?;

@@ -29,7 +29,7 @@ use crate::server::problem::{Code, Problem};
 use crate::server::quotas::LongPollPermit;
 use claimed_job::{
     AvailableJobView, ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request,
-    job_claim_request,
+    job_claim_request, job_wait,
 };
 use orlog_node::url_path;
 use pods::{JobOrder, OfferedJob, Take, credentials, other_pods, send_to, take_jobs};
@@ -246,7 +246,7 @@ async fn take(
     let (_, terms) = board_for(jobs, &request)?;
     let limit = body.max.unwrap_or(terms.max_batch).clamp(1, MAX_CLAIM);
     let seconds = body.wait_seconds.unwrap_or(MAX_WAIT_SECONDS);
-    let wait = Duration::from_secs(seconds.min(MAX_WAIT_SECONDS));
+    let wait = job_wait(jobs, seconds);
     let _long_poll = begin_wait(jobs, wait)?;
     let order = JobOrder {
         request: &request,

@@ -7,7 +7,6 @@ pub(crate) mod send;
 mod view;
 
 use axum::Json;
-use axum::extract::Path;
 use orlog_model::{ControlAction, Instance, InstanceKey, TenantId, json_length};
 use orlog_sagas::message::{self, ProcessMessage};
 use serde::Deserialize;
@@ -19,7 +18,7 @@ use crate::resources::sagas::control::ControlCaller;
 use crate::resources::sagas::resource::{self, Changes, Resource, resource};
 use crate::server::body::{self, CheckedBody};
 use crate::server::errors::invalid_parameter;
-use crate::server::extract::Tenant;
+use crate::server::extract::{PathParams, Tenant};
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use orlog_node::messages;
@@ -137,7 +136,7 @@ pub(crate) struct LineBody {
 pub(crate) async fn process(
     changes: Changes,
     Tenant(tenant): Tenant,
-    Path(path): Path<MessagePath>,
+    PathParams(path): PathParams<MessagePath>,
     body: CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
     let ProcessBody { result, user } = body.optional()?;
@@ -166,7 +165,7 @@ pub(crate) async fn process(
 pub(crate) async fn reject(
     changes: Changes,
     Tenant(tenant): Tenant,
-    Path(path): Path<MessagePath>,
+    PathParams(path): PathParams<MessagePath>,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
     let RejectBody { reason, user } = changes
@@ -195,7 +194,7 @@ pub(crate) async fn reject(
 pub(crate) async fn add_line(
     changes: Changes,
     Tenant(tenant): Tenant,
-    Path(path): Path<MessagePath>,
+    PathParams(path): PathParams<MessagePath>,
     CheckedBody(bytes): CheckedBody,
 ) -> Result<Json<MessageView>, Problem> {
     let LineBody { text, user } = changes

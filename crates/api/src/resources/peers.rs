@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use orlog_model::{NodeName, Timestamp};
@@ -23,7 +23,7 @@ use crate::resources::access::keys::{AddKeyBody, check_is_free, confirm_owner};
 use crate::server::body::{JsonBody, ObjectOf};
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
-use crate::server::extract::{QueryParams, duration, page_limits};
+use crate::server::extract::{PathParams, QueryParams, duration, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::parts::access::Access;
 use crate::server::parts::peer_network::PeerNetwork;
@@ -184,7 +184,7 @@ pub(crate) async fn create(
 pub(crate) async fn show(
     State(access): State<Access>,
     State(peers): State<PeerNetwork>,
-    Path(path): Path<PeerPath>,
+    PathParams(path): PathParams<PeerPath>,
 ) -> Result<Json<PeerView>, Problem> {
     let name = peer_name(&path.peer)?;
     let now = access.now();
@@ -214,7 +214,7 @@ pub(crate) async fn put(
     State(access): State<Access>,
     State(peers): State<PeerNetwork>,
     Extension(caller): Extension<Caller>,
-    Path(path): Path<PeerPath>,
+    PathParams(path): PathParams<PeerPath>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddressBody>>,
 ) -> Result<Json<PeerView>, Problem> {
     check_reachable(&peers, &body.address)?;
@@ -243,7 +243,7 @@ pub(crate) async fn put(
 pub(crate) async fn delete(
     State(access): State<Access>,
     State(peers): State<PeerNetwork>,
-    Path(path): Path<PeerPath>,
+    PathParams(path): PathParams<PeerPath>,
 ) -> Result<StatusCode, Problem> {
     let name = peer_name(&path.peer)?;
     let found = access
@@ -274,7 +274,7 @@ pub(crate) async fn add_key(
     State(access): State<Access>,
     State(peers): State<PeerNetwork>,
     Extension(caller): Extension<Caller>,
-    Path(path): Path<PeerPath>,
+    PathParams(path): PathParams<PeerPath>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddKeyBody>>,
 ) -> Result<Json<PeerView>, Problem> {
     let name = peer_name(&path.peer)?;
@@ -314,7 +314,7 @@ pub(crate) async fn revoke_key(
     State(access): State<Access>,
     State(peers): State<PeerNetwork>,
     Extension(caller): Extension<Caller>,
-    Path(path): Path<KeyPath>,
+    PathParams(path): PathParams<KeyPath>,
 ) -> Result<Json<PeerView>, Problem> {
     let name = peer_name(&path.peer)?;
     change(&access, &peers, &name, |peer: &mut Peer, now| {
@@ -340,7 +340,7 @@ pub(crate) async fn refresh(
     State(access): State<Access>,
     State(peers): State<PeerNetwork>,
     Extension(caller): Extension<Caller>,
-    Path(path): Path<PeerPath>,
+    PathParams(path): PathParams<PeerPath>,
 ) -> Result<Json<PeerView>, Problem> {
     let name = peer_name(&path.peer)?;
     let directory = access.registry().directory();

@@ -4,7 +4,7 @@
 mod view;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use orlog_model::{ControlAction, EventId, Instance, InstanceKey, TenantId};
 use orlog_sagas::schedule::{self, PutSchedule, ScheduleError, ScheduleSpec};
 use serde::Deserialize;
@@ -19,7 +19,7 @@ use crate::resources::sagas::resource::{
 };
 use crate::server::body::{self, CheckedBody};
 use crate::server::context::RequestContext;
-use crate::server::extract::{QueryParams, Tenant};
+use crate::server::extract::{PathParams, QueryParams, Tenant};
 use crate::server::parts::definitions::Definitions;
 use crate::server::problem::{Code, Problem, ProblemDetail};
 use crate::server::read_scope::ReadScope;
@@ -149,7 +149,7 @@ resource! {
 pub(crate) async fn show(
     api: RequestContext,
     Tenant(tenant): Tenant,
-    Path(path): Path<SchedulePath>,
+    PathParams(path): PathParams<SchedulePath>,
     QueryParams(query): QueryParams<ScheduleQuery>,
 ) -> Result<Json<ScheduleView>, Problem> {
     let key = resource::key::<Schedule>(tenant, &path.name)?;
@@ -172,7 +172,7 @@ pub(crate) async fn put(
     changes: Changes,
     State(definitions): State<Definitions>,
     Tenant(tenant): Tenant,
-    Path(path): Path<SchedulePath>,
+    PathParams(path): PathParams<SchedulePath>,
     CheckedBody(body): CheckedBody,
 ) -> Result<Json<ScheduleView>, Problem> {
     let api = &changes.instances.request;
@@ -230,7 +230,7 @@ pub(crate) async fn put(
 pub(crate) async fn delete(
     changes: Changes,
     Tenant(tenant): Tenant,
-    Path(path): Path<SchedulePath>,
+    PathParams(path): PathParams<SchedulePath>,
     QueryParams(query): QueryParams<DeleteQuery>,
 ) -> Result<axum::http::StatusCode, Problem> {
     let key = resource::key::<Schedule>(tenant, &path.name)?;

@@ -5,7 +5,7 @@ mod mapping;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use crate::resources::events::takes_work;
 use crate::server::body_budget::RequestBody;
 use crate::server::context::RequestContext;
-use crate::server::extract::{TENANT_HEADER, request_trace};
+use crate::server::extract::{PathParams, TENANT_HEADER, request_trace};
 use crate::server::parts::events::Events;
 use crate::server::problem::{Code, Problem};
 use crate::server::request_info::{RequestId, WEBHOOK_ROUTE};
@@ -63,7 +63,7 @@ pub(crate) struct AcceptedWebhook {
 pub(crate) async fn receive(
     api: RequestContext,
     State(events): State<Events>,
-    Path(name): Path<String>,
+    PathParams(name): PathParams<String>,
     Extension(RequestId(id)): Extension<RequestId>,
     request: Request,
 ) -> Result<Response, Problem> {

@@ -161,6 +161,18 @@ impl FromRequestParts<ApiState> for LastSegment {
     }
 }
 
+/// Parameters of the path; a problem if they cannot be decoded.
+pub(crate) struct PathParams<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<ApiState> for PathParams<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, Problem> {
+        let Path(params) = Path::<T>::from_request_parts(parts, api).await?;
+        Ok(PathParams(params))
+    }
+}
+
 /// Query parameters; unknown names are rejected.
 pub(crate) struct QueryParams<T>(pub(crate) T);
 

@@ -3,11 +3,11 @@
 
 use std::sync::LazyLock;
 
-use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 
+use super::extract::PathParams;
 use super::problem::{Code, Problem};
 
 /// Content security policy: only resources of this server; no inline scripts and styles.
@@ -134,7 +134,7 @@ pub(crate) fn index(headers: &HeaderMap) -> Response {
     responses((status = 200, description = "The file"))
 )]
 pub(crate) async fn file(
-    Path(file): Path<String>,
+    PathParams(file): PathParams<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     serve(&file, &headers)
@@ -149,7 +149,7 @@ pub(crate) async fn file(
     responses((status = 200, description = "The file"))
 )]
 pub(crate) async fn view(
-    Path(file): Path<String>,
+    PathParams(file): PathParams<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     serve(&format!("views/{file}"), &headers)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use orlog_model::{ActorId, Timestamp};
@@ -21,7 +21,7 @@ use crate::server::authorize;
 use crate::server::body::{JsonBody, ObjectOf};
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
-use crate::server::extract::{QueryParams, duration, page_limits};
+use crate::server::extract::{PathParams, QueryParams, duration, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::parts::access::Access;
 use crate::server::problem::{Code, Problem};
@@ -163,7 +163,7 @@ pub(crate) async fn create(
 )]
 pub(crate) async fn show(
     State(access): State<Access>,
-    Path(path): Path<ActorPath>,
+    PathParams(path): PathParams<ActorPath>,
 ) -> Result<Json<ActorView>, Problem> {
     let id = actor_id(&path.actor)?;
     let directory = access.registry().directory();
@@ -184,7 +184,7 @@ pub(crate) async fn show(
 pub(crate) async fn put(
     State(access): State<Access>,
     Extension(caller): Extension<Caller>,
-    Path(path): Path<ActorPath>,
+    PathParams(path): PathParams<ActorPath>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddressesBody>>,
 ) -> Result<Json<ActorView>, Problem> {
     check_addresses(&body.addresses)?;
@@ -214,7 +214,7 @@ pub(crate) async fn put(
 pub(crate) async fn add_key(
     State(access): State<Access>,
     Extension(caller): Extension<Caller>,
-    Path(path): Path<ActorPath>,
+    PathParams(path): PathParams<ActorPath>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<AddActorKeyBody>>,
 ) -> Result<Json<ActorView>, Problem> {
     let id = actor_id(&path.actor)?;
@@ -254,7 +254,7 @@ pub(crate) async fn add_key(
 pub(crate) async fn revoke_key(
     State(access): State<Access>,
     Extension(caller): Extension<Caller>,
-    Path(path): Path<KeyPath>,
+    PathParams(path): PathParams<KeyPath>,
 ) -> Result<Json<ActorView>, Problem> {
     let id = actor_id(&path.actor)?;
     change(&access, &id, |actor: &mut Actor, now| {
@@ -279,7 +279,7 @@ pub(crate) async fn revoke_key(
 pub(crate) async fn invite(
     State(access): State<Access>,
     Extension(caller): Extension<Caller>,
-    Path(path): Path<ActorPath>,
+    PathParams(path): PathParams<ActorPath>,
     JsonBody(ObjectOf(body)): JsonBody<ObjectOf<InvitationBody>>,
 ) -> Result<Json<InvitationView>, Problem> {
     let id = actor_id(&path.actor)?;
@@ -329,7 +329,7 @@ pub(crate) async fn invite(
 pub(crate) async fn enroll(
     api: RequestContext,
     State(access): State<Access>,
-    Path(path): Path<ActorPath>,
+    PathParams(path): PathParams<ActorPath>,
     Extension(RequestId(request_id)): Extension<RequestId>,
     request: Request,
 ) -> Result<Response, Problem> {

@@ -15,8 +15,7 @@ const MAX_NAMED_FIELDS: usize = 10;
 /// Returns the decision about the input of a dead letter; `None` if it has no instance.
 ///
 /// # Errors
-/// [`Code::DeadLettered`] if the input could not be applied; [`Code::InvalidStatus`] if the instance
-/// is paused: it would be applied later, after the dead letter is gone.
+/// [`Code::DeadLettered`] if the input could not be applied.
 pub(super) async fn preview(
     instances: &Instances,
     dead_letter: &DeadLetter,
@@ -35,13 +34,6 @@ pub(super) async fn preview(
     let input = input.clone();
     run_blocking(move || {
         let instance = reader.instance(&key)?;
-        if instance.as_ref().is_some_and(|instance| instance.paused) {
-            let detail = format!(
-                "the instance {} is paused; resume it first. Nothing was changed",
-                key.correlation
-            );
-            return Err(Problem::new(Code::InvalidStatus, detail));
-        }
         let decision = instances
             .preview(&key, instance.as_ref(), &input)
             .map_err(|reason| not_applicable(&reason))?;
@@ -53,6 +45,34 @@ pub(super) async fn preview(
             },
             Decision::Ignore { .. } | Decision::Reject(_) => Ok(Some(decision)),
         }
+    })
+    .await
+}
+
+/// Rejects a change of a dead letter whose instance is paused: it would apply the input later, when
+/// the dead letter no longer exists.
+///
+/// # Errors
+/// [`Code::InvalidStatus`] if the instance is paused.
+pub(super) async fn check_not_paused(
+    instances: &Instances,
+    dead_letter: &DeadLetter,
+) -> Result<(), Problem> {
+    let Some(key) = dead_letter.instance.clone() else {
+        return Ok(());
+    };
+
+    let reader = instances.reader(&key).ok_or_else(Problem::moving)?;
+    run_blocking(move || match reader.instance(&key) {
+        Ok(Some(instance)) if instance.paused => {
+            let detail = format!(
+                "the instance {} is paused; resume it first. Nothing was changed",
+                key.correlation
+            );
+            Err(Problem::new(Code::InvalidStatus, detail))
+        }
+        // An instance that cannot be read applies nothing.
+        Ok(_) | Err(_) => Ok(()),
     })
     .await
 }

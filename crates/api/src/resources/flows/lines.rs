@@ -4,7 +4,7 @@
 mod follow;
 mod page;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -18,7 +18,7 @@ use super::{Flow, FlowPath};
 use crate::resources::sagas::resource;
 use crate::resources::sagas::result::wait;
 use crate::server::admission::{AccessWatch, Admission};
-use crate::server::extract::{QueryParams, Tenant, accepts_events, page_limits};
+use crate::server::extract::{PathParams, QueryParams, Tenant, accepts_events, page_limits};
 use crate::server::parts::access::Access;
 use crate::server::parts::instances::Instances;
 use crate::server::problem::Problem;
@@ -56,7 +56,7 @@ pub(crate) async fn lines(
     State(access): State<Access>,
     admission: Option<Extension<Admission>>,
     Tenant(tenant): Tenant,
-    Path(path): Path<FlowPath>,
+    PathParams(path): PathParams<FlowPath>,
     QueryParams(query): QueryParams<LinesQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {

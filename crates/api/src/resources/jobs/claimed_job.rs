@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use orlog_effect::worker::{
     AvailableJob, ClaimOptions, ClaimRequest, ClaimedJob, JobBoard, JobClaimRequest,
@@ -22,6 +23,13 @@ pub(super) const MAX_CLAIM: usize = 100;
 
 /// Maximum wait time of a request in seconds; less than common proxy timeouts.
 pub(super) const MAX_WAIT_SECONDS: u64 = 25;
+
+/// Returns the time for which a request waits for jobs: shorter than the time within which it is
+/// handled, so that a worker without a job has an empty response instead of an error.
+pub(super) fn job_wait(jobs: &Jobs, seconds: u64) -> Duration {
+    let wait = Duration::from_secs(seconds.min(MAX_WAIT_SECONDS));
+    wait.min(jobs.request.http().request_timeout)
+}
 
 /// Maximum number of effects of a request: the job board takes time for each of them.
 const MAX_EFFECTS: usize = 1000;

@@ -9,7 +9,6 @@ mod pending_claim;
 pub(crate) mod stream;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
@@ -29,7 +28,7 @@ use utoipa::openapi::schema::{
 };
 use uuid::Uuid;
 
-use super::claimed_job::{ClaimedJobView, MAX_CLAIM, MAX_WAIT_SECONDS, board_for, claim_request};
+use super::claimed_job::{ClaimedJobView, MAX_CLAIM, board_for, claim_request, job_wait};
 use super::pods::{
     JobOrder, OfferedJob, RESPONSE_TIMEOUT, Take, credentials, in_time, pod_of_claim, take_jobs,
 };
@@ -172,9 +171,8 @@ pub(crate) async fn exchange(
     // effect.
     body.check_limits()?;
     let request = body.claim_request(jobs, &sender.tenant)?;
-    let wait = Duration::from_secs(body.wait_seconds.min(MAX_WAIT_SECONDS));
+    let wait = job_wait(jobs, body.wait_seconds);
     let credit = body.credit;
-    let wait = wait.min(jobs.request.http().request_timeout);
     if credit > 0 && request.is_none() {
         return Err(missing_effects());
     }

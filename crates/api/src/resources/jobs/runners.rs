@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::Path;
 use axum::http::{HeaderMap, Method, StatusCode};
 use orlog_model::{Name, SteadyTime, TenantId};
 use serde::{Deserialize, Serialize};
@@ -14,7 +13,7 @@ use super::claimed_job::{check_worker, runner_problem};
 use super::pods::repeat_on_others;
 use crate::server::body::JsonBody;
 use crate::server::errors::invalid_parameter;
-use crate::server::extract::{QueryParams, Tenant, page_limits};
+use crate::server::extract::{PathParams, QueryParams, Tenant, page_limits};
 use crate::server::page::{EncodedJson, PageBuilder};
 use crate::server::parts::jobs::Jobs;
 use crate::server::problem::Problem;
@@ -196,7 +195,7 @@ pub(crate) async fn register(
 pub(crate) async fn remove(
     jobs: Jobs,
     Tenant(tenant): Tenant,
-    Path(path): Path<RunnerPath>,
+    PathParams(path): PathParams<RunnerPath>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let caller = jobs.request.scope.user.as_deref();

@@ -1,14 +1,13 @@
 //! `/v1/work/waiting`: kinds of jobs that wait on the boards of this pod. Pods follow each other
 //! with it.
 
-use std::time::Duration;
-
 use axum::Json;
 use orlog_effect::worker::WaitingJobs;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
+use super::claimed_job::job_wait;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{QueryParams, Tenant};
 use crate::server::parts::jobs::Jobs;
@@ -69,7 +68,7 @@ pub(crate) async fn waiting(
         ));
     }
 
-    let wait = Duration::from_secs(query.wait_seconds);
+    let wait = job_wait(&jobs, query.wait_seconds);
     let until = Instant::now() + wait;
     let _long_poll = (!wait.is_zero())
         .then(|| jobs.request.begin_long_poll())

@@ -3,7 +3,7 @@
 use std::future::{Future, ready};
 
 use axum::Json;
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use orlog_model::NodeName;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use super::view::{AddressBody, DocumentView};
 use super::{PeerPath, check_reachable, peer_name};
 use crate::server::body::{JsonBody, ObjectOf};
 use crate::server::context::{ApiState, RequestContext};
+use crate::server::extract::PathParams;
 use crate::server::parts::peer_network::PeerNetwork;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
@@ -113,7 +114,7 @@ pub(crate) async fn read_document(
 )]
 pub(crate) async fn check(
     State(peers): State<PeerNetwork>,
-    Path(path): Path<PeerPath>,
+    PathParams(path): PathParams<PeerPath>,
 ) -> Result<Json<CheckView>, Problem> {
     let peer = peer_name(&path.peer)?;
     let body = b"{}".to_vec();

@@ -218,7 +218,7 @@ macro_rules! resource {
             pub(crate) async fn show(
                 api: $crate::server::context::RequestContext,
                 $crate::server::extract::Tenant(tenant): $crate::server::extract::Tenant,
-                axum::extract::Path(path): axum::extract::Path<$path>,
+                $crate::server::extract::PathParams(path): $crate::server::extract::PathParams<$path>,
             ) -> Result<axum::Json<$shown>, $crate::server::problem::Problem> {
                 use $crate::resources::sagas::resource;
                 let key = resource::key::<$resource>(tenant, &path.$parameter)?;
@@ -239,7 +239,7 @@ macro_rules! resource {
             pub(crate) async fn $verb(
                 changes: $crate::resources::sagas::resource::Changes,
                 $crate::server::extract::Tenant(tenant): $crate::server::extract::Tenant,
-                axum::extract::Path(path): axum::extract::Path<$path>,
+                $crate::server::extract::PathParams(path): $crate::server::extract::PathParams<$path>,
                 body: $crate::server::body::CheckedBody,
             ) -> Result<axum::Json<$changed>, $crate::server::problem::Problem> {
                 use $crate::resources::sagas::resource;

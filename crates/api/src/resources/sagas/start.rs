@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -24,7 +24,7 @@ use crate::resources::access::check_signed;
 use crate::resources::events::takes_work;
 use crate::server::body::{self, CheckedBody};
 use crate::server::errors::invalid_parameter;
-use crate::server::extract::{QueryParams, Tenant};
+use crate::server::extract::{PathParams, QueryParams, Tenant};
 use crate::server::forward;
 use crate::server::parts::access::Access;
 use crate::server::parts::definitions::Definitions;
@@ -119,7 +119,7 @@ pub(crate) async fn start(
     State(access): State<Access>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
-    Path(saga): Path<String>,
+    PathParams(saga): PathParams<String>,
     QueryParams(query): QueryParams<StartQuery>,
     uri: Uri,
     headers: HeaderMap,

@@ -1,6 +1,6 @@
 //! `POST /v1/shadows/{saga}/promote`: deploys the candidate of a shadow, and ends the shadow.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
 use orlog_sagas::shadow::{self, ShadowState, ShadowStatus};
@@ -14,7 +14,7 @@ use crate::resources::sagas::built_in;
 use crate::resources::sagas::control::{ControlCaller, send_control};
 use crate::resources::sagas::resource;
 use crate::server::body::CheckedBody;
-use crate::server::extract::Tenant;
+use crate::server::extract::{PathParams, Tenant};
 use crate::server::parts::definitions::Definitions;
 use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
@@ -55,7 +55,7 @@ pub(crate) async fn promote(
     State(definitions): State<Definitions>,
     Extension(caller): Extension<Caller>,
     Tenant(tenant): Tenant,
-    Path(path): Path<ShadowPath>,
+    PathParams(path): PathParams<ShadowPath>,
     headers: HeaderMap,
     body: CheckedBody,
 ) -> Result<Json<DeploymentPlan>, Problem> {
