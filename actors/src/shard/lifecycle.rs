@@ -1,8 +1,8 @@
 //! Lifecycle of a shard in this process: it opens, ends, opens again after a failure, and is
 //! released or lost to another process.
 //!
-//! Each run is an [`Incarnation`]. Who holds one, through [`ShardLifecycle::with_incarnation`], keeps
-//! it from ending meanwhile.
+//! Each run is an [`Incarnation`], which does not end while code of
+//! [`ShardLifecycle::with_incarnation`] uses it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -67,7 +67,8 @@ resource! {
     list "/v1/flows" -> FlowPage {
         /// List flows
         ///
-        /// Ordered by id. A page can be short and still have a `next_cursor`; the last page has none.
+        /// Ordered by id. A page can be short and still have a `next_cursor`; the last page has
+        /// none.
     }
 
     show "/v1/flows/{id}" -> FlowView, "The flow" {

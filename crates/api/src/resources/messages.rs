@@ -80,13 +80,15 @@ resource! {
         /// Its status, content, lines and result. The id of a received message starts with `in-`.
     }
 
-    change cancel "/v1/messages/{id}/cancel" -> MessageView = |reason| ControlAction::Cancel { reason }, {
+    change cancel "/v1/messages/{id}/cancel" -> MessageView
+        = |reason| ControlAction::Cancel { reason }, {
         /// Cancel a sent message
         ///
         /// Its status is `error`. The receiver withdraws it, and stops the flow of a job.
     }
 
-    change acknowledge "/v1/messages/{id}/acknowledge" -> MessageView = |_| signal(message::ACKNOWLEDGE, Value::Null), {
+    change acknowledge "/v1/messages/{id}/acknowledge" -> MessageView
+        = |_| signal(message::ACKNOWLEDGE, Value::Null), {
         /// Acknowledge a received message
     }
 }

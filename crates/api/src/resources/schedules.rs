@@ -123,15 +123,18 @@ resource! {
         /// none.
     }
 
-    change pause "/v1/schedules/{name}/pause" -> ScheduleView = |_| signal(schedule::PAUSE, Value::Null), {
+    change pause "/v1/schedules/{name}/pause" -> ScheduleView
+        = |_| signal(schedule::PAUSE, Value::Null), {
         /// Pause a schedule: due times are ignored until it is resumed
     }
 
-    change resume "/v1/schedules/{name}/resume" -> ScheduleView = |_| signal(schedule::RESUME, Value::Null), {
+    change resume "/v1/schedules/{name}/resume" -> ScheduleView
+        = |_| signal(schedule::RESUME, Value::Null), {
         /// Resume a schedule after the current time
     }
 
-    change trigger "/v1/schedules/{name}/trigger" -> ScheduleView = |_| signal(schedule::TRIGGER, Value::Null), {
+    change trigger "/v1/schedules/{name}/trigger" -> ScheduleView
+        = |_| signal(schedule::TRIGGER, Value::Null), {
         /// Trigger a run now, under the overlap policy
     }
 }

@@ -168,9 +168,9 @@ impl RedriveResponse {
 /// Redrives in sequence, oldest first. With `canary: n`, the first n are redriven alone; the rest
 /// follows only if none of them was dead-lettered again or rejected. Dead letters of ended
 /// and of paused instances are redriven too, but do not count as canary: their result does not
-/// depend on a repaired definition, or is not known yet. The response has counts. Failed inputs are dead letters again, and dead
-/// letters that were not redriven stay stored. A request scans at most `http.scan_limit` dead
-/// letters; `next_cursor` continues the scan.
+/// depend on a repaired definition, or is not known yet. The response has counts. Failed inputs are
+/// dead letters again, and dead letters that were not redriven stay stored. A request scans at most
+/// `http.scan_limit` dead letters; `next_cursor` continues the scan.
 #[utoipa::path(
     post,
     path = "/v1/dead-letters/redrive",

@@ -173,8 +173,12 @@ macro_rules! resource {
     (
         $resource:ty, $tag:literal, $path:ident { $parameter:ident: $parameter_doc:literal }
         $(list $list_path:literal -> $page:ident { $(#[doc = $list_doc:literal])+ })?
-        $(show $show_path:literal -> $shown:ident, $shown_doc:literal { $(#[doc = $show_doc:literal])+ })?
-        $(change $verb:ident $verb_path:literal -> $changed:ident = $action:expr, { $(#[doc = $verb_doc:literal])+ })*
+        $(show $show_path:literal -> $shown:ident, $shown_doc:literal {
+            $(#[doc = $show_doc:literal])+
+        })?
+        $(change $verb:ident $verb_path:literal -> $changed:ident = $action:expr, {
+            $(#[doc = $verb_doc:literal])+
+        })*
     ) => {
         #[derive(serde::Deserialize, utoipa::IntoParams)]
         #[into_params(parameter_in = Path)]
@@ -218,7 +222,8 @@ macro_rules! resource {
             pub(crate) async fn show(
                 api: $crate::server::context::RequestContext,
                 $crate::server::extract::Tenant(tenant): $crate::server::extract::Tenant,
-                $crate::server::extract::PathParams(path): $crate::server::extract::PathParams<$path>,
+                $crate::server::extract::PathParams(path):
+                    $crate::server::extract::PathParams<$path>,
             ) -> Result<axum::Json<$shown>, $crate::server::problem::Problem> {
                 use $crate::resources::sagas::resource;
                 let key = resource::key::<$resource>(tenant, &path.$parameter)?;
@@ -239,7 +244,8 @@ macro_rules! resource {
             pub(crate) async fn $verb(
                 changes: $crate::resources::sagas::resource::Changes,
                 $crate::server::extract::Tenant(tenant): $crate::server::extract::Tenant,
-                $crate::server::extract::PathParams(path): $crate::server::extract::PathParams<$path>,
+                $crate::server::extract::PathParams(path):
+                    $crate::server::extract::PathParams<$path>,
                 body: $crate::server::body::CheckedBody,
             ) -> Result<axum::Json<$changed>, $crate::server::problem::Problem> {
                 use $crate::resources::sagas::resource;
