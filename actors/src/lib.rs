@@ -35,6 +35,7 @@ pub use runtime::gauges::{MailboxStats, StreamLag, StreamSubscription};
 pub use runtime::limits::{Limits, LimitsError};
 pub use runtime::operations::{PlannedMigration, Redriven};
 pub use runtime::ownership::ReleasedShard;
+pub use runtime::preview::PreviewError;
 pub use runtime::{Runtime, RuntimeConfig, RuntimeDependencies, RuntimeError, RuntimeHealth};
 pub use shard::committer::CommitObserver;
 pub use shard::dead_letter_publisher::DeadLetterEncoder;

@@ -2,9 +2,31 @@
 
 use orlog_engine::{Decision, DecisionContext, decide};
 use orlog_model::{Input, Instance, InstanceKey};
-use orlog_program::budget;
+use orlog_program::{ProgramError, budget};
 
 use super::Runtime;
+
+/// Reason why there is no decision about an input.
+#[derive(Debug, thiserror::Error)]
+pub enum PreviewError {
+    /// The instance cannot decide now.
+    #[error("no definition of the instance is loaded")]
+    NoDefinition,
+    /// The decision would be a dead letter under this limit.
+    #[error("the decision exceeds limits.max_transition_cost")]
+    TooCostly,
+    /// The data of an event select another instance.
+    #[error("the data belong to the instance {found:?}, not to {expected:?}")]
+    OtherInstance {
+        /// Instance that the data select.
+        found: String,
+        /// Instance of the input.
+        expected: String,
+    },
+    /// The data of an event select no instance.
+    #[error(transparent)]
+    Uncorrelated(#[from] ProgramError),
+}
 
 impl Runtime {
     /// Decides an input of an instance as its definition does, and changes nothing. The limits of
@@ -12,20 +34,19 @@ impl Runtime {
     /// on a blocking thread.
     ///
     /// # Errors
-    /// A sentence for users, if no definition of the instance is loaded, the decision costs too
-    /// much, or the data of an event belong to another instance.
+    /// See [`PreviewError`].
     pub fn preview(
         &self,
         key: &InstanceKey,
         instance: Option<&Instance>,
         input: &Input,
-    ) -> Result<Decision, String> {
+    ) -> Result<Decision, PreviewError> {
         let programs = &self.shared.programs;
         let program = match instance {
             Some(instance) => programs.by_hash(&instance.definition.hash),
             None => programs.active(&key.tenant, &key.saga),
         };
-        let program = program.ok_or("no definition of the instance is loaded")?;
+        let program = program.ok_or(PreviewError::NoDefinition)?;
 
         let context = DecisionContext {
             key,
@@ -40,22 +61,20 @@ impl Runtime {
         let limit = self.shared.live_limits.max_transition_cost();
         let decided = budget::within(limit, || {
             if let Input::Event(event) = input {
-                let found = program
-                    .correlate(event)
-                    .map_err(|error| error.to_string())?;
+                let found = program.correlate(event)?;
                 if found != key.correlation {
-                    return Err(format!(
-                        "the data belong to the instance {found:?}, not to {:?}",
-                        key.correlation
-                    ));
+                    return Err(PreviewError::OtherInstance {
+                        found: found.to_string(),
+                        expected: key.correlation.to_string(),
+                    });
                 }
             }
             Ok(decide(&context, input))
         });
 
-        decided.map_or_else(
-            |_| Err("the decision exceeds limits.max_transition_cost".to_owned()),
-            |metered| metered.value,
-        )
+        match decided {
+            Ok(metered) => metered.value,
+            Err(_) => Err(PreviewError::TooCostly),
+        }
     }
 }

@@ -20,6 +20,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use self::preview::Preview;
 use crate::server::body::CheckedBody;
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
@@ -282,20 +283,25 @@ pub(crate) async fn redrive(
     // it.
     let _alone = definitions.lock().await;
     let (mut dead_letter, _) = find(&instances.request, tenant, &id).await?;
-    let Some(data) = data else {
-        let redriven = RedrivenResponse::from(instances.redrive(dead_letter).await?);
-        return Ok(Json(redriven).into_response());
+    let edit = match data {
+        Some(data) => Some(edit::replace_data(&mut dead_letter, data)?),
+        None => None,
     };
-
-    let edit = edit::replace_data(&mut dead_letter, data)?;
     // Before the redrive: one that fails would replace the dead letter, and its data with it.
-    preview::check_not_paused(&instances, &dead_letter).await?;
-    preview::preview(&instances, &dead_letter).await?;
-    let redriven = RedrivenResponse::from(instances.redrive(dead_letter).await?);
+    if edit.is_some()
+        && let Preview::NotApplicable(reason) = preview::preview(&instances, &dead_letter).await?
+    {
+        return Err(preview::not_applicable(&reason));
+    }
 
-    let mut response = Json(redriven).into_response();
-    // The audit record reads it here.
-    response.extensions_mut().insert(edit);
+    let mut response = match instances.redrive(dead_letter).await {
+        Ok(redriven) => Json(RedrivenResponse::from(redriven)).into_response(),
+        Err(error) => Problem::from(error).into_response(),
+    };
+    // The audit record reads it here, also after a failure, which can have stored the edited data.
+    if let Some(edit) = edit {
+        response.extensions_mut().insert(edit);
+    }
     Ok(response)
 }
 
@@ -322,56 +328,8 @@ pub(crate) async fn discard(
     // As for a redrive.
     let _alone = definitions.lock().await;
     let (dead_letter, is_awaited) = find(&instances.request, tenant, &id).await?;
-    // The dead letter contains the only copy of the result: without it, the instance would wait for
-    // ever.
     if is_awaited {
-        if query.force {
-            preview::check_not_paused(&instances, &dead_letter).await?;
-        }
-        let unknown = without_result(dead_letter.clone());
-        let nulls = match &unknown {
-            // What cannot be previewed cannot request anything.
-            Some(unknown) => match preview::preview(&instances, unknown).await {
-                Ok(Some(decision)) => preview::requests_with_null(&decision),
-                Ok(None) | Err(_) => Vec::new(),
-            },
-            None => Vec::new(),
-        };
-
-        if !query.force {
-            let instance = dead_letter
-                .instance
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default();
-            let detail = format!(
-                "{instance} waits for this result; correct the cause and redrive it, or cancel the \
-                 instance. To discard it, set force=true (`orlog dlq discard --force`): its step \
-                 then fails and is compensated, because it may have been executed{}",
-                null_warning(&nulls)
-            );
-
-            return Err(Problem::new(Code::InvalidStatus, detail));
-        }
-
-        if !nulls.is_empty() && !query.allow_null {
-            let detail = format!(
-                "the discard would request a compensation without values{}",
-                null_warning(&nulls)
-            );
-            return Err(Problem::new(Code::InvalidStatus, detail));
-        }
-
-        // Only a work result can be replaced by an unknown outcome; the end of a child saga has
-        // none.
-        let unknown = unknown.ok_or_else(|| {
-            let detail = "the end of a child saga cannot be discarded; cancel the instance";
-            Problem::new(Code::InvalidStatus, detail)
-        })?;
-        // One commit applies the unknown outcome and removes the dead letter, so that a crash
-        // cannot lose only one of both.
-        instances.redrive(unknown).await?;
-        return Ok(StatusCode::NO_CONTENT);
+        return discard_awaited(&instances, dead_letter, &query).await;
     }
 
     let change = Change::DropDeadLetter {
@@ -381,6 +339,52 @@ pub(crate) async fn discard(
 
     // A key-sharded tenant has dead letters in every shard, and the id does not identify the shard.
     instances.apply_to_all_shards(&change).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Discards a result for which an instance waits: the dead letter contains its only copy, without
+/// which the instance would wait for ever.
+async fn discard_awaited(
+    instances: &Instances,
+    dead_letter: DeadLetter,
+    query: &DiscardQuery,
+) -> Result<StatusCode, Problem> {
+    let instance = dead_letter
+        .instance
+        .as_ref()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    // Only a work result can be replaced by an unknown outcome; the end of a child saga has none.
+    let Some(unknown) = without_result(dead_letter) else {
+        let detail = "the end of a child saga cannot be discarded; cancel the instance";
+        return Err(Problem::new(Code::InvalidStatus, detail));
+    };
+
+    let nulls = match preview::preview(instances, &unknown).await? {
+        Preview::Decision(decision) => preview::requests_with_null(&decision),
+        // What cannot be applied requests nothing.
+        Preview::NoInstance | Preview::NotApplicable(_) => Vec::new(),
+    };
+    if !query.force {
+        let detail = format!(
+            "{instance} waits for this result; correct the cause and redrive it, or cancel the \
+             instance. To discard it, set force=true (`orlog dlq discard --force`): its step then \
+             fails and is compensated, because it may have been executed{}",
+            null_warning(&nulls)
+        );
+        return Err(Problem::new(Code::InvalidStatus, detail));
+    }
+    if !nulls.is_empty() && !query.allow_null {
+        let detail = format!(
+            "the discard would request a compensation without values{}",
+            null_warning(&nulls)
+        );
+        return Err(Problem::new(Code::InvalidStatus, detail));
+    }
+
+    // One commit applies the unknown outcome and removes the dead letter, so that a crash cannot
+    // lose only one of both.
+    instances.redrive(unknown).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,5 +1,6 @@
 //! Previews: what a redrive or a forced discard of a dead letter would cause.
 
+use orlog_actors::PreviewError;
 use orlog_engine::Decision;
 use orlog_model::{DeadLetter, DeadLetterOriginal, Work};
 use serde_json::Value;
@@ -12,19 +13,30 @@ use crate::server::problem::{Code, Problem};
 /// Maximum number of null fields that a message names.
 const MAX_NAMED_FIELDS: usize = 10;
 
-/// Returns the decision about the input of a dead letter; `None` if it has no instance.
+/// What a redrive would cause.
+pub(super) enum Preview {
+    /// The dead letter has no instance on this node that decides.
+    NoInstance,
+    /// The instance would apply the input.
+    Decision(Box<Decision>),
+    /// The instance would not apply the input, for this reason: it stays a dead letter.
+    NotApplicable(String),
+}
+
+/// Decides the input of a dead letter, and stores nothing of it.
 ///
 /// # Errors
-/// [`Code::DeadLettered`] if the input could not be applied.
+/// [`Code::InvalidStatus`] if the instance is paused: it would apply the input later, when the dead
+/// letter no longer exists. Others if there is no decision now, so that nothing may follow from it.
 pub(super) async fn preview(
     instances: &Instances,
     dead_letter: &DeadLetter,
-) -> Result<Option<Decision>, Problem> {
+) -> Result<Preview, Problem> {
     let DeadLetterOriginal::Input(input) = &dead_letter.original else {
-        return Ok(None);
+        return Ok(Preview::NoInstance);
     };
     let Some(key) = &dead_letter.instance else {
-        return Ok(None);
+        return Ok(Preview::NoInstance);
     };
 
     // The shard was here when the request arrived.
@@ -33,51 +45,44 @@ pub(super) async fn preview(
     let key = key.clone();
     let input = input.clone();
     run_blocking(move || {
-        let instance = reader.instance(&key)?;
-        let decision = instances
-            .preview(&key, instance.as_ref(), &input)
-            .map_err(|reason| not_applicable(&reason))?;
-
-        match &decision {
-            Decision::Commit(commit) => match &commit.dead_letter {
-                Some(failed) => Err(not_applicable(&failed.message)),
-                None => Ok(Some(decision)),
-            },
-            Decision::Ignore { .. } | Decision::Reject(_) => Ok(Some(decision)),
-        }
-    })
-    .await
-}
-
-/// Rejects a change of a dead letter whose instance is paused: it would apply the input later, when
-/// the dead letter no longer exists.
-///
-/// # Errors
-/// [`Code::InvalidStatus`] if the instance is paused.
-pub(super) async fn check_not_paused(
-    instances: &Instances,
-    dead_letter: &DeadLetter,
-) -> Result<(), Problem> {
-    let Some(key) = dead_letter.instance.clone() else {
-        return Ok(());
-    };
-
-    let reader = instances.reader(&key).ok_or_else(Problem::moving)?;
-    run_blocking(move || match reader.instance(&key) {
-        Ok(Some(instance)) if instance.paused => {
+        let instance = match reader.instance(&key) {
+            Ok(instance) => instance,
+            // An instance that cannot be read applies nothing.
+            Err(error) if error.is_damage() => {
+                return Ok(Preview::NotApplicable(error.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if instance.as_ref().is_some_and(|instance| instance.paused) {
             let detail = format!(
                 "the instance {} is paused; resume it first. Nothing was changed",
                 key.correlation
             );
-            Err(Problem::new(Code::InvalidStatus, detail))
+            return Err(Problem::new(Code::InvalidStatus, detail));
         }
-        // An instance that cannot be read applies nothing.
-        Ok(_) | Err(_) => Ok(()),
+
+        let decision = match instances.preview(&key, instance.as_ref(), &input) {
+            Ok(decision) => decision,
+            Err(error @ (PreviewError::NoDefinition | PreviewError::TooCostly)) => {
+                return Err(not_applicable(&error.to_string()));
+            }
+            Err(error) => return Ok(Preview::NotApplicable(error.to_string())),
+        };
+        Ok(match &decision {
+            Decision::Commit(commit) => match &commit.dead_letter {
+                Some(failed) => Preview::NotApplicable(failed.message.clone()),
+                None => Preview::Decision(Box::new(decision)),
+            },
+            // A redrive removes the dead letter of an input that its instance ignores.
+            Decision::Ignore { reason, .. } => Preview::NotApplicable(reason.to_string()),
+            Decision::Reject(_) => Preview::Decision(Box::new(decision)),
+        })
     })
     .await
 }
 
-fn not_applicable(reason: &str) -> Problem {
+/// Returns the problem of an input that cannot be applied.
+pub(super) fn not_applicable(reason: &str) -> Problem {
     let detail = format!("the data cannot be applied: {reason}. Nothing was changed");
     Problem::new(Code::DeadLettered, detail)
 }

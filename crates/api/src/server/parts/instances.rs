@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use orlog_actors::{ControlError, ControlResult, InstanceWaiter, PlannedMigration, Redriven};
+use orlog_actors::{
+    ControlError, ControlResult, InstanceWaiter, PlannedMigration, PreviewError, Redriven,
+};
 use orlog_engine::Decision;
 use orlog_model::{Change, ControlRequest, DeadLetter, Input, Instance, InstanceKey};
 use orlog_program::Program;
@@ -89,7 +91,7 @@ impl Instances {
         key: &InstanceKey,
         instance: Option<&Instance>,
         input: &Input,
-    ) -> Result<Decision, String> {
+    ) -> Result<Decision, PreviewError> {
         self.app.runtime.preview(key, instance, input)
     }
 
