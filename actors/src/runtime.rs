@@ -238,7 +238,7 @@ impl Runtime {
     }
 
     /// Applies a start request to an instance as [`Self::control`], and commits the record of its
-    /// idempotency key with it.
+    /// idempotency key with it, also if the instance exists.
     ///
     /// # Errors
     /// Those of [`Self::control`].
@@ -246,10 +246,9 @@ impl Runtime {
         &self,
         key: &InstanceKey,
         control: ControlRequest,
-        record: Change,
+        record: Option<Change>,
     ) -> Result<ControlResult, ControlError> {
-        self.deliver(key, Input::Control(control), Some(record))
-            .await
+        self.deliver(key, Input::Control(control), record).await
     }
 
     pub(crate) async fn deliver(

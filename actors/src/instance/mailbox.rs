@@ -232,16 +232,14 @@ impl Mailbox {
         inner.queue.pop_front()
     }
 
-    /// Returns true if the first input has an extra change that is committed also if the input
-    /// changes nothing. The key of a start that changes nothing is not recorded: that of a
-    /// repetition is already.
+    /// Returns true if the first input has an extra change, which is committed also if the input
+    /// changes nothing.
     pub(crate) fn has_own_change(&self) -> bool {
         let inner = self.lock();
-        let extra = inner
+        inner
             .queue
             .front()
-            .and_then(|envelope| envelope.extra_change.as_ref());
-        extra.is_some_and(|change| !matches!(change, Change::StartKey { .. }))
+            .is_some_and(|envelope| envelope.extra_change.is_some())
     }
 
     /// Returns true if the first input is from a stream.

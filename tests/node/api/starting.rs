@@ -361,6 +361,15 @@ async fn idempotency_key_belongs_to_one_request() {
     assert_eq!(repeated["existing"], true);
     node.start_keyed(path, "k-2", &order("o-2", 5)).await.ok();
 
+    // A start that finds its instance has its key, too.
+    for _ in 0..2 {
+        let joined = node.start_keyed(path, "k-3", &order("o-2", 5)).await.ok();
+        assert_eq!(joined["existing"], true);
+        let other = node.start_keyed(path, "k-3", &order("o-3", 5)).await;
+        other.rejected(422, "OR0037");
+    }
+    assert_eq!(node.get("/v1/sagas/order/o-3").await.status, 404);
+
     let node = node.restart(|_| ()).await;
     let reused = node.start_keyed(path, "k-1", &order("o-1", 6)).await;
     reused.rejected(422, "OR0037");

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use orlog_model::{TenantId, Timestamp};
+use orlog_model::{DedupeKey, TenantId, Timestamp};
 use uuid::Uuid;
 
 use super::reader::Reader;
@@ -12,31 +12,43 @@ use crate::error::Error;
 use crate::table::Table;
 use crate::translate::start_key;
 
+/// Use of an idempotency key within the window of dedupe keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartKeyUse {
+    /// No request has it.
+    Unused,
+    /// This request has it.
+    Same,
+    /// Only requests with other fingerprints have it.
+    Other,
+}
+
 impl Reader {
-    /// Returns whether a request with another fingerprint has used the key, within the window of
-    /// dedupe keys, and none with this one has.
+    /// Returns which request has used an idempotency key, seen from one with this fingerprint.
     ///
     /// # Errors
     /// If a row cannot be read.
-    pub fn is_start_key_reused(
+    pub fn start_key_use(
         &self,
         tenant: &TenantId,
         key: Uuid,
         fingerprint: Uuid,
         now: Timestamp,
-    ) -> Result<bool, Error> {
-        let row = self.keys().instance(&start_key(tenant, key));
-        let mut is_used = false;
-        let mut is_equal = false;
+    ) -> Result<StartKeyUse, Error> {
+        let instance = start_key(tenant, key);
+        if self.is_duplicate(&instance, DedupeKey::from_uuid(fingerprint), now)? {
+            return Ok(StartKeyUse::Same);
+        }
 
+        let row = self.keys().instance(&instance);
+        let mut found = StartKeyUse::Unused;
         for bucket in self.dedupe_buckets(now)? {
             let range = KeyRange::of_prefix(keys::dedupe_of_instance(bucket, &row));
-            self.scan(Table::Dedupe, &range, |key, _| {
-                is_used = true;
-                is_equal |= *keys::read_dedupe(key)?.2.as_uuid() == fingerprint;
-                Ok(ControlFlow::Continue(()))
+            self.scan(Table::Dedupe, &range, |_, _| {
+                found = StartKeyUse::Other;
+                Ok(ControlFlow::Break(()))
             })?;
         }
-        Ok(is_used && !is_equal)
+        Ok(found)
     }
 }

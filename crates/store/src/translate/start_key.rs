@@ -26,6 +26,7 @@ mod tests {
     use orlog_model::Change;
 
     use super::*;
+    use crate::StartKeyUse;
     use crate::open_in_memory;
     use crate::samples::{at, key, small};
 
@@ -35,12 +36,12 @@ mod tests {
         let tenant = key("acme", "o-1").tenant;
         let (used, unused) = (Uuid::from_u128(7), Uuid::from_u128(8));
         let (first, second) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        let is_reused = |tenant: &TenantId, key, fingerprint| {
+        let use_of = |tenant: &TenantId, key, fingerprint| {
             reader
-                .is_start_key_reused(tenant, key, fingerprint, at(6))
+                .start_key_use(tenant, key, fingerprint, at(6))
                 .unwrap()
         };
-        assert!(!is_reused(&tenant, used, first));
+        assert_eq!(use_of(&tenant, used, first), StartKeyUse::Unused);
 
         let change = Change::StartKey {
             tenant: tenant.clone(),
@@ -48,9 +49,10 @@ mod tests {
             fingerprint: first,
         };
         writer.commit(&[change], at(5)).unwrap();
-        assert!(!is_reused(&tenant, used, first));
-        assert!(is_reused(&tenant, used, second));
-        assert!(!is_reused(&tenant, unused, second));
-        assert!(!is_reused(&key("beta", "o-1").tenant, used, second));
+        assert_eq!(use_of(&tenant, used, first), StartKeyUse::Same);
+        assert_eq!(use_of(&tenant, used, second), StartKeyUse::Other);
+        assert_eq!(use_of(&tenant, unused, second), StartKeyUse::Unused);
+        let other = key("beta", "o-1").tenant;
+        assert_eq!(use_of(&other, used, second), StartKeyUse::Unused);
     }
 }

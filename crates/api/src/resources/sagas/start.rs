@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::result::{ResultView, await_end, wait};
-use super::start_key::{KEY_PREFIX, StartFingerprint, StartKey, idempotency_key};
+use super::start_key::{FingerprintedRequest, KEY_PREFIX, StartKey, idempotency_key};
 use crate::resources::access::check_signed;
 use crate::resources::events::takes_work;
 use crate::server::body::{self, CheckedBody};
@@ -180,16 +180,20 @@ pub(crate) async fn start(
     }
 
     let start_key = id.as_ref().map(|id| {
-        let fingerprint = StartFingerprint {
+        let request = FingerprintedRequest {
+            correlation: &key.correlation,
             event: query.event.as_ref().map(EventType::as_str),
             data: &request.data,
             schema_version: request.schema_version,
             subject: request.subject.as_deref(),
         };
-        StartKey::new(&key, id, &fingerprint)
+        StartKey::new(&key, id, &request)
     });
-    if let Some(start_key) = &start_key {
-        start_key.check(&instances, &key).await?;
+    let mut record = None;
+    if let Some(start_key) = &start_key
+        && !start_key.check(&instances, &key).await?
+    {
+        record = Some(start_key.record());
     }
 
     let control = ControlRequest {
@@ -203,13 +207,8 @@ pub(crate) async fn start(
         wait_token: None,
     };
 
-    // The route has no deadline, because it can wait for a result; its start needs one of its own.
-    let started = async {
-        match &start_key {
-            Some(start_key) => instances.start(&key, control, start_key.record()).await,
-            None => instances.control(&key, control).await,
-        }
-    };
+    // A deadline of its own, before the wait: its problem says how to repeat the start.
+    let started = instances.start(&key, control, record);
     let Ok(started) = tokio::time::timeout(api.http().request_timeout, started).await else {
         let detail = "the start is not durable within http.request_timeout; its outcome is \
                       unknown: repeat the request with the same Idempotency-Key or correlation id";

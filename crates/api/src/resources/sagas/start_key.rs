@@ -4,8 +4,10 @@
 //! key-sharded tenant, in that of the instance. A repetition has the same fingerprint.
 
 use axum::http::HeaderMap;
-use orlog_model::{Change, EventId, InstanceKey, TenantId, Timestamp, derive_id};
-use serde_json::{Value, json};
+use orlog_model::{Change, CorrelationId, EventId, InstanceKey, TenantId, Timestamp, derive_id};
+use orlog_store::StartKeyUse;
+use serde::Serialize;
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::server::blocking::run_blocking;
@@ -19,9 +21,13 @@ pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// control requests.
 pub(super) const KEY_PREFIX: &str = "start:";
 
-/// Parts of a start request that a repetition must have too. Neither defaults that a deployment can
-/// change nor the policy for an existing instance, which the repetition has reached, are parts of it.
-pub(super) struct StartFingerprint<'a> {
+/// Parts of a start request that a repetition must have too: neither the default of the start event,
+/// which a deployment can change, nor the policy for an existing instance, which the repetition has
+/// reached. The maps of a JSON value are ordered, so that the order of the fields in the body does
+/// not matter.
+#[derive(Serialize)]
+pub(super) struct FingerprintedRequest<'a> {
+    pub(super) correlation: &'a CorrelationId,
     pub(super) event: Option<&'a str>,
     pub(super) data: &'a Value,
     pub(super) schema_version: u32,
@@ -42,7 +48,7 @@ impl StartKey {
     pub(super) fn new(
         instance: &InstanceKey,
         id: &EventId,
-        request: &StartFingerprint<'_>,
+        request: &FingerprintedRequest<'_>,
     ) -> Self {
         let text = id.as_str().strip_prefix(KEY_PREFIX).unwrap_or(id.as_str());
         let key = derive_id(
@@ -55,16 +61,8 @@ impl StartKey {
             ],
         );
 
-        // The maps of a JSON value are ordered, so that the order of the fields in the body does not
-        // matter.
-        let parts = json!([
-            instance.correlation,
-            request.event,
-            request.data,
-            request.schema_version,
-            request.subject,
-        ]);
-        let fingerprint = derive_id(Timestamp::from_millis(0), &[parts.to_string().as_bytes()]);
+        let content = serde_json::to_vec(request).expect("a request is plain data");
+        let fingerprint = derive_id(Timestamp::from_millis(0), &[&content]);
 
         Self {
             tenant: instance.tenant.clone(),
@@ -83,7 +81,7 @@ impl StartKey {
         }
     }
 
-    /// Checks that no other request has the key.
+    /// Checks that no other request has the key. Returns whether that of this one is recorded.
     ///
     /// # Errors
     /// [`Code::KeyReused`] if another one has it.
@@ -91,21 +89,24 @@ impl StartKey {
         &self,
         instances: &Instances,
         instance: &InstanceKey,
-    ) -> Result<(), Problem> {
+    ) -> Result<bool, Problem> {
         // The shard was here when the request arrived.
         let reader = instances.reader(instance).ok_or_else(Problem::moving)?;
         let now = instances.request.now();
         let this = self.clone();
         run_blocking(move || {
-            if reader.is_start_key_reused(&this.tenant, this.key, this.fingerprint, now)? {
-                let detail = format!(
-                    "{IDEMPOTENCY_KEY} {:?} was used for another request; use another key, or \
-                     repeat the first request as it was",
-                    this.text
-                );
-                return Err(Problem::new(Code::KeyReused, detail));
+            match reader.start_key_use(&this.tenant, this.key, this.fingerprint, now)? {
+                StartKeyUse::Unused => Ok(false),
+                StartKeyUse::Same => Ok(true),
+                StartKeyUse::Other => {
+                    let detail = format!(
+                        "{IDEMPOTENCY_KEY} {:?} was used for another request; use another key, or \
+                         repeat the first request as it was",
+                        this.text
+                    );
+                    Err(Problem::new(Code::KeyReused, detail))
+                }
             }
-            Ok(())
         })
         .await
     }
@@ -144,7 +145,7 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<EventId>, Pr
 
 #[cfg(test)]
 mod tests {
-    use orlog_model::{CorrelationId, SagaName};
+    use orlog_model::SagaName;
 
     use super::*;
 
@@ -154,14 +155,15 @@ mod tests {
             saga: SagaName::new("order").unwrap(),
             correlation: CorrelationId::new(correlation).unwrap(),
         };
-        let fingerprint = StartFingerprint {
+        let request = FingerprintedRequest {
+            correlation: &instance.correlation,
             event: None,
             data: &serde_json::from_str(data).unwrap(),
             schema_version: 1,
             subject: None,
         };
         let id = EventId::new("start:k-1").unwrap();
-        StartKey::new(&instance, &id, &fingerprint)
+        StartKey::new(&instance, &id, &request)
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Instances {
         self.app.runtime.control(key, control).await
     }
 
-    /// Starts an instance, and records the idempotency key of the request with it.
+    /// Starts an instance, and records the idempotency key of the request with it, if it is given.
     ///
     /// # Errors
     /// Those of [`orlog_actors::Runtime::start_instance`].
@@ -61,7 +61,7 @@ impl Instances {
         &self,
         key: &InstanceKey,
         control: ControlRequest,
-        record: Change,
+        record: Option<Change>,
     ) -> Result<ControlResult, ControlError> {
         self.app.runtime.start_instance(key, control, record).await
     }
