@@ -16,7 +16,6 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 
-use super::blocking::run_blocking;
 use super::body_budget::{PartialBody, RequestBody};
 use super::context::{ApiState, RequestContext};
 use super::problem::{Code, Problem, ProblemDetail};
@@ -114,9 +113,9 @@ pub(crate) async fn read(
     limit: u64,
 ) -> Result<RequestBody, Problem> {
     // Before the body is read.
-    encoding(headers)?;
+    let encoding = encoding(headers)?;
     let received = receive(api, headers, body, limit).await?;
-    decode(api, headers, &received, limit).await
+    decode_as(api, encoding, received, limit).await
 }
 
 /// Reads a body as [`read`] does, in its content encoding: as it was signed.
@@ -152,15 +151,25 @@ pub(crate) async fn decode(
     body: &RequestBody,
     limit: u64,
 ) -> Result<RequestBody, Problem> {
+    decode_as(api, encoding(headers)?, body.clone(), limit).await
+}
+
+async fn decode_as(
+    api: &RequestContext,
+    encoding: Option<ContentEncoding>,
+    body: RequestBody,
+    limit: u64,
+) -> Result<RequestBody, Problem> {
     // Some clients also declare an encoding if they send no body.
-    let Some(encoding) = encoding(headers)?.filter(|_| !body.is_empty()) else {
-        return Ok(body.clone());
+    let Some(encoding) = encoding.filter(|_| !body.is_empty()) else {
+        return Ok(body);
     };
 
     // The decoded bytes belong to the budget too.
     let decoded = api.bodies().receive(api.scope.caller.as_ref());
-    let body = body.clone();
-    run_blocking(move || decode_within(encoding, &body, decoded, limit)).await
+    api.bodies()
+        .run(move || decode_within(encoding, &body, decoded, limit))
+        .await
 }
 
 fn encoding(headers: &HeaderMap) -> Result<Option<ContentEncoding>, Problem> {

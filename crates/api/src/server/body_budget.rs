@@ -49,8 +49,7 @@ impl BodyBudget {
         }
     }
 
-    /// Parses a body: a large one on a thread that may block, at most as many at the same time as
-    /// the machine has processors.
+    /// Parses a body: a large one as [`Self::run`] does.
     pub(crate) async fn parse<T, F>(&self, body: &RequestBody, parse: F) -> Result<T, Problem>
     where
         T: Send + 'static,
@@ -60,14 +59,25 @@ impl BodyBudget {
             return parse(body);
         }
 
+        let body = body.clone();
+        self.run(move || parse(&body)).await
+    }
+
+    /// Works on a body on a thread that may block, at most as many at the same time as the machine
+    /// has processors.
+    pub(crate) async fn run<T, F>(&self, work: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> Result<T, Problem> + Send + 'static,
+    {
         // A wait, not a rejection: the body is in memory already and counts in the budget.
         let permit = Arc::clone(&self.parsing).acquire_owned().await;
         let permit = permit.map_err(|error| Problem::new(Code::Unavailable, error.to_string()))?;
-        let body = body.clone();
+
         run_blocking(move || {
-            // Freed by the thread, because a parser continues after its client has disconnected.
+            // Freed by the thread, because the work continues after its client has disconnected.
             let _permit = permit;
-            parse(&body)
+            work()
         })
         .await
     }

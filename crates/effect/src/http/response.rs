@@ -60,6 +60,14 @@ pub(crate) struct HttpResponse {
     pub(crate) body: ResponseBody,
 }
 
+impl HttpResponse {
+    /// Returns whether the request succeeded and its result cannot be read: the body is still
+    /// encoded, so that it has no fields for rules.
+    pub(crate) fn is_unreadable_success(&self) -> bool {
+        self.status.is_success() && self.body.still_encoded.is_some()
+    }
+}
+
 impl ResponseBody {
     /// Returns a complete body without a content encoding.
     pub(crate) fn plain(bytes: Vec<u8>) -> Self {
@@ -254,7 +262,13 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     };
 
     // Both times are of one clock. The local clock can differ from it by more than the delay.
-    let now = parse_http_date(named(headers, &DATE)?)?;
+    let Some(now) = named(headers, &DATE).and_then(parse_http_date) else {
+        tracing::warn!(
+            value = %quote(text),
+            "a retry-after date has no readable date header beside it; ignored"
+        );
+        return None;
+    };
     (until >= now).then(|| until.duration_since(now))
 }
 

@@ -94,11 +94,13 @@ async fn offer_of_tls_in_lower_case_sends_nothing_in_plain_text() {
         ..encrypted(false, false)
     };
     let server = SmtpServer::open(options, replying(|_| None)).await;
-    let upstream = free(&server, "tls = \"opportunistic\"");
-
-    let waiting = perform(&upstream, json!({ "to": "a@x.io", "text": "hi" })).await;
-    assert_eq!(failure(&waiting).0, "tls");
-    assert!(failure(&waiting).1.contains("lower case"), "{waiting:?}");
+    for mode in ["opportunistic", "required"] {
+        let upstream = free(&server, &format!("tls = {mode:?}"));
+        let waiting = perform(&upstream, json!({ "to": "a@x.io", "text": "hi" })).await;
+        assert_eq!(failure(&waiting).0, "tls", "{mode}");
+        let reason = failure(&waiting).1;
+        assert!(reason.contains("not in upper case"), "{mode}: {reason}");
+    }
     assert!(server.mails().is_empty());
 }
 

@@ -41,10 +41,8 @@ fn classify_by_rules(
     summary: RequestSummary<'_>,
     http_response: &HttpResponse,
 ) -> Result<Reply, ProviderError> {
-    // The usual effect has no rules, and its body need not be parsed twice. A body that is still
-    // encoded has no fields for rules.
-    let is_unreadable = http_response.body.still_encoded.is_some();
-    if rules.is_empty() || (is_unreadable && http_response.status.is_success()) {
+    // The usual effect has no rules, and its body need not be parsed twice.
+    if rules.is_empty() || http_response.is_unreadable_success() {
         return response::classify_status(summary, http_response);
     }
 
@@ -63,7 +61,9 @@ pub(crate) fn classify_probe(
     http_response: &HttpResponse,
 ) -> ProbeResult {
     let body = response::payload(&http_response.body);
-    if let Some(rule) = matching(rules, http_response, &body) {
+    if !http_response.is_unreadable_success()
+        && let Some(rule) = matching(rules, http_response, &body)
+    {
         let version = response::data_version(&http_response.headers);
         return match rule.probe_result(context(summary, http_response, &body)) {
             ProbeResult::Done(reply) => ProbeResult::Done(reply.with_version(version)),

@@ -183,7 +183,7 @@ impl SmtpConnectionPool {
             Ok(connection) => connection,
             // Servers of the time before ESMTP reject `EHLO`. One with TLS from the first byte is
             // younger: what it rejects is the client.
-            Err(error) if is_permanent(&error) && *mode != TlsMode::Wrapper => {
+            Err(error) if is_unknown_command(&error) && *mode != TlsMode::Wrapper => {
                 knows_ehlo = false;
                 self.connect_with_helo(&hello).await?
             }
@@ -193,25 +193,24 @@ impl SmtpConnectionPool {
             Err(error) => return Err(unreachable(&error)),
         };
 
-        let upgrade = match mode {
-            TlsMode::Required => true,
-            TlsMode::Opportunistic => {
+        let is_offered = match mode {
+            TlsMode::Required | TlsMode::Opportunistic => {
                 connection.can_starttls()
                     || knows_ehlo && offers_starttls(&mut connection, &hello).await?
             }
             TlsMode::Wrapper | TlsMode::None => false,
         };
+        let upgrade = is_offered || *mode == TlsMode::Required;
 
         if let Some(tls) = tls.filter(|_| upgrade) {
             // A server, or an attacker on the path, that removes the offer must not receive the
             // email in plain text.
             if !connection.can_starttls() {
-                let reason = match mode {
-                    TlsMode::Opportunistic => {
-                        "the server offers STARTTLS in lower case, which is not supported; use \
-                         tls = \"wrapper\", or tls = \"none\" to send without TLS"
-                    }
-                    _ => "the server does not support STARTTLS, which tls = \"required\" requires",
+                let reason = if is_offered {
+                    "the server offers STARTTLS, but not in upper case, which is not supported; \
+                     use tls = \"wrapper\", or tls = \"none\" to send without TLS"
+                } else {
+                    "the server does not support STARTTLS, which tls = \"required\" requires"
                 };
                 return Err(SendError::Unavailable("tls", reason.to_owned()));
             }
@@ -307,17 +306,20 @@ impl SmtpConnectionPool {
     }
 }
 
-/// Returns whether a server offers STARTTLS in any case of letters. The library reads the keywords of
-/// the response in upper case only (lettre 0.11.23; RFC 5321, 4.1.1.1), and would send the email in
-/// plain text to a server that supports TLS.
+/// Returns whether a server offers STARTTLS in any case of letters. The library reads the keywords
+/// of the response in upper case only (lettre 0.11.23; RFC 5321, 4.1.1.1), and would send the email
+/// in plain text to a server that supports TLS.
 async fn offers_starttls(
     connection: &mut AsyncSmtpConnection,
     hello: &ClientId,
 ) -> Result<bool, SendError> {
-    let response = connection
-        .command(Ehlo::new(hello.clone()))
-        .await
-        .map_err(|error| unreachable(&error))?;
+    let response = match connection.command(Ehlo::new(hello.clone())).await {
+        Ok(response) => response,
+        // It has answered the first one, and offered nothing that the library knows. Emails to it
+        // must not wait for ever.
+        Err(error) if error.is_permanent() => return Ok(false),
+        Err(error) => return Err(unreachable(&error)),
+    };
 
     let offers = response
         .message()
@@ -382,9 +384,10 @@ fn unreachable(error: &dyn fmt::Display) -> SendError {
     SendError::Unavailable("unreachable", error.to_string())
 }
 
-/// Returns whether the server replied with a permanent error.
-fn is_permanent(error: &SmtpError) -> bool {
-    reply(error).is_some_and(|reply| (500..600).contains(&reply.code))
+/// Returns whether the server does not know the command (RFC 5321, 4.2.4). Other permanent replies
+/// reject the client, also in the greeting of the server.
+fn is_unknown_command(error: &SmtpError) -> bool {
+    reply(error).is_some_and(|reply| matches!(reply.code, 500 | 502 | 504))
 }
 
 /// Maps an error before the email was sent.
