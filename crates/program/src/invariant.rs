@@ -195,7 +195,7 @@ fn compile(
     };
 
     let path = format!("{path}.{field}");
-    let source = text.strip_prefix('=').unwrap_or(text).trim();
+    let source = text.strip_prefix('=').unwrap_or(text);
     let condition = match FreeCondition::compile(source, &NAMES) {
         Ok(condition) => condition,
         Err(errors) => {

@@ -5,7 +5,7 @@ use serde_json::Map;
 
 use super::compensate::{abandon, discard_branches, start_compensation};
 use super::execution::Execution;
-use super::failure_handler::{self, SelectedHandler};
+use super::failure_handler::{self, SelectedHandler, drop_collected_lists, own_vars};
 use super::join;
 use super::request::abandon_outstanding;
 use super::state::{FailureReaction, Flags, StepEntry, StepIndex};
@@ -75,8 +75,14 @@ pub(super) fn fail_step(
             let join_id = &run.saga.steps[join].id;
             let text = format!("{}; tolerated by {join_id}", cause.message);
             run.add_step_note(StepIndex::step(at.step), &text);
+            // The undo of its completed elements still reads the list.
+            let own_vars = match run.saga.steps[at.step].foreach {
+                Some(_) => own_vars(run, at.step),
+                None => Map::new(),
+            };
             run.state
-                .add_failure(at.step, &cause, FailureReaction::Join, Map::new());
+                .add_failure(at.step, &cause, FailureReaction::Join, own_vars);
+            drop_collected_lists(run, at.step);
             discard_branches(run, join, &losing);
         }
         None if blocked => run.failure = Some(cause),

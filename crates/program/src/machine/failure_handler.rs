@@ -142,7 +142,7 @@ fn undo_elements(run: &mut Execution<'_>, step: usize) {
 
 /// Sets the variables of a failed step with elements to null: the steps that follow must not take
 /// the values of some elements, which are compensated, for the list of all.
-fn drop_collected_lists(run: &mut Execution<'_>, step: usize) {
+pub(super) fn drop_collected_lists(run: &mut Execution<'_>, step: usize) {
     let saga = run.saga;
     let step = &saga.steps[step];
     if step.foreach.is_none() {
@@ -170,7 +170,7 @@ fn set_variable(run: &mut Execution<'_>, name: String, after: Value) {
 }
 
 /// Returns the variables that a step saves.
-fn own_vars(run: &Execution<'_>, step: usize) -> Map<String, Value> {
+pub(super) fn own_vars(run: &Execution<'_>, step: usize) -> Map<String, Value> {
     let mut own = Map::new();
     for (name, _) in &run.saga.steps[step].save {
         let value = run.state.vars.get(name).cloned().unwrap_or_default();

@@ -584,3 +584,27 @@ steps:
     assert_eq!(last_data(&run, "e.next"), json!([null, 2]));
     assert_eq!(last_data(&run, "e.refund"), json!([["p-0", null]]));
 }
+
+#[test]
+fn steps_after_a_join_do_not_read_a_part_of_the_list_of_a_failed_foreach() {
+    let steps = "vars: { items: =event.items }
+steps:
+  - id: pay
+    after: []
+    foreach: { in: =vars.items, as: item }
+    do: { effect: e.pay }
+    save: { ids: =event.id }
+    undo: { effect: e.refund, data: [=vars.ids] }
+  - { id: invoice, after: [], do: { event: Invoiced } }
+  - { id: next, after: { any: [pay, invoice] }, do: { effect: e.next, data: [=vars.ids] } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({ "items": [1, 2] }));
+    run.outcome("pay[0]", &succeeded(json!({ "id": "p-0" })))
+        .unwrap();
+    fail(&mut run, "pay[1]");
+    assert_eq!(last_data(&run, "e.refund"), json!([["p-0", null]]));
+
+    run.event("Invoiced", json!({})).unwrap();
+    assert_eq!(last_data(&run, "e.next"), json!([null]));
+}

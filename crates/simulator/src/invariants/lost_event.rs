@@ -30,6 +30,15 @@ pub(super) fn check_event_kept(seen: &ObservedDecision<'_>, violations: &mut Vec
         return;
     }
 
+    // Most events have no such step; the views of the states are large.
+    let is_awaited = definition
+        .steps
+        .iter()
+        .any(|step| awaits(step, &event.kind));
+    if !is_awaited {
+        return;
+    }
+
     let view = |state| program.view_state(state).unwrap_or_default();
     let current = match seen.decision {
         Decision::Ignore { .. } if before.status == Status::Running => view(&before.state),
@@ -91,8 +100,13 @@ fn waiting_later<'d>(
         .filter_map(|step| step["id"].as_str())
         .collect();
 
-    definition.steps.iter().find(|step| {
-        let waits = matches!(&step.action, Action::Event(awaited) if awaited.events.contains(kind));
-        waits && pending.contains(&step.id.as_str())
-    })
+    definition
+        .steps
+        .iter()
+        .find(|step| awaits(step, kind) && pending.contains(&step.id.as_str()))
+}
+
+/// Returns whether a step is a wait for events of the type.
+fn awaits(step: &Step, kind: &EventType) -> bool {
+    matches!(&step.action, Action::Event(awaited) if awaited.events.contains(kind))
 }

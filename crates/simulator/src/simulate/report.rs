@@ -178,11 +178,6 @@ impl SimulationCounters {
                 });
             found.count += 1;
         }
-
-        // The memory holds one snapshot of an ended instance, and no record of its run.
-        if after.status.is_final() {
-            self.defined.remove(key);
-        }
     }
 
     pub(super) fn dead_lettered(&mut self, reason: &str, message: &str) {
