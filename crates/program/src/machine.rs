@@ -57,6 +57,7 @@ mod collect;
 mod compensate;
 mod compiled;
 mod complete;
+mod diversion;
 mod early_event;
 mod execution;
 mod fail;

@@ -59,7 +59,7 @@ pub(super) fn assemble(definition: &Definition) -> Result<Assembled, RawDiagnost
     // The templates of a definition without an order are compiled as well, so that all diagnostics
     // are returned at once.
     let mut compiler = compiler(definition, findings);
-    let saga = saga(&mut compiler, definition, order.unwrap_or_default());
+    let saga = saga(&mut compiler, definition, &order.unwrap_or_default());
 
     if compiler.findings.is_empty() {
         Ok(Assembled {
@@ -91,46 +91,36 @@ fn compiler(definition: &Definition, findings: RawDiagnostics) -> ExpressionComp
 pub(super) fn texts(definition: &Definition) -> DefinitionTexts {
     let mut compiler = compiler(definition, Vec::new());
     compiler.texts = Some(DefinitionTexts::default());
-    saga(&mut compiler, definition, StepOrder::default());
+    saga(&mut compiler, definition, &StepOrder::default());
     compiler.texts.unwrap_or_default()
 }
 
 fn saga(
     compiler: &mut ExpressionCompiler<'_>,
     definition: &Definition,
-    order: StepOrder,
+    order: &StepOrder,
 ) -> CompiledSaga {
     let forward = |path| Site::new(path, ExpressionScope::Forward);
-    let StepOrder {
-        sorted,
-        before,
-        selected_by,
-        regions,
-        joins,
-        loops,
-        ..
-    } = order;
-
-    let mut before = before.into_iter();
-    let mut selected_by = selected_by.into_iter();
-    let mut regions = regions.into_iter();
-    let mut joins = joins.into_iter();
-    let mut loops = loops.into_iter();
-
     let mut steps = Vec::with_capacity(definition.steps.len());
     for (i, form) in definition.steps.iter().enumerate() {
         let join = form.after.as_ref().map_or(Join::All, |after| after.join);
-        let in_loop = loops.next().flatten();
-        let step = step(compiler, &format!("steps[{i}]"), form, in_loop);
+        let in_loop = order.loops.get(i).copied().flatten();
+        let mut step = step(compiler, &format!("steps[{i}]"), form, in_loop);
         let publishes_result = form.publish.or(definition.publish).unwrap_or(true);
+
+        for handler in [&mut step.on_timeout, &mut step.on_failure] {
+            if let Some(handler) = handler {
+                handler.reached = order.reached_from(handler.selected());
+            }
+        }
 
         // Without an order, diagnostics exist, and the compiled saga is dropped.
         steps.push(CompiledStep {
-            before: before.next().unwrap_or_default(),
+            before: order.before.get(i).cloned().unwrap_or_default(),
             join,
-            selected_by: selected_by.next().unwrap_or_default(),
-            region: regions.next().unwrap_or_default(),
-            joins: joins.next().unwrap_or_default(),
+            selected_by: order.selected_by.get(i).cloned().unwrap_or_default(),
+            region: order.regions.get(i).cloned().unwrap_or_default(),
+            joins: order.joins.get(i).cloned().unwrap_or_default(),
             publishes_result,
             ..step
         });
@@ -152,7 +142,7 @@ fn saga(
             })
             .collect(),
         steps,
-        sorted,
+        sorted: order.sorted.clone(),
         handlers: handlers
             .map(|(n, form)| handler(compiler, n, form))
             .collect(),
@@ -367,6 +357,8 @@ fn failure_handler(
     Some(CompiledFailureHandler {
         save: compiler.map(site, &form.save),
         then,
+        // The order of the steps determines it.
+        reached: Vec::new(),
     })
 }
 

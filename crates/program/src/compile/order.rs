@@ -51,6 +51,20 @@ impl StepOrder {
         self.ancestors[second][first]
     }
 
+    /// Returns for each step whether it is one of these or follows one of them. Empty for no steps.
+    pub(crate) fn reached_from(&self, first: &[usize]) -> Vec<bool> {
+        if first.is_empty() {
+            return Vec::new();
+        }
+        let steps = self.ancestors.iter().enumerate();
+        let reached = steps.map(|(step, ancestors)| {
+            first
+                .iter()
+                .any(|first| *first == step || ancestors[*first])
+        });
+        reached.collect()
+    }
+
     /// Returns true if the step requires branches that exclude each other.
     pub(crate) fn never_starts(&self, step: usize) -> bool {
         self.branches[step].values().any(BTreeSet::is_empty)
@@ -132,7 +146,7 @@ pub(crate) fn of(definition: &Definition, findings: &mut RawDiagnostics) -> Opti
     }
 
     let finished_before = paths::finished_before(steps, &before, &sorted, &regions);
-    let branches = paths::branches(steps, &before, &sorted, &selected_by);
+    let branches = paths::branches(steps, &before, &sorted, &selected_by, &ancestors);
     let ineffective_selections = paths::ineffective_selections(steps, &selected_by, &branches);
 
     let order = StepOrder {

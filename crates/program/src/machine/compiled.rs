@@ -145,6 +145,9 @@ pub(crate) struct CompiledReminder {
 pub(crate) struct CompiledFailureHandler {
     pub(crate) save: Vec<(String, Template)>,
     pub(crate) then: CompiledAfterFailure,
+    /// By step, whether a path leads to it from the steps that the handler selects. Empty if it
+    /// selects none.
+    pub(crate) reached: Vec<bool>,
 }
 
 /// What follows a failure of a step.
@@ -196,11 +199,25 @@ impl CompiledStep {
 }
 
 impl CompiledFailureHandler {
-    pub(super) fn selects(&self, step: usize) -> bool {
+    /// Returns the steps that the handler selects.
+    pub(crate) fn selected(&self) -> &[usize] {
         match &self.then {
-            CompiledAfterFailure::Steps(steps) => steps.contains(&step),
-            CompiledAfterFailure::Fail | CompiledAfterFailure::Continue => false,
+            CompiledAfterFailure::Steps(steps) => steps,
+            CompiledAfterFailure::Fail | CompiledAfterFailure::Continue => &[],
         }
+    }
+
+    pub(super) fn selects_steps(&self) -> bool {
+        !self.selected().is_empty()
+    }
+
+    /// Returns whether the handler selects the step, or steps that lead to it.
+    pub(super) fn reaches(&self, step: usize) -> bool {
+        self.reached.get(step).is_some_and(|reached| *reached)
+    }
+
+    pub(super) fn selects(&self, step: usize) -> bool {
+        self.selected().contains(&step)
     }
 
     /// Returns whether a step that comes after the failed one follows it.

@@ -2,16 +2,20 @@
 //!
 //! A predecessor has *passed* if it has completed, or if one of its failure handlers continues. It
 //! passes only to the steps that follow its outcome: the selected case of a switch, and the steps
-//! that `on_timeout` or `on_failure` name.
+//! that `on_timeout` or `on_failure` name. It is *diverted* if a failure handler has led the saga
+//! away from it or from the join ([`diversion`](super::diversion)); a diverted predecessor counts,
+//! but cannot pass.
 //!
 //! | join | its predecessors | the step |
 //! |---|---|---|
 //! | any | every step that selects it selected others | is bypassed |
 //! | all | some are not finished | waits |
 //! | all | all finished, all bypassed | is bypassed |
+//! | all | all finished, one is diverted | is bypassed |
 //! | all | all finished | starts |
 //! | n of m | all skipped or bypassed | starts, or is bypassed if all are bypassed |
 //! | n of m | as many passed as required and possible | starts; the others are discarded |
+//! | n of m | too few can still pass, one is diverted | is bypassed |
 //! | n of m | too few can still pass | fails |
 //! | n of m | otherwise | waits |
 //!
@@ -19,6 +23,7 @@
 //! lead to it. Only these can be discarded.
 
 use super::compiled::{CompiledFailureHandler, CompiledSaga};
+use super::diversion::Diversions;
 use super::state::{FailureReaction, State};
 use super::step_state::StepState;
 use crate::definition::Join;
@@ -44,7 +49,7 @@ pub(super) fn join_state(saga: &CompiledSaga, state: &State, index: usize) -> Jo
         Join::AtLeast(_) => {
             // No predecessor counts. As for `all`, a skipped one lets the step start and a bypassed
             // one does not.
-            let Some((required, live)) = join_counts(saga, state, index, &[]) else {
+            let Some(counts) = join_counts(saga, state, index, &[]) else {
                 let skipped = step
                     .before
                     .iter()
@@ -61,12 +66,15 @@ pub(super) fn join_state(saga: &CompiledSaga, state: &State, index: usize) -> Jo
                 .iter()
                 .filter(|b| has_passed(saga, state, **b) && !dead_edge(saga, state, **b, index));
 
-            if done.count() >= required {
+            if done.count() >= counts.required {
                 JoinState::Start
-            } else if live < required {
-                JoinState::Unsatisfiable(required, live)
-            } else {
+            } else if counts.can_start() {
                 JoinState::Wait
+            } else if counts.is_diverted {
+                // The saga goes on elsewhere, so that the join is no failure.
+                JoinState::Bypass
+            } else {
+                JoinState::Unsatisfiable(counts.required, counts.live)
             }
         }
     }
@@ -87,7 +95,10 @@ fn join_all_state(saga: &CompiledSaga, state: &State, index: usize) -> JoinState
         }
     }
 
-    if alive && !selects_other_cases(saga, state, index) {
+    let starts = alive
+        && !selects_other_cases(saga, state, index)
+        && !Diversions::of(saga, state).misses_member(index);
+    if starts {
         JoinState::Start
     } else {
         JoinState::Bypass
@@ -100,7 +111,7 @@ fn has_passed(saga: &CompiledSaga, state: &State, step: usize) -> bool {
 }
 
 /// Returns the handler of the failure of a step, if it has one.
-fn handler_of<'s>(
+pub(super) fn handler_of<'s>(
     saga: &'s CompiledSaga,
     state: &State,
     step: usize,
@@ -115,7 +126,7 @@ fn handler_of<'s>(
 
 /// Returns true if every step that selects this one, a switch or one with failure handlers, has
 /// selected others.
-fn selects_other_cases(saga: &CompiledSaga, state: &State, index: usize) -> bool {
+pub(super) fn selects_other_cases(saga: &CompiledSaga, state: &State, index: usize) -> bool {
     let switches = &saga.steps[index].selected_by;
     !switches.is_empty()
         && switches
@@ -124,7 +135,7 @@ fn selects_other_cases(saga: &CompiledSaga, state: &State, index: usize) -> bool
 }
 
 /// Returns true if the edge from a step to its successor was not taken.
-fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool {
+pub(super) fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool {
     let entry = state.steps[from];
     let step = &saga.steps[from];
     if let Some(handler) = handler_of(saga, state, from) {
@@ -152,30 +163,58 @@ fn dead_edge(saga: &CompiledSaga, state: &State, from: usize, to: usize) -> bool
     }
 }
 
-/// Returns how many predecessors a join requires, and how many are completed or can still complete,
-/// except those in `dead`. Returns `None` if none can count, because all are skipped or bypassed.
+/// Predecessors of a join that does not require all of them.
+struct JoinCounts {
+    /// Predecessors that the join requires.
+    required: usize,
+    /// Predecessors that have passed or can still pass.
+    live: usize,
+    /// Whether a failure handler has led the saga away from one of them.
+    is_diverted: bool,
+}
+
+impl JoinCounts {
+    fn can_start(&self) -> bool {
+        self.live >= self.required
+    }
+}
+
+/// Counts the predecessors of a join; those in `dead` cannot pass. Returns `None` if none can count,
+/// because all are skipped or bypassed.
 fn join_counts(
     saga: &CompiledSaga,
     state: &State,
     index: usize,
     dead: &[bool],
-) -> Option<(usize, usize)> {
+) -> Option<JoinCounts> {
     let step = &saga.steps[index];
     let Join::AtLeast(required) = step.join else {
         return None;
     };
+
+    let diversions = Diversions::of(saga, state);
     let mut eligible = 0;
     let mut live = 0;
+    let mut is_diverted = false;
     for before in step.before.iter().copied() {
-        let passed = matches!(
-            state.step_state(before),
-            StepState::Skipped | StepState::Bypassed
-        );
-        if !passed && !dead_edge(saga, state, before, index) {
-            eligible += 1;
-            let is_dead = dead.get(before).is_some_and(|dead| *dead);
-            live += usize::from(is_live(saga, state, before) && !is_dead);
+        let step_state = state.step_state(before);
+        if step_state == StepState::Skipped {
+            continue;
         }
+
+        // A branch that was not selected does not count. One that a failure has ended does, because
+        // the others must not start the join in its place.
+        let is_absent = step_state == StepState::Bypassed || dead_edge(saga, state, before, index);
+        if is_absent {
+            let diverted = diversions.misses(before, index);
+            eligible += usize::from(diverted);
+            is_diverted |= diverted;
+            continue;
+        }
+
+        eligible += 1;
+        let is_dead = dead.get(before).is_some_and(|dead| *dead);
+        live += usize::from(is_live(saga, state, before) && !is_dead);
     }
 
     // Branches that a switch did not select reduce the number, which could otherwise never be
@@ -183,7 +222,11 @@ fn join_counts(
     let required = usize::try_from(required)
         .unwrap_or(usize::MAX)
         .min(eligible);
-    (eligible > 0).then_some((required, live))
+    (eligible > 0).then_some(JoinCounts {
+        required,
+        live,
+        is_diverted,
+    })
 }
 
 /// Returns true if the step has passed or can still pass.
@@ -220,8 +263,10 @@ fn steps_to_discard(
 ) -> Option<Vec<usize>> {
     let step = &saga.steps[join];
     let dead = dead_steps(saga, state, &step.region, failed);
-    let (required, live) = join_counts(saga, state, join, &dead)?;
-    if live < required {
+    let counts = join_counts(saga, state, join, &dead)?;
+    // A join that is bypassed tolerates each failure: otherwise the order of a failure and of one
+    // with a handler would decide whether the saga fails.
+    if !counts.can_start() && !counts.is_diverted {
         return None;
     }
 
@@ -253,8 +298,9 @@ fn dead_steps(saga: &CompiledSaga, state: &State, region: &[usize], failed: usiz
         let step = &saga.steps[index];
         dead[index] |= match step.join {
             Join::All => step.before.iter().any(|before| dead[*before]),
-            Join::AtLeast(_) => join_counts(saga, state, index, &dead)
-                .is_some_and(|(required, live)| live < required),
+            Join::AtLeast(_) => {
+                join_counts(saga, state, index, &dead).is_some_and(|counts| !counts.can_start())
+            }
         };
     }
     dead
@@ -264,7 +310,7 @@ fn dead_steps(saga: &CompiledSaga, state: &State, region: &[usize], failed: usiz
 /// predecessors.
 pub(super) fn losing_branches(saga: &CompiledSaga, state: &State, join: usize) -> Vec<usize> {
     let step = &saga.steps[join];
-    let Some((required, _)) = join_counts(saga, state, join, &[]) else {
+    let Some(JoinCounts { required, .. }) = join_counts(saga, state, join, &[]) else {
         return Vec::new();
     };
 

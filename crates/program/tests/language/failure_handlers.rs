@@ -246,6 +246,246 @@ fn join_meets_both_outcomes() {
     assert_eq!(step_state(&run, "ship"), "running");
 }
 
+/// A charge that requires the verification and the card.
+const CHECKED: &str = "steps:
+  - { id: verified, after: [], do: { event: Verified }, timeout: 1d, on_timeout: { then: farewell } }
+  - { id: card, after: [], do: { effect: cards.check } }
+  - { id: charge, after: [verified, card], do: { effect: payments.charge } }
+  - { id: receipt, do: { effect: mail.receipt } }
+  - { id: farewell, do: { effect: mail.farewell } }
+";
+
+#[test]
+fn join_without_a_step_that_was_not_reached_does_not_start() {
+    let saga = saga(CHECKED);
+    let day = Duration::from_hours(24);
+
+    // Both orders: the card before the timeout, and after it.
+    for is_checked in [true, false] {
+        let mut run = start_run(&saga, json!({}));
+        if is_checked {
+            ok(&mut run, "card");
+        }
+        run.advance(day).unwrap();
+        if !is_checked {
+            ok(&mut run, "card");
+        }
+        for step in ["charge", "receipt"] {
+            assert_eq!(step_state(&run, step), "bypassed", "{step}");
+        }
+        ok(&mut run, "farewell");
+        assert_eq!(run.status(), Status::Completed);
+        assert!(!run.labels().contains(&"payments.charge".to_owned()));
+    }
+
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "card");
+    run.event("Verified", json!({})).unwrap();
+    assert_eq!(step_state(&run, "charge"), "running");
+}
+
+/// As above, with a step between the verification and the join, behind a switch.
+#[test]
+fn join_after_a_step_that_a_failure_bypasses_does_not_start() {
+    let account = CHECKED.replace(
+        "  - { id: card,",
+        "  - { id: account, do: { effect: accounts.create } }\n  - { id: card,",
+    );
+    let switch = CHECKED.replace(
+        "  - { id: card,",
+        "  - { id: route, after: [verified], do: { switch: [{ when: false, then: other }, { then: account }] } }
+  - { id: account, do: { effect: accounts.create } }
+  - { id: other, do: { effect: accounts.open } }
+  - { id: card,",
+    );
+    for (steps, members) in [
+        (account, "[account, card]"),
+        (switch, "[account, other, card]"),
+    ] {
+        let saga = saga(&steps.replace("[verified, card]", members));
+        let mut run = start_run(&saga, json!({}));
+        ok(&mut run, "card");
+        run.advance(Duration::from_hours(24)).unwrap();
+        assert_eq!(step_state(&run, "charge"), "bypassed", "{members}");
+        ok(&mut run, "farewell");
+        assert_eq!(run.status(), Status::Completed);
+
+        let mut run = start_run(&saga, json!({}));
+        ok(&mut run, "card");
+        run.event("Verified", json!({})).unwrap();
+        ok(&mut run, "account");
+        assert_eq!(step_state(&run, "charge"), "running", "{members}");
+    }
+}
+
+/// The branches of a failure meet again, at once or after further steps.
+#[test]
+fn join_of_a_step_and_of_what_replaces_it_starts() {
+    let direct = CHECKED.replace("[verified, card]", "[verified, farewell, card]");
+    let later = CHECKED.replace("[verified, card]", "[verified, blocked, card]");
+    let later = format!("{later}  - {{ id: blocked, do: {{ effect: accounts.block }} }}\n");
+    for (steps, replacing) in [
+        (direct, &["farewell"][..]),
+        (later, &["farewell", "blocked"]),
+    ] {
+        let saga = saga(&steps);
+        let mut run = start_run(&saga, json!({}));
+        ok(&mut run, "card");
+        run.advance(Duration::from_hours(24)).unwrap();
+        for step in replacing {
+            assert_eq!(step_state(&run, "charge"), "pending");
+            ok(&mut run, step);
+        }
+        assert_eq!(step_state(&run, "charge"), "running");
+
+        let mut run = start_run(&saga, json!({}));
+        run.event("Verified", json!({})).unwrap();
+        ok(&mut run, "card");
+        assert_eq!(step_state(&run, "charge"), "running");
+    }
+}
+
+/// A replacement that a switch then leaves out does not replace the failed step.
+#[test]
+fn join_whose_replacement_is_not_selected_does_not_start() {
+    let steps = "vars: { again: =event.again }
+steps:
+  - { id: pay, after: [], do: { effect: e.pay }, on_failure: { then: decide } }
+  - { id: card, after: [], do: { effect: e.card } }
+  - { id: decide, do: { switch: [{ when: vars.again, then: invoice }, { then: sorry }] } }
+  - { id: invoice, do: { effect: e.invoice } }
+  - { id: sorry, do: { effect: e.sorry } }
+  - { id: ship, after: [pay, invoice, card], do: { effect: e.ship } }
+";
+    let saga = saga(steps);
+    for (again, branch, ship) in [(true, "invoice", "running"), (false, "sorry", "bypassed")] {
+        let mut run = start_run(&saga, json!({ "again": again }));
+        fail(&mut run, "pay");
+        ok(&mut run, branch);
+        ok(&mut run, "card");
+        assert_eq!(step_state(&run, "ship"), ship);
+    }
+}
+
+#[test]
+fn branch_of_a_failure_that_is_not_selected_is_like_a_case() {
+    let steps = "steps:
+  - { id: pay, after: [], do: { effect: e.pay }, timeout: 1h, on_timeout: { then: late }, on_failure: { then: broken } }
+  - { id: late, do: { effect: e.late } }
+  - { id: broken, do: { effect: e.broken } }
+  - { id: end, after: [late, broken], do: { effect: e.end } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "pay");
+    ok(&mut run, "broken");
+    assert_eq!(step_state(&run, "end"), "running");
+}
+
+#[test]
+fn race_without_the_step_that_was_not_reached_requires_the_others() {
+    let steps = "steps:
+  - { id: a, after: [], do: { effect: e.a }, on_failure: { then: other } }
+  - { id: b, after: [], do: { effect: e.b } }
+  - { id: other, do: { effect: e.other } }
+  - { id: first, after: { any: [a, b] }, do: { effect: e.first } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "a");
+    ok(&mut run, "b");
+    assert_eq!(step_state(&run, "first"), "running");
+
+    // The saga goes on with `other` in either order of the failures.
+    for order in [["a", "b"], ["b", "a"]] {
+        let mut run = start_run(&saga, json!({}));
+        for step in order {
+            fail(&mut run, step);
+        }
+        assert_eq!(step_state(&run, "first"), "bypassed", "{order:?}");
+        ok(&mut run, "other");
+        assert_eq!(run.status(), Status::Completed, "{order:?}");
+    }
+}
+
+#[test]
+fn quorum_does_not_count_what_a_handler_replaced_elsewhere() {
+    let steps = "steps:
+  - { id: a, after: [], do: { effect: e.a }, on_failure: { then: other } }
+  - { id: b, after: [], do: { effect: e.b } }
+  - { id: c, after: [], do: { effect: e.c } }
+  - { id: other, do: { effect: e.other } }
+  - { id: quorum, after: { count: 3, of: [a, b, c] }, do: { effect: e.q } }
+";
+    let three = saga(steps);
+    let mut run = start_run(&three, json!({}));
+    ok(&mut run, "b");
+    fail(&mut run, "a");
+    assert_eq!(step_state(&run, "quorum"), "bypassed");
+    ok(&mut run, "c");
+    ok(&mut run, "other");
+    assert_eq!(run.status(), Status::Completed);
+
+    let two = saga(&steps.replace("count: 3", "count: 2"));
+    let mut run = start_run(&two, json!({}));
+    fail(&mut run, "a");
+    ok(&mut run, "b");
+    assert_eq!(step_state(&run, "quorum"), "pending");
+    ok(&mut run, "c");
+    assert_eq!(step_state(&run, "quorum"), "running");
+}
+
+/// The saga follows the replacement, so its failure is not tolerated.
+#[test]
+fn failed_replacement_in_a_race_fails_the_saga() {
+    let steps = "steps:
+  - { id: pay, after: [], do: { effect: e.pay }, on_failure: { then: invoice } }
+  - { id: invoice, do: { effect: e.invoice } }
+  - { id: ship, after: { any: [pay, invoice] }, do: { effect: e.ship } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    fail(&mut run, "pay");
+    fail(&mut run, "invoice");
+    assert_eq!(run.status(), Status::Failed);
+}
+
+#[test]
+fn handler_that_selects_the_join_starts_it() {
+    let steps = "steps:
+  - { id: verified, after: [], do: { event: Verified }, timeout: 1d, on_timeout: { then: close } }
+  - { id: account, do: { effect: e.account } }
+  - { id: card, after: [], do: { effect: e.card } }
+  - { id: close, after: [verified, account, card], do: { effect: e.close } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    ok(&mut run, "card");
+    run.advance(Duration::from_hours(24)).unwrap();
+    assert_eq!(step_state(&run, "close"), "running");
+}
+
+#[test]
+fn join_in_a_loop_decides_in_each_round() {
+    let steps = "steps:
+  - { id: ask, after: [], do: { event: Answered }, timeout: 1d, on_timeout: { then: remind } }
+  - { id: note, after: [ask], do: { effect: e.note } }
+  - { id: file, after: [ask, note], do: { effect: e.file } }
+  - { id: remind, do: { effect: e.remind } }
+  - { id: again, after: [file, remind], do: { repeat: ask, while: round < 1, max: 2 } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({}));
+    run.advance(Duration::from_hours(24)).unwrap();
+    assert_eq!(step_state(&run, "file"), "bypassed");
+    ok(&mut run, "remind[0]");
+    run.event("Answered", json!({})).unwrap();
+    ok(&mut run, "note[1]");
+    assert_eq!(step_state(&run, "file"), "running");
+    ok(&mut run, "file[1]");
+    assert_eq!(run.status(), Status::Completed);
+}
+
 #[test]
 fn value_that_a_handler_cannot_compute_fails_the_saga() {
     let steps = "vars: { amount: =event.?amount.orValue('') }

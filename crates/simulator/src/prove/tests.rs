@@ -685,6 +685,40 @@ fn failure_handlers_are_proved() {
     check_proved(SIGN_UP);
 }
 
+/// The charge requires the verification and the card; a saga without a verification says farewell.
+const CHECKED: &str = "
+saga: checked
+version: 1
+start: SignedUp
+correlate: user
+invariants:
+  - { name: charge after verification, never: steps.charge.started && !steps.verified.completed }
+  - { name: charge after the card, never: steps.charge.started && !steps.card.completed }
+steps:
+  - { id: verified, after: [], do: { event: Verified }, timeout: 24h, on_timeout: { then: farewell } }
+  - { id: card, after: [], do: { effect: cards.check }, undo: { effect: cards.release } }
+  - { id: charge, after: [verified, card], do: { effect: payments.charge }, undo: { effect: payments.refund } }
+  - { id: farewell, after: [verified], do: { effect: mail.farewell }, undo: { effect: mail.sorry } }
+";
+
+#[test]
+fn joins_never_start_without_a_step_that_was_not_reached() {
+    check_proved(CHECKED);
+    // A step that follows the verification by its position, and a race.
+    check_proved(
+        &CHECKED
+            .replace(
+                "  - { id: card,",
+                "  - { id: account, do: { effect: a.open }, undo: { effect: a.close } }\n  - { id: card,",
+            )
+            .replace("after: [verified, card]", "after: [account, card]"),
+    );
+    check_proved(&CHECKED.replace(
+        "after: [verified, card]",
+        "after: { count: 2, of: [verified, card] }",
+    ));
+}
+
 /// Saga whose step sends reminders before it times out.
 fn reminded(max: u32) -> String {
     format!(

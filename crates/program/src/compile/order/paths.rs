@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use orlog_model::Name;
+
 use crate::definition::{Join, Step};
 use crate::steps::Action;
 
@@ -115,20 +117,35 @@ pub(super) fn branches(
     before: &[Vec<usize>],
     sorted: &[usize],
     selected_by: &[Vec<usize>],
+    ancestors: &[Vec<bool>],
 ) -> Vec<Branches> {
+    let failures = failures(steps);
     let mut by_step: Vec<Branches> = vec![Branches::new(); steps.len()];
     for step in sorted.iter().copied() {
+        let mut members = Vec::with_capacity(before[step].len());
+        for earlier in before[step].iter().copied() {
+            members.push(branches_after(steps, earlier, step, &by_step[earlier]));
+        }
+
         // The step starts if at least one predecessor was not bypassed.
         let mut mine: Option<Branches> = None;
-        for earlier in &before[step] {
-            let theirs = branches_after(steps, *earlier, step, &by_step[*earlier]);
+        for theirs in &members {
             mine = Some(match mine {
-                None => theirs,
-                Some(mine) => either(&mine, &theirs),
+                None => theirs.clone(),
+                Some(mine) => either(&mine, theirs),
             });
         }
 
         let mut mine = mine.unwrap_or_default();
+        // With one predecessor, its branches are those of the step.
+        if join(&steps[step]) == Join::All && members.len() > 1 {
+            let join = JoinOfAll {
+                step,
+                before: &before[step],
+                members: &members,
+            };
+            join.remove_diverted(&failures, ancestors, &mut mine);
+        }
 
         // If several steps select the step, it starts as soon as one of them does.
         if let [switch] = selected_by[step].as_slice() {
@@ -146,6 +163,68 @@ pub(super) fn branches(
         by_step[step] = mine;
     }
     by_step
+}
+
+/// Failures of a step by which its handlers select others: the outcome, and the selected steps.
+type Failures = Vec<(usize, Vec<usize>)>;
+
+/// Returns the failures of each step.
+fn failures(steps: &[Step]) -> Vec<Failures> {
+    let index: BTreeMap<&Name, usize> = steps.iter().map(|step| &step.id).zip(0..).collect();
+    let of_step = |step: &Step| {
+        let handlers = (COMPLETED + 1..).zip(step.failure_handlers());
+        let selected = handlers.map(|(outcome, (_, handler))| {
+            let ids = handler.steps().iter();
+            let selected: Vec<_> = ids.filter_map(|id| index.get(id).copied()).collect();
+            (outcome, selected)
+        });
+        selected
+            .filter(|(_, selected)| !selected.is_empty())
+            .collect()
+    };
+    steps.iter().map(of_step).collect()
+}
+
+/// Join of all its predecessors.
+struct JoinOfAll<'a> {
+    step: usize,
+    before: &'a [usize],
+    /// By predecessor, the branches under which it leads to the join.
+    members: &'a [Branches],
+}
+
+impl JoinOfAll<'_> {
+    /// Removes the outcomes that keep the join from starting: a handler leads away from a
+    /// predecessor, and neither to the join nor to another predecessor.
+    fn remove_diverted(&self, failures: &[Failures], ancestors: &[Vec<bool>], mine: &mut Branches) {
+        for (failed, outcomes) in self.members.iter().flatten() {
+            // A predecessor that follows only a failure is a branch which need not be selected.
+            if !outcomes.contains(&COMPLETED) {
+                continue;
+            }
+            for (outcome, selected) in &failures[*failed] {
+                let is_diverted =
+                    !outcomes.contains(outcome) && !self.is_reached(selected, ancestors);
+                if is_diverted {
+                    let known = mine.entry(*failed).or_insert_with(|| {
+                        let outcomes = failures[*failed].iter().map(|(outcome, _)| *outcome);
+                        std::iter::once(COMPLETED).chain(outcomes).collect()
+                    });
+                    known.remove(outcome);
+                }
+            }
+        }
+    }
+
+    /// Returns whether these steps contain or lead to the join or a predecessor of it.
+    fn is_reached(&self, selected: &[usize], ancestors: &[Vec<bool>]) -> bool {
+        let leads_to = |member: usize| {
+            selected
+                .iter()
+                .any(|step| *step == member || ancestors[member][*step])
+        };
+        selected.contains(&self.step) || self.before.iter().any(|member| leads_to(*member))
+    }
 }
 
 /// Returns for each step the steps that select it although its predecessors require another branch
