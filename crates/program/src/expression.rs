@@ -24,6 +24,7 @@ mod reads;
 mod resolver;
 mod rewrite;
 mod root;
+mod sources;
 mod search;
 mod two_variable_macros;
 
@@ -50,7 +51,11 @@ use crate::contract::FailureCause;
 use check::{CheckedExpression, NameResolution};
 use functions::environment;
 pub(crate) use json::kind_of;
-pub(crate) use reads::{FieldTest, FreeRead, first_fields, free_reads, untested_fields};
+pub(crate) use reads::{
+    FieldTest, FreeRead, TextComparison, first_fields, free_reads, tested_fields, text_comparisons,
+    untested_fields,
+};
+pub(crate) use sources::ValueSource;
 use resolver::{Element, Message, Resolver};
 pub(crate) use root::{EVENTS, FAILURE_FIELDS, INDEX, Root};
 
@@ -282,6 +287,13 @@ impl CowJson<'_> {
 }
 
 /// Runs a checked expression within the open cost budget.
+    fn is_null(&self) -> bool {
+        match self {
+            CowJson::Value(value) => value.is_null(),
+            CowJson::Fields(_) => false,
+        }
+    }
+
 fn run<T: Send>(
     parsed: &CheckedExpression,
     resolver: &dyn VariableResolver,

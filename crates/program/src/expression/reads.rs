@@ -12,7 +12,8 @@ use super::root::{EVENTS, INDEX, ROUND, Root};
 pub(crate) enum FieldTest {
     /// `has(event.a)` or `'a' in event`. A comparison of an absent field with null has no value.
     Presence,
-    /// Also a comparison with null: a variable always exists, but may be null.
+    /// A comparison with null. A variable always exists, but may be null: only a test of its fields
+    /// says something.
     Null,
 }
 
@@ -25,24 +26,33 @@ pub(crate) fn untested_fields(
     root: Root,
     test: FieldTest,
 ) -> Vec<Vec<String>> {
-    let mut accesses = accesses(source, element, root);
-    let mut tested = accesses.present;
+    let accesses = accesses(source, element, root);
+    let tested = accesses.tested(test);
+    let mut read = accesses.read;
     if test == FieldTest::Null {
-        tested.append(&mut accesses.compared_with_null);
+        // The variable exists, so that the value is its null.
+        let mut optional = accesses.optional;
+        optional.retain(|fields| fields.len() == 1);
+        read.append(&mut optional);
     }
 
     // A field that is tested may be absent, and so may every field below it.
-    let mut read = accesses.read;
     read.retain(|fields| !tested.iter().any(|tested| fields.starts_with(tested)));
     read.sort();
     read.dedup();
     read
 }
 
+/// Returns the fields after a root that an expression tests.
+pub(crate) fn tested_fields(source: &str, root: Root, test: FieldTest) -> Vec<Vec<String>> {
+    accesses(source, None, root).tested(test)
+}
+
 /// Returns the first field after a root of each access in an expression, also of tests.
 pub(crate) fn first_fields(source: &str, element: Option<&str>, root: Root) -> Vec<String> {
     let accesses = accesses(source, element, root);
-    let all = accesses.read.into_iter().chain(accesses.present);
+    let tested = accesses.present.into_iter().chain(accesses.optional);
+    let all = accesses.read.into_iter().chain(tested);
     let mut fields: Vec<_> = all.filter_map(|fields| fields.into_iter().next()).collect();
     fields.sort();
     fields.dedup();
@@ -68,7 +78,8 @@ pub(crate) fn free_reads(source: &str, names: &[&str]) -> Vec<FreeRead> {
         let mut accesses = Accesses::default();
         accesses.add(&parsed.expression, name);
         let whole = accesses.is_whole.then(Vec::new);
-        let all = accesses.read.into_iter().chain(accesses.present);
+        let tested = accesses.present.into_iter().chain(accesses.optional);
+        let all = accesses.read.into_iter().chain(tested);
         reads.extend(all.chain(whole).map(|fields| FreeRead {
             name: (*name).to_owned(),
             fields,
@@ -81,13 +92,15 @@ pub(crate) fn free_reads(source: &str, names: &[&str]) -> Vec<FreeRead> {
 
 /// Accesses of fields, each with the names after the root.
 #[derive(Default)]
-struct Accesses {
+pub(super) struct Accesses {
     /// The expression reads the root without a field.
     is_whole: bool,
     read: Vec<Vec<String>>,
+    /// Read with `.?`, so that an absent field has no error.
+    optional: Vec<Vec<String>>,
     /// Tested with `has` or `in`.
-    present: Vec<Vec<String>>,
-    compared_with_null: Vec<Vec<String>>,
+    pub(super) present: Vec<Vec<String>>,
+    pub(super) compared_with_null: Vec<Vec<String>>,
 }
 
 fn accesses(source: &str, element: Option<&str>, root: Root) -> Accesses {
@@ -104,7 +117,39 @@ fn accesses(source: &str, element: Option<&str>, root: Root) -> Accesses {
 }
 
 impl Accesses {
+    /// Returns the accesses of a parsed expression.
+    pub(super) fn of(expression: &IdedExpr, root: &str) -> Self {
+        let mut found = Self::default();
+        found.add(expression, root);
+        found
+    }
+
+    /// Returns the fields that the expression tests.
+    fn tested(&self, test: FieldTest) -> Vec<Vec<String>> {
+        match test {
+            FieldTest::Presence => self.present.clone(),
+            FieldTest::Null => {
+                let below = self.present.iter().filter(|fields| fields.len() > 1);
+                below.chain(&self.compared_with_null).cloned().collect()
+            }
+        }
+    }
+
     fn add(&mut self, node: &IdedExpr, root: &str) {
+        if let Some(Chain {
+            fields,
+            optional_from: Some(from),
+            is_computed: false,
+        }) = Chain::of(node, root)
+        {
+            // The fields before the first optional one must exist.
+            if from > 0 {
+                self.read.push(fields[..from].to_vec());
+            }
+            self.optional.push(fields);
+            return;
+        }
+
         let mut fields = Vec::new();
         let mut is_test = false;
         let mut at = node;
@@ -168,6 +213,110 @@ impl Accesses {
     }
 }
 
+/// Chain of fields after a root, with optional fields and computed indexes.
+#[derive(Default)]
+pub(super) struct Chain {
+    /// Names up to the first computed index.
+    pub(super) fields: Vec<String>,
+    /// Number of fields before the first optional one.
+    optional_from: Option<usize>,
+    /// An index of the chain is no constant name.
+    pub(super) is_computed: bool,
+}
+
+impl Chain {
+    /// Returns the chain of a node; `None` if it is none, or begins with another name.
+    pub(super) fn of(node: &IdedExpr, root: &str) -> Option<Self> {
+        let mut is_optional = false;
+        let (operand, field) = match &node.expr {
+            Expr::Ident(name) => return (name == root).then(Self::default),
+            Expr::Select(select) if !select.test => (&*select.operand, Some(select.field.as_str())),
+            Expr::Call(call) => {
+                is_optional = match call.func_name.as_str() {
+                    operators::INDEX => false,
+                    operators::OPT_INDEX | operators::OPT_SELECT => true,
+                    _ => return None,
+                };
+                let [operand, index] = call.args.as_slice() else {
+                    return None;
+                };
+                (operand, text(index))
+            }
+            _ => return None,
+        };
+
+        let mut chain = Self::of(operand, root)?;
+        if is_optional {
+            chain.optional_from.get_or_insert(chain.fields.len());
+        }
+        match field {
+            Some(field) if !chain.is_computed => chain.fields.push(field.to_owned()),
+            Some(_) | None => chain.is_computed = true,
+        }
+        Some(chain)
+    }
+}
+
+/// Comparison of a value with a text: the names that lead to the value, and the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TextComparison {
+    pub(crate) name: String,
+    pub(crate) fields: Vec<String>,
+    pub(crate) text: String,
+}
+
+/// Returns the comparisons of an expression over free names with constant texts: `==`, `!=` and
+/// `in`.
+pub(crate) fn text_comparisons(source: &str, names: &[&str]) -> Vec<TextComparison> {
+    let mut found = Vec::new();
+    if let Ok(parsed) = check::parse(environment(), source, NameResolution::Free(names)) {
+        add_comparisons(&parsed.expression, names, &mut found);
+    }
+    found
+}
+
+fn add_comparisons(node: &IdedExpr, names: &[&str], found: &mut Vec<TextComparison>) {
+    if let Expr::Call(call) = &node.expr
+        && let [left, right] = call.args.as_slice()
+    {
+        match call.func_name.as_str() {
+            operators::EQUALS | operators::NOT_EQUALS | EQUAL => {
+                add_comparison(left, right, names, found);
+                add_comparison(right, left, names, found);
+            }
+            operators::IN | IN => {
+                if let Expr::List(list) = &right.expr {
+                    for item in &list.elements {
+                        add_comparison(left, item, names, found);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    for child in children(node) {
+        add_comparisons(child, names, found);
+    }
+}
+
+fn add_comparison(
+    value: &IdedExpr,
+    constant: &IdedExpr,
+    names: &[&str],
+    found: &mut Vec<TextComparison>,
+) {
+    let Some(text) = text(constant) else { return };
+    for name in names {
+        if let Some(chain) = Chain::of(value, name).filter(|chain| !chain.is_computed) {
+            found.push(TextComparison {
+                name: (*name).to_owned(),
+                fields: chain.fields,
+                text: text.to_owned(),
+            });
+        }
+    }
+}
+
 /// Returns operand and field of `operand.field` or `operand['field']`.
 fn selection(node: &IdedExpr) -> Option<(&IdedExpr, &str)> {
     match &node.expr {
@@ -182,7 +331,7 @@ fn selection(node: &IdedExpr) -> Option<(&IdedExpr, &str)> {
     }
 }
 
-fn text(node: &IdedExpr) -> Option<&str> {
+pub(super) fn text(node: &IdedExpr) -> Option<&str> {
     match &node.expr {
         Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
         _ => None,
@@ -244,6 +393,12 @@ mod tests {
         assert!(nullable("vars.a == null ? '' : vars.a").is_empty());
         assert!(nullable("null != vars.a ? vars.a.b : round").is_empty());
         assert_eq!(nullable("vars.b != null ? vars.a : 1"), [["a"]]);
+
+        // A variable exists before it has a value.
+        assert_eq!(nullable("has(vars.a) ? vars.a : ''"), [["a"]]);
+        assert_eq!(nullable("vars.?a.orValue('')"), [["a"]]);
+        assert!(nullable("vars.?a.?b.orValue('')").is_empty());
+        assert!(nullable("has(vars.a.b) ? vars.a.b : ''").is_empty());
     }
 
     #[test]
@@ -259,6 +414,27 @@ mod tests {
         assert_eq!(
             reads,
             [read("steps", &["flight-a", "started"]), read("vars", &[])]
+        );
+    }
+
+    #[test]
+    fn comparisons_with_texts_are_found() {
+        let found = text_comparisons(
+            "status == 'completed' || steps.a.state in ['failed', 'x'] || 'b' != status",
+            &["steps", "status"],
+        );
+        let found: Vec<_> = found
+            .iter()
+            .map(|found| format!("{} {} {}", found.name, found.fields.join("."), found.text))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "status  completed",
+                "steps a.state failed",
+                "steps a.state x",
+                "status  b"
+            ]
         );
     }
 
