@@ -83,8 +83,9 @@ pub use task::{
 pub use trace::{SpanId, TraceParent};
 pub use wait_token::{WaitToken, WaitTokenError};
 pub use work::{
-    CancelChild, Command, Confirmation, Destination, Effect, Fact, IN_DOUBT, InDoubtPolicy,
-    NotifyParent, OutboxKey, RetryPolicy, StartChild, Work, WorkItem, WorkKind, work_deadline,
+    CancelChild, Command, Confirmation, DISCARDED_WITH_NULL, Destination, Effect, Fact, IN_DOUBT,
+    InDoubtPolicy, NotifyParent, OutboxKey, RESULT_DISCARDED, RetryPolicy, StartChild, Work,
+    WorkItem, WorkKind, work_deadline,
 };
 pub use work_result::WorkResult;
 pub use workflow::{

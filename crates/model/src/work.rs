@@ -142,6 +142,10 @@ pub enum InDoubtPolicy {
 
 /// Failure code of an effect that is not retried because its outcome is unknown.
 pub const IN_DOUBT: &str = "in_doubt";
+/// Failure code of work whose result an operator discarded.
+pub const RESULT_DISCARDED: &str = "result_discarded";
+/// The same if the operator also allows a compensation without the values of the result.
+pub const DISCARDED_WITH_NULL: &str = "result_discarded_with_null";
 
 /// Retry policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -123,6 +123,12 @@ impl Definition {
             .collect()
     }
 
+    /// Returns the names of the variables that steps save from their results.
+    pub(crate) fn saved_by_steps(&self) -> BTreeSet<&str> {
+        let saved = self.steps.iter().flat_map(|step| step.save.keys());
+        saved.map(String::as_str).collect()
+    }
+
     pub(crate) fn early_event_ttl(&self) -> Duration {
         self.early_event_ttl.unwrap_or(DEFAULT_EARLY_EVENT_TTL)
     }

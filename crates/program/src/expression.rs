@@ -78,6 +78,8 @@ enum Kind {
 pub(crate) struct EvalError {
     /// Text of the expression.
     pub(crate) expression: String,
+    /// A compensation would be requested with null instead of the value of a step.
+    pub(crate) lacks_value: bool,
     /// Reason of the error.
     pub(crate) reason: String,
 }
@@ -93,6 +95,8 @@ pub(crate) struct Bindings<'a> {
     round: Option<Value>,
     events: Option<&'a Value>,
     reminder: Option<Value>,
+    /// Whether a compensation may be requested with null instead of the value of a step.
+    pub(crate) allows_null: bool,
     instance: Option<&'a InstanceKey>,
     message: Option<Message<'a>>,
     /// Step to which the expression belongs, for errors.
@@ -124,6 +128,7 @@ impl<'a> Bindings<'a> {
             round: None,
             events: None,
             reminder: None,
+            allows_null: false,
             instance: None,
             message: None,
             step: None,
@@ -181,6 +186,12 @@ impl<'a> Bindings<'a> {
             index: Value::from(index),
         });
         self
+    /// Sets whether a compensation may be requested with null instead of the value of a step.
+    pub(crate) fn allow_null(mut self, allows_null: bool) -> Self {
+        self.allows_null = allows_null;
+        self
+    }
+
     }
 
     /// Sets the step to which the expression belongs.
@@ -445,6 +456,7 @@ impl Expression {
     /// Creates the error of an invalid value.
     pub(crate) fn error(&self, reason: String) -> EvalError {
         EvalError {
+            lacks_value: false,
             expression: self.source.clone(),
             reason,
         }

@@ -67,7 +67,7 @@ pub use schema::json_schema;
 pub use steps::{
     Action, ChildSagaAction, CommandAction, EffectAction, Escalation, EventAction, Foreach,
     HumanTask, JobAction, OnMaxRounds, RepeatAction, RestartAction, RetrySpec, RunnerSelector,
-    SwitchCase, TimeLimit, TimeSpec,
+    SwitchCase, TimeLimit, TimeSpec, UNDO_WITHOUT_VALUE,
 };
 pub use template_of_value::{MessageTemplate, TemplateError, VariableTemplate};
 pub use versions::{UnsupportedVersionPolicy, VersionSpec};

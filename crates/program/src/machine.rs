@@ -40,6 +40,7 @@
 //! | any but stuck | the same for an abandoned step | compensating or running until the decision |
 //! | compensating | a child with `on_parent_end: wait` is open | the same, until it ends |
 //! | stuck | the failed action succeeds; retry; skip | previous phase, unless others are stuck |
+//! | compensating, stuck | a late success has a value that a compensation lacks | requests it |
 //! | stuck | any other result | stuck; it is recorded, no step starts |
 //! | stuck | force-complete | completed past the pivot, otherwise failed or cancelled; final |
 //! | any | any other input | the same; no change |

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compile::expressions::{ExpressionCompiler, Site};
 use crate::language::{Decoder, FieldSchema, Fields};
+pub use kind::UNDO_WITHOUT_VALUE;
 use kind::{ActionForm, CompiledKind, DefinedAction, KindTraits};
 
 pub use child_saga::ChildSagaAction;

@@ -1,16 +1,19 @@
 //! Templates: JSON in which a text that starts with `=` is an expression; `==` escapes a plain `=`.
 
+mod required_value;
+
 use serde_json::{Map, Value};
 
 use crate::diagnostic::RawDiagnostic;
 use crate::expression::{Bindings, EvalError, Expression, Scope, cost};
 use crate::limits::{MAX_DIAGNOSTICS, MAX_PAYLOAD_BYTES, check_payload, check_payload_within};
+pub(crate) use required_value::RequiredValue;
 
 /// Compiled template. Parts without expressions stay plain JSON.
 #[derive(Debug)]
 pub(crate) enum Template {
     Literal(Value),
-    Computed(Expression),
+    Computed(Expression, Option<Box<RequiredValue>>),
     List(Vec<Template>),
     Map(Vec<(String, Template)>),
 }
@@ -47,7 +50,7 @@ impl Template {
     pub(crate) fn reads_envelope(&self) -> bool {
         match self {
             Template::Literal(_) => false,
-            Template::Computed(expression) => expression.reads_envelope(),
+            Template::Computed(expression, _) => expression.reads_envelope(),
             Template::List(items) => items.iter().any(Template::reads_envelope),
             Template::Map(fields) => fields.iter().any(|(_, item)| item.reads_envelope()),
         }
@@ -57,8 +60,11 @@ impl Template {
         match self {
             // Not counted: the compiler has checked the size of the template as a whole.
             Template::Literal(value) => Ok(value.clone()),
-            Template::Computed(expression) => {
+            Template::Computed(expression, required) => {
                 let value = expression.evaluate_within_budget(bindings)?;
+                if let Some(required) = required.as_ref().filter(|_| value.is_null()) {
+                    required.check(expression, bindings)?;
+                }
                 let fits = check_payload_within(&value, left);
                 fits.map_err(|large| {
                     expression.error(large.to_string().replacen(
@@ -138,7 +144,7 @@ fn compile_text(
     match text.strip_prefix('=') {
         Some(rest) if !rest.starts_with('=') => {
             match compile_expression(rest, path, scope, findings) {
-                Some(expression) => Template::Computed(expression),
+                Some(expression) => Template::Computed(expression, None),
                 None => Template::Literal(Value::Null),
             }
         }

@@ -48,6 +48,8 @@ mod stuck;
 mod switches;
 #[path = "language/time_limits.rs"]
 mod time_limits;
+#[path = "language/undo_values.rs"]
+mod undo_values;
 #[path = "language/unknown.rs"]
 mod unknown;
 #[path = "language/waits.rs"]

@@ -27,7 +27,7 @@ steps:
     fail: PaymentDeclined
     timeout: 30m
     save: { paymentId: =event.paymentId }
-    undo: { effect: http.post, data: { payment: =vars.paymentId } }
+    undo: { effect: http.post, data: { payment: =vars.paymentId }, allow_null: paymentId }
   - id: ship
     when: vars.total > 0
     do: { command: shipping.Ship, data: { orderId: =vars.orderId } }

@@ -14,7 +14,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use orlog_actors::Redriven;
-use orlog_model::{Change, DeadLetter, DeadLetterOriginal, Failure, Input, TenantId, WorkOutcome};
+use orlog_model::{
+    Change, DISCARDED_WITH_NULL, DeadLetter, DeadLetterOriginal, Failure, Input, RESULT_DISCARDED,
+    TenantId, WorkOutcome,
+};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -355,15 +358,20 @@ async fn discard_awaited(
         .map(ToString::to_string)
         .unwrap_or_default();
     // Only a work result can be replaced by an unknown outcome; the end of a child saga has none.
-    let Some(unknown) = without_result(dead_letter) else {
+    let code = if query.allow_null {
+        DISCARDED_WITH_NULL
+    } else {
+        RESULT_DISCARDED
+    };
+    let Some(unknown) = without_result(dead_letter.clone(), code) else {
         let detail = "the end of a child saga cannot be discarded; cancel the instance";
         return Err(Problem::new(Code::InvalidStatus, detail));
     };
 
-    let nulls = match preview::preview(instances, &unknown).await? {
-        Preview::Decision(decision) => preview::requests_with_null(&decision),
-        // What cannot be applied requests nothing.
-        Preview::NoInstance | Preview::NotApplicable(_) => Vec::new(),
+    let nulls = match without_result(dead_letter, DISCARDED_WITH_NULL) {
+        // Without the permission, the compensation is not requested, so nothing would be named.
+        Some(with_null) => nulls_of(instances, &with_null).await?,
+        None => Vec::new(),
     };
     if !query.force {
         let detail = format!(
@@ -388,6 +396,15 @@ async fn discard_awaited(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Returns the requests with null fields that an unknown outcome would cause.
+async fn nulls_of(instances: &Instances, unknown: &DeadLetter) -> Result<Vec<String>, Problem> {
+    Ok(match preview::preview(instances, unknown).await? {
+        Preview::Decision(decision) => preview::requests_with_null(&decision),
+        // What cannot be applied requests nothing.
+        Preview::NoInstance | Preview::NotApplicable(_) => Vec::new(),
+    })
+}
+
 /// Returns the part of a message about requests with null fields; empty without any.
 fn null_warning(nulls: &[String]) -> String {
     if nulls.is_empty() {
@@ -400,9 +417,9 @@ fn null_warning(nulls: &[String]) -> String {
     )
 }
 
-/// Replaces the result in a dead letter by an unknown outcome. Returns `None` if it contains no
-/// result of work.
-fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
+/// Replaces the result in a dead letter by an unknown outcome with this code. Returns `None` if it
+/// contains no result of work.
+fn without_result(mut dead_letter: DeadLetter, code: &str) -> Option<DeadLetter> {
     let DeadLetterOriginal::Input(input) = &mut dead_letter.original else {
         return None;
     };
@@ -417,7 +434,7 @@ fn without_result(mut dead_letter: DeadLetter) -> Option<DeadLetter> {
     // A timeout, not a failure: failed work counts as not executed and would not be compensated.
     result.outcome = WorkOutcome::TimedOut {
         failure: Failure {
-            code: "result_discarded".to_owned(),
+            code: code.to_owned(),
             message,
         },
     };

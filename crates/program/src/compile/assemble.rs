@@ -1,5 +1,7 @@
 //! Assembly of a compiled saga: compiled templates, ordered steps.
 
+use std::collections::BTreeSet;
+
 use super::correlate::{self, CorrelationRules};
 use super::expressions::{DefinitionTexts, ExpressionCompiler, ExpressionScope, Site};
 use super::order::{self, StepOrder};
@@ -105,7 +107,14 @@ fn saga(
     for (i, form) in definition.steps.iter().enumerate() {
         let join = form.after.as_ref().map_or(Join::All, |after| after.join);
         let in_loop = order.loops.get(i).copied().flatten();
-        let mut step = step(compiler, &format!("steps[{i}]"), form, in_loop);
+        let required = required_values(definition, order, i);
+        let mut step = step(
+            compiler,
+            &format!("steps[{i}]"),
+            form,
+            in_loop,
+            &required,
+        );
         let publishes_result = form.publish.or(definition.publish).unwrap_or(true);
 
         for handler in [&mut step.on_timeout, &mut step.on_failure] {
@@ -233,12 +242,39 @@ fn handler(compiler: &mut ExpressionCompiler<'_>, n: usize, form: &HandlerSpec) 
     }
 }
 
+/// Returns the variables and job results that the compensation of a step must not replace by null:
+/// those that the step itself, or a step before it, was to save.
+fn required_values(definition: &Definition, order: &StepOrder, step: usize) -> BTreeSet<String> {
+    let mut required = BTreeSet::new();
+    let Some(compensation) = &definition.steps[step].compensate else {
+        return required;
+    };
+    // Without an order, the compiled saga is dropped.
+    if order.sorted.is_empty() {
+        return required;
+    }
+
+    for (i, form) in definition.steps.iter().enumerate() {
+        if i != step && !order.precedes(i, step) {
+            continue;
+        }
+        let saved = form.save.keys();
+        let saved = saved.filter(|name| !compensation.allow_null.contains(name));
+        required.extend(saved.map(|name| format!("{}.{name}", Root::Vars.name())));
+        if matches!(form.action, Action::Job(_)) {
+            required.insert(format!("{}.{}", Root::Results.name(), form.id));
+        }
+    }
+    required
+}
+
 /// Compiles a step without its order.
 fn step(
     compiler: &mut ExpressionCompiler<'_>,
     path: &str,
     form: &Step,
     in_loop: Option<usize>,
+    required: &BTreeSet<String>,
 ) -> CompiledStep {
     let site = Site {
         in_loop: in_loop.is_some(),
@@ -307,10 +343,13 @@ fn step(
             .remind
             .as_ref()
             .map(|remind| Box::new(reminder(compiler, site, form, remind))),
-        compensation: form
-            .compensate
-            .as_ref()
-            .map(|compensation| compile_compensation(compiler, site, form, compensation)),
+        compensation: form.compensate.as_ref().map(|compensation| {
+            let site = Site {
+                required: Some(required),
+                ..site
+            };
+            compile_compensation(compiler, site, form, compensation)
+        }),
         pivot: form.pivot,
         publishes_result: form.publish.unwrap_or(true),
     }

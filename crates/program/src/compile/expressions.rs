@@ -1,6 +1,8 @@
 //! Compiler of the expressions and templates of a definition, with the variables of their
 //! locations.
 
+use std::collections::BTreeSet;
+
 use orlog_model::{Name, SagaName};
 use serde_json::{Map, Value};
 
@@ -38,6 +40,8 @@ pub(crate) struct Site<'p> {
     pub(crate) collects: bool,
     /// Whether the location belongs to a reminder, so that `reminder` exists.
     pub(crate) reminds: bool,
+    /// In the action of a compensation: the variables and job results that must not be null.
+    pub(crate) required: Option<&'p BTreeSet<String>>,
 }
 
 /// Compiles expressions and collects diagnostics.
@@ -93,6 +97,7 @@ impl<'p> Site<'p> {
             in_loop: false,
             collects: false,
             reminds: false,
+            required: None,
         }
     }
 
@@ -162,7 +167,14 @@ impl ExpressionCompiler<'_> {
             element: site.element,
         };
 
-        let template = Template::compile(template, site.path, &scope, &mut self.findings);
+        let mut template = Template::compile(template, site.path, &scope, &mut self.findings);
+        if let Some(required) = site.required {
+            let path = site
+                .path
+                .split_once("].")
+                .map_or(site.path, |(_, path)| path);
+            template.require_values(path, &|source| required.contains(&source.name()));
+        }
         self.reads_envelope |= template.reads_envelope();
         template
     }

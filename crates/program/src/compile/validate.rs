@@ -49,6 +49,7 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
         }
         if let Some(form) = &step.compensate {
             compensation(&path, form, findings);
+            allowed_nulls(definition, &path, form, findings);
         }
 
         dependencies(definition, i, step, findings);
@@ -301,6 +302,32 @@ fn check_priority(path: &str, action: &Action, has_priority: bool, findings: &mu
         let message = format!("{label} does not wait for an upstream, so it has no `priority`");
         let suggestion = "only commands, effects and jobs support it";
         findings.push(RawDiagnostic::new(path, message).with_suggestion(suggestion));
+    }
+}
+
+/// Reports names in `allow_null` that are no variables of steps, and thus never required.
+fn allowed_nulls(
+    definition: &Definition,
+    path: &str,
+    compensation: &CompensationSpec,
+    findings: &mut RawDiagnostics,
+) {
+    if compensation.allow_null.is_empty() {
+        return;
+    }
+
+    let saved = definition.saved_by_steps();
+    for (n, name) in compensation.allow_null.iter().enumerate() {
+        if saved.contains(name.as_str()) {
+            continue;
+        }
+        let message = format!("no step saves `{name}`, so its value is not required");
+        let suggestion = did_you_mean(name, saved.iter().copied())
+            .unwrap_or_else(|| "name variables of `save` of a step".to_owned());
+        findings.push(
+            RawDiagnostic::new(format!("{path}.undo.allow_null[{n}]"), message)
+                .with_suggestion(suggestion),
+        );
     }
 }
 

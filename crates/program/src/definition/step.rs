@@ -8,7 +8,7 @@ use super::action::{AnyAction, decode_action, unread_action};
 use super::{FailureHandler, ReminderSpec};
 use crate::diagnostic::RawDiagnostic;
 use crate::language::{
-    Bool, Choice, Codec, Condition, Count, Decoder, Id, MapSchema, OneOrList, Templates,
+    Bool, Choice, Codec, Condition, Count, Decoder, Id, MapSchema, OneOrList, Templates, Text,
     ValueSchema, language_map, may,
 };
 use crate::steps::{Action, Foreach, PriorityTemplate, RetrySpec, TimeLimit};
@@ -303,6 +303,10 @@ pub struct CompensationSpec {
     /// Priority of commands, effects and jobs: a name or an expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<String>,
+    /// Variables of steps that may be null when the compensation is requested. Omitted from the
+    /// canonical JSON if empty, so that existing definitions keep their hash.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_null: Vec<String>,
 }
 
 impl CompensationSpec {
@@ -323,6 +327,11 @@ impl CompensationSpec {
                 "priority",
                 "Priority of the compensation: `high`, `normal`, `low`, or an expression. Default: \
                  `normal`.",
+            ),
+            may::<OneOrList<Text>>(
+                "allow_null",
+                "Variables that steps save and that may be null here. Default: none; without a \
+                 value, the compensation requires an operator decision.",
             ),
         ],
     };
@@ -346,6 +355,9 @@ impl Codec for CompensationSpec {
             retry: decoder.optional::<RetrySpec>(&fields, "retry"),
             in_doubt: decoder.optional::<Choice<InDoubtPolicy>>(&fields, "in_doubt"),
             priority: decoder.optional::<PriorityTemplate>(&fields, "priority"),
+            allow_null: decoder
+                .optional::<OneOrList<Text>>(&fields, "allow_null")
+                .unwrap_or_default(),
         })
     }
 }

@@ -1,11 +1,13 @@
 //! Applies a result to its step: completed, failed, retried or compensated.
 
 use compact_str::format_compact;
-use orlog_model::{Fact, Failure, ParentEndPolicy, VariableChange, Work};
+use orlog_model::{DISCARDED_WITH_NULL, Fact, Failure, ParentEndPolicy, VariableChange, Work};
 use serde_json::Value;
 
 use super::collect::{CollectOutcome, collect};
-use super::compensate::{compensate_unknown, fail_compensation, schedule_retry};
+use super::compensate::{
+    compensate_unknown, fail_compensation, lacks_value, request_compensation, schedule_retry,
+};
 use super::complete::complete_step;
 use super::execution::{Execution, NoTransition};
 use super::fail::{end_round, fail_step};
@@ -19,12 +21,44 @@ use crate::expression::EventData;
 use crate::steps::kind::EXPRESSION_ERROR;
 use crate::steps::{CompiledActionKind, set_element};
 
+/// Returns the update of a unit by a result. A success also counts for a compensation that waits for
+/// what the step saves: the step timed out before.
+pub(super) fn update_of(run: &Execution<'_>, at: StepIndex, result: StepOutcome) -> StepUpdate {
+    match result {
+        StepOutcome::Ok if waits_for_value(run, at) => StepUpdate::SupplyValues,
+        // An event that resembles its confirmation confirms no request.
+        StepOutcome::Compensated if waits_for_value(run, at) => {
+            StepUpdate::Ignore("the compensation of the step lacks a value")
+        }
+        _ => outcome_table::update_for(run.state.entry(at).state, result),
+    }
+}
+
+/// Returns whether the compensation of a step lacks a value, and is not requested.
+fn waits_for_value(run: &Execution<'_>, at: StepIndex) -> bool {
+    let is_open = matches!(
+        run.state.entry(at).state,
+        StepState::CompensationPending | StepState::CompensationFailed
+    );
+    is_open && lacks_value(run, at)
+}
+
+/// Returns whether an operator discarded the result, and allows the compensation without it.
+fn allows_null(step_input: &StepInput<'_>) -> bool {
+    let mut failures = step_input.failure.iter();
+    failures.any(|failure| failure.code == DISCARDED_WITH_NULL)
+}
+
 pub(super) fn apply_step_input(
     run: &mut Execution<'_>,
     step_input: &StepInput<'_>,
 ) -> Result<(), NoTransition> {
     let at = step_input.at;
-    let update = outcome_table::update_for(run.state.entry(at).state, step_input.result);
+    let update = if allows_null(step_input) && waits_for_value(run, at) {
+        StepUpdate::RequestWithNull
+    } else {
+        update_of(run, at, step_input.result)
+    };
     // Before any change: a duplicate must neither emit its fact again nor close a task.
     if let StepUpdate::Ignore(reason) = update {
         return Err(NoTransition::Ignored(reason));
@@ -68,6 +102,17 @@ pub(super) fn apply_step_input(
         StepUpdate::Complete => complete(run, at, step_input.event)?,
         StepUpdate::Fail(step_state) => handle_failure(run, at, step_state, step_input),
         StepUpdate::CompleteLate => complete_late(run, at, step_input.event),
+        StepUpdate::SupplyValues => {
+            // A result that cannot be saved is a dead letter, and the compensation still waits.
+            save_result(run, at, step_input.event)?;
+            run.add_step_note(at, "ok, late");
+            continue_compensation(run, at);
+        }
+        StepUpdate::RequestWithNull => {
+            run.state.entry_mut(at).null_allowed = true;
+            run.add_step_note(at, "compensated without values");
+            continue_compensation(run, at);
+        }
         StepUpdate::ConfirmCompensation => {
             run.finish_wait(at, StepState::Compensated);
             // Compensation is sequential: the next advance requests the one before it (ADR 0005).
@@ -91,6 +136,7 @@ pub(super) fn apply_step_input(
             if !compensate_unknown(run, at) && !is_awaited {
                 return Err(NoTransition::Ignored("the step was abandoned"));
             }
+            run.state.entry_mut(at).null_allowed = allows_null(step_input);
         }
         StepUpdate::RequestAgain => request_again(run, at),
         StepUpdate::Discard => {
@@ -164,6 +210,14 @@ fn complete_late(run: &mut Execution<'_>, at: StepIndex, event: EventData<'_>) {
             |()| "ok, late".to_owned(),
         ),
     );
+}
+
+/// Requests a compensation that has failed because it lacked a value.
+fn continue_compensation(run: &mut Execution<'_>, at: StepIndex) {
+    // A pending one is requested when its turn comes.
+    if run.state.entry(at).state == StepState::CompensationFailed {
+        request_compensation(run, at);
+    }
 }
 
 /// Stores the variables that the step saves from its result, and the result of a job.
@@ -266,6 +320,7 @@ fn handle_failure(
     // The upstream may have executed the step although no response arrives (ADR 0016).
     if step_input.certainty == Certainty::Unknown {
         compensate_unknown(run, at);
+        run.state.entry_mut(at).null_allowed = allows_null(step_input);
     }
 }
 

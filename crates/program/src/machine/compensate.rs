@@ -6,13 +6,15 @@ use std::time::Duration;
 use orlog_model::{CancelChild, Failure, ParentEndPolicy, TimerChange, Work};
 
 use super::execution::Execution;
-use super::request::{abandon_outstanding, action_bindings, request_action};
+use super::request::{
+    RequestOrigin, abandon_outstanding, action_bindings, request_action, request_of,
+};
 use super::state::{Flags, StepEntry, StepIndex};
 use super::step_input::expression_error;
 use super::step_state::StepState;
 use crate::contract::FailureCause;
 use crate::expression::EvalError;
-use crate::steps::kind::EXPRESSION_ERROR;
+use crate::steps::kind::{EXPRESSION_ERROR, RequestLimits, UNDO_WITHOUT_VALUE};
 
 /// Maximum delay between two attempts.
 const MAX_RETRY_DELAY: Duration = Duration::from_hours(1);
@@ -207,6 +209,25 @@ fn awaits_child(run: &Execution<'_>) -> bool {
         || all.any(|at| run.state.entry(at).state == StepState::ChildAwaited)
 }
 
+/// Returns whether the compensation of a step cannot be requested, because no result has set a value
+/// that it reads.
+pub(super) fn lacks_value(run: &Execution<'_>, at: StepIndex) -> bool {
+    if run.step(at).compensation.is_none() {
+        return false;
+    }
+    let tag = run.tag_of(at, true);
+    let origin = RequestOrigin {
+        step: &run.step(at).id,
+        tag: &tag,
+        round: run.state.round(&tag),
+        retries: 0,
+    };
+    let bindings = action_bindings(run, at, true);
+    let limits = RequestLimits::default();
+    request_of(run, run.action_of(at, true), &origin, limits, &bindings)
+        .is_err_and(|error| error.lacks_value)
+}
+
 pub(super) fn request_compensation(run: &mut Execution<'_>, at: StepIndex) {
     if let Err(error) = request_action(run, at, true) {
         let Failure { code, message } = expression_error(&error);
@@ -257,6 +278,7 @@ pub(super) fn schedule_retry(
     *run.state.entry_mut(at) = StepEntry {
         deadline: Some(until),
         retries: retry_count,
+        null_allowed: run.state.entry(at).null_allowed,
         ..StepEntry::of(step_state)
     };
 
@@ -272,7 +294,8 @@ pub(super) fn fail_compensation(run: &mut Execution<'_>, at: StepIndex, mut caus
     let attempts = run.state.entry(at).retries.saturating_add(1);
 
     // A compensation whose expression has no value needs an operator, not another attempt.
-    if attempts < action.max_attempts() && cause.code != EXPRESSION_ERROR {
+    let has_values = !matches!(cause.code.as_str(), EXPRESSION_ERROR | UNDO_WITHOUT_VALUE);
+    if attempts < action.max_attempts() && has_values {
         match schedule_retry(run, at, &cause.code, StepState::CompensationRetrying) {
             Ok(()) => return,
             Err(error) => {

@@ -376,6 +376,7 @@ impl<'a> Execution<'a> {
         // The attempts survive the wait: their limit counts all requests of the action.
         *self.state.entry_mut(at) = StepEntry {
             retries: old.retries,
+            null_allowed: old.null_allowed,
             ..StepEntry::of(step_state)
         };
     }

@@ -3,9 +3,10 @@
 
 use orlog_model::{EventType, Failure};
 
+use super::apply_outcome::update_of;
 use super::compiled::EventBinding;
 use super::execution::Execution;
-use super::outcome_table::{self, StepOutcome, StepUpdate};
+use super::outcome_table::{StepOutcome, StepUpdate};
 use super::state::StepIndex;
 use super::step_input::{Certainty, StepInput, expression_error, failure_message};
 use super::step_state::StepState;
@@ -36,11 +37,11 @@ pub(super) fn match_event<'e>(
                 continue;
             }
             for at in run.units_of(entry.step) {
-                match outcome_table::update_for(run.state.entry(at).state, result(*entry)) {
+                match update_of(run, at, result(*entry)) {
                     // Kept for the log: with several candidates, the last one explains why the
                     // event has no effect.
                     StepUpdate::Ignore(reason) => last_reason = reason,
-                    update if late != (update == StepUpdate::CompleteLate) => {}
+                    update if late != is_late(update) => {}
                     _ => {
                         if let Some(step_input) = step_input_of(run, at, *entry, kind, event, late)
                         {
@@ -66,8 +67,7 @@ pub(super) fn match_late_wait<'e>(
             continue;
         }
         for at in run.units_of(entry.step) {
-            let update = outcome_table::update_for(run.state.entry(at).state, result(*entry));
-            if update == StepUpdate::CompleteLate
+            if is_late(update_of(run, at, result(*entry)))
                 && let Some(step_input) = step_input_of(run, at, *entry, kind, event, true)
             {
                 return Some(step_input);
@@ -75,6 +75,11 @@ pub(super) fn match_late_wait<'e>(
         }
     }
     None
+}
+
+/// Returns whether the event confirms a step that no longer awaits it.
+fn is_late(update: StepUpdate) -> bool {
+    matches!(update, StepUpdate::CompleteLate | StepUpdate::SupplyValues)
 }
 
 /// Returns the meaning of the event at a step if its condition holds.

@@ -102,6 +102,7 @@ fn restart(run: &mut Execution<'_>, at: StepIndex, compensation: bool) {
     };
     *entry = StepEntry {
         retries: retry_count,
+        null_allowed: entry.null_allowed,
         ..StepEntry::of(entry.state)
     };
 }

@@ -32,6 +32,10 @@ pub(super) enum StepUpdate {
     CompleteLate,
     /// The step was abandoned and may have been executed; compensate it.
     CompensateUnknown,
+    /// The compensation waits for a value that the result has; request it.
+    SupplyValues,
+    /// The compensation waits for a value, and an operator allows null.
+    RequestWithNull,
     /// The compensation succeeded; continue with the next one.
     ConfirmCompensation,
     /// The compensation failed. It is retried while attempts are left; afterwards the instance is
@@ -47,6 +51,9 @@ pub(super) enum StepUpdate {
     Ignore(&'static str),
 }
 
+/// A compensation that lacks a value also takes a late success, and a discarded result with the
+/// permission of an operator (`update_of` in `apply_outcome.rs`).
+///
 /// | step | ok | failed | unknown | in doubt | not executed | compensated | not compensated |
 /// |---|---|---|---|---|---|---|---|
 /// | pending, skipped, bypassed | – | – | – | – | – | – | – |

@@ -93,6 +93,7 @@ pub(super) fn request_action(
         deadline: until,
         retries,
         is_new: true,
+        null_allowed: run.state.entry(at).null_allowed,
     };
 
     if !is_compensation {
@@ -131,7 +132,9 @@ pub(super) fn action_bindings<'r>(
     at: StepIndex,
     is_compensation: bool,
 ) -> Bindings<'r> {
-    let bindings = run.bindings(at);
+    let bindings = run
+        .bindings(at)
+        .allow_null(is_compensation && run.state.entry(at).null_allowed);
     // An `undo` may read `failure`, which has no cause if only a branch is compensated.
     if is_compensation && run.state.cause.is_none() {
         bindings.cause(Some(&RACE_LOST))

@@ -9,7 +9,7 @@ use super::state::StepIndex;
 use crate::contract::{FailureCause, ProgramInput};
 use crate::expression::{EvalError, EventData};
 use crate::steps::CompiledTimeLimit;
-use crate::steps::kind::EXPRESSION_ERROR;
+use crate::steps::kind::{EXPRESSION_ERROR, UNDO_WITHOUT_VALUE};
 
 /// Program input, resolved to one step or element.
 #[derive(Debug)]
@@ -89,8 +89,13 @@ impl<'a> StepInput<'a> {
 
 /// Returns the failure of an expression without a value.
 pub(super) fn expression_error(error: &EvalError) -> Failure {
+    let code = if error.lacks_value {
+        UNDO_WITHOUT_VALUE
+    } else {
+        EXPRESSION_ERROR
+    };
     Failure {
-        code: EXPRESSION_ERROR.to_owned(),
+        code: code.to_owned(),
         message: error.to_string(),
     }
 }

@@ -304,6 +304,9 @@ pub(crate) struct StartError {
 /// Failure code of an expression error in the definition; a retry would not help.
 pub(crate) const EXPRESSION_ERROR: &str = "expression_error";
 
+/// Failure code of a compensation that would be requested with null instead of the value of a step.
+pub const UNDO_WITHOUT_VALUE: &str = "undo_without_value";
+
 impl From<EvalError> for StartError {
     fn from(error: EvalError) -> Self {
         Self {

@@ -40,5 +40,6 @@ pub(crate) fn eval_error(expression: &str, reason: String) -> EvalError {
     EvalError {
         expression: expression.to_owned(),
         reason,
+        lacks_value: false,
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{diagnostics, fail, ok, start_run, step_state};
 
-fn version(number: u32, rest: &str) -> CompiledDefinition {
+pub(super) fn version(number: u32, rest: &str) -> CompiledDefinition {
     compile_yaml(
         &format!("saga: t\nversion: {number}\nstart: Go\n{rest}"),
         "t",

@@ -242,6 +242,7 @@ fn compensation(action: Action) -> CompensationSpec {
         retry: None,
         in_doubt: None,
         priority: None,
+        allow_null: Vec::new(),
     }
 }
 

@@ -42,6 +42,8 @@ pub(in crate::machine) struct StepEntry {
     pub(in crate::machine) retries: u32,
     /// Its action or its compensation was requested in this transition. Not stored.
     pub(in crate::machine) is_new: bool,
+    /// An operator allows its compensation without the values that it was to save.
+    pub(in crate::machine) null_allowed: bool,
 }
 
 impl Default for StepEntry {
@@ -57,6 +59,7 @@ impl StepEntry {
             deadline: None,
             retries: 0,
             is_new: false,
+            null_allowed: false,
         }
     }
 
@@ -116,14 +119,24 @@ impl<'de> Visitor<'de> for StepIndexVisitor {
 impl Serialize for StepEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // One byte for most steps: only those in progress and switches have more than a state.
-        if self.deadline.is_none() && self.retries == 0 {
+        let length = if self.null_allowed {
+            4
+        } else if self.retries > 0 {
+            3
+        } else if self.deadline.is_some() {
+            2
+        } else {
             return self.state.serialize(serializer);
-        }
-        let mut tuple = serializer.serialize_tuple(if self.retries == 0 { 2 } else { 3 })?;
+        };
+
+        let mut tuple = serializer.serialize_tuple(length)?;
         tuple.serialize_element(&self.state)?;
         tuple.serialize_element(&self.deadline)?;
-        if self.retries > 0 {
+        if length > 2 {
             tuple.serialize_element(&self.retries)?;
+        }
+        if length > 3 {
+            tuple.serialize_element(&self.null_allowed)?;
         }
         tuple.end()
     }
@@ -157,9 +170,11 @@ impl<'de> Visitor<'de> for StepEntryVisitor {
             .ok_or_else(|| de::Error::invalid_length(0, &self))?;
         let deadline = seq.next_element()?.unwrap_or_default();
         let retries = seq.next_element()?.unwrap_or_default();
+        let null_allowed = seq.next_element()?.unwrap_or_default();
         Ok(StepEntry {
             deadline,
             retries,
+            null_allowed,
             ..StepEntry::of(step_state)
         })
     }
