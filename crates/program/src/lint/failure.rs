@@ -153,13 +153,23 @@ fn repeats(context: &LintContext<'_>, step: usize, other: usize) -> bool {
 
 /// Returns true if the step can fail the saga.
 pub(super) fn can_fail(step: &Step) -> bool {
-    let handles =
-        |handler: Option<&FailureHandler>| handler.is_some_and(FailureHandler::prevents_failure);
+    fails_unless(step, FailureHandler::prevents_failure)
+}
+
+/// Returns true if the step has a failure to which no handler applies, so that a join can tolerate
+/// it.
+pub(super) fn can_be_tolerated(step: &Step) -> bool {
+    fails_unless(step, |_| true)
+}
+
+/// Returns true if the step has a failure that no handler of this kind handles.
+fn fails_unless(step: &Step, is_handled_by: impl Fn(&FailureHandler) -> bool) -> bool {
+    let handles = |handler: Option<&FailureHandler>| handler.is_some_and(&is_handled_by);
     let handles_failures = handles(step.on_failure.as_ref());
     let handles_timeouts = step
         .on_timeout
         .as_ref()
-        .map_or(handles_failures, FailureHandler::prevents_failure);
+        .map_or(handles_failures, &is_handled_by);
 
     // A loop has no result, but too many rounds make it fail.
     if let Action::Repeat(repeat) = &step.action {

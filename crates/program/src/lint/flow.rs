@@ -1,7 +1,7 @@
 //! Lints of the flow: unreachable steps, switches, useless pivots, needless compensations.
 
 use super::context::LintContext;
-use super::failure::can_fail;
+use super::failure::can_be_tolerated;
 use crate::definition::Join;
 use crate::diagnostic::RawDiagnostic;
 use crate::steps::{Action, is_never, never_matches};
@@ -192,25 +192,29 @@ pub(super) fn joins_a_wait(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
     let steps = &context.definition.steps;
     let mut findings = Vec::new();
     for (i, step) in context.steps() {
-        let is_join = matches!(&step.after, Some(after) if after.join != Join::All);
-        if !is_join {
+        let members = &context.order.before[i];
+        let Some(Join::AtLeast(required)) = step.after.as_ref().map(|after| after.join) else {
+            continue;
+        };
+        // A join of all members fails with the first of them.
+        if usize::try_from(required).is_ok_and(|required| required >= members.len()) {
             continue;
         }
 
-        let mut wait = None;
-        let mut failing = None;
-        for before in &context.order.before[i] {
-            let before = &steps[*before];
-            if matches!(before.action, Action::Wait(_)) {
-                wait.get_or_insert(&before.id);
-            } else if can_fail(before) {
-                failing.get_or_insert(&before.id);
-            }
-        }
+        let region = &context.order.regions[i];
+        let waiting = members
+            .iter()
+            .find_map(|member| wait_of(context, *member, region));
+        let Some(wait) = waiting else { continue };
 
-        if let Some(wait) = wait
-            && let Some(failing) = failing
-        {
+        // A failure before the wait ends its branch, too.
+        let failing = region.iter().find(|other| {
+            let is_before_wait = **other == wait || context.order.precedes(**other, wait);
+            can_be_tolerated(&steps[**other]) && !is_before_wait
+        });
+        if let Some(failing) = failing {
+            let wait = &steps[wait].id;
+            let failing = &steps[*failing].id;
             let message = format!(
                 "step `{}` starts when the time of `{wait}` has passed, also if `{failing}` has \
                  failed",
@@ -227,6 +231,25 @@ pub(super) fn joins_a_wait(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
         }
     }
     findings
+}
+
+/// Returns the wait after which a member of a join completes: itself, or one that leads to it through
+/// steps without a result. A step with a result, or with a change to reverse, is another way to the
+/// goal of the join.
+fn wait_of(context: &LintContext<'_>, member: usize, region: &[usize]) -> Option<usize> {
+    let step = &context.definition.steps[member];
+    if matches!(step.action, Action::Wait(_)) {
+        return Some(member);
+    }
+    let has_result = !step.save.is_empty() || !step.ok.is_empty() || step.compensate.is_some();
+    if has_result {
+        return None;
+    }
+    let mut earlier = context.order.before[member].iter();
+    earlier.find_map(|earlier| {
+        let is_in_region = region.contains(earlier);
+        is_in_region.then(|| wait_of(context, *earlier, region))?
+    })
 }
 
 /// OL11: a pivot without successors.

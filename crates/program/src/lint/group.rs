@@ -1,7 +1,7 @@
 //! Checks of definitions that are deployed together: child sagas, events with similar names, and
 //! fields that no sample has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_model::{EventType, SagaName};
 use serde_json::Value;
@@ -32,6 +32,10 @@ pub struct GroupMember<'d> {
 /// Definitions that are deployed together.
 pub struct DefinitionGroup<'d> {
     members: Vec<GroupMember<'d>>,
+    /// Members by saga, as indices.
+    by_saga: BTreeMap<&'d SagaName, usize>,
+    /// Facts that the group publishes, with the templates of their data.
+    facts: FactTemplates<'d>,
     events: BTreeMap<&'d EventType, EventUse<'d>>,
     samples: DataSamples,
 }
@@ -74,7 +78,15 @@ impl<'d> DefinitionGroup<'d> {
             }
         }
 
+        let mut by_saga = BTreeMap::new();
+        for (index, member) in members.iter().enumerate() {
+            by_saga
+                .entry(&member.program.definition_ref().saga)
+                .or_insert(index);
+        }
         Self {
+            by_saga,
+            facts: facts_of(&members),
             members,
             events,
             samples: DataSamples::default(),
@@ -88,7 +100,7 @@ impl<'d> DefinitionGroup<'d> {
         // The data of a published result is not in the definition.
         let definitions = self.definitions();
         let results = definitions.clone().flat_map(published_results);
-        let results: Vec<_> = results.cloned().collect();
+        let results: BTreeSet<_> = results.collect();
         for fact in definitions.flat_map(|form| form.completed.iter().chain(&form.failed)) {
             if !results.contains(&fact.fact) {
                 samples.add_event(&fact.fact, &fact.data);
@@ -126,7 +138,7 @@ impl<'d> DefinitionGroup<'d> {
         let unknown = self.samples.unknown_fields(definition).into_iter();
         found.extend(unknown.map(|finding| (UNKNOWN_FIELD, finding)));
 
-        let untested = untested_event_fields(definition, &self.facts()).into_iter();
+        let untested = untested_event_fields(definition, &self.facts).into_iter();
         found.extend(untested.map(|finding| (UNTESTED_FIELD, finding)));
 
         warnings(definition, compiled.source(), member.file, found)
@@ -158,25 +170,8 @@ impl<'d> DefinitionGroup<'d> {
         compiled.map(CompiledDefinition::definition)
     }
 
-    /// Returns the facts that the group publishes, with the templates of their data.
-    fn facts(&self) -> FactTemplates<'d> {
-        let mut facts = FactTemplates::default();
-        for definition in self.definitions() {
-            for fact in definition.completed.iter().chain(&definition.failed) {
-                facts.add(&fact.fact, Some(&fact.data));
-            }
-            // The data of a published result is not in the definition.
-            for kind in published_results(definition) {
-                facts.add(kind, None);
-            }
-        }
-        facts
-    }
-
     fn member(&self, saga: &SagaName) -> Option<&GroupMember<'d>> {
-        self.members
-            .iter()
-            .find(|member| member.program.definition_ref().saga == *saga)
+        self.by_saga.get(saga).map(|index| &self.members[*index])
     }
 
     fn unknown_child(&self, path: &str, child: &ChildSagaAction) -> Option<RawDiagnostic> {
@@ -219,6 +214,22 @@ impl<'d> DefinitionGroup<'d> {
             format!("{kind} resembles the event {other}{place}, and nothing else uses it");
         Some(RawDiagnostic::new(path, message).with_suggestion(format!("did you mean `{other}`?")))
     }
+}
+
+/// Returns the facts that members publish, with the templates of their data.
+fn facts_of<'d>(members: &[GroupMember<'d>]) -> FactTemplates<'d> {
+    let mut facts = FactTemplates::default();
+    let compiled = members.iter().filter_map(|m| m.program.as_compiled());
+    for definition in compiled.map(CompiledDefinition::definition) {
+        for fact in definition.completed.iter().chain(&definition.failed) {
+            facts.add(&fact.fact, Some(&fact.data));
+        }
+        // The data of a published result is not in the definition.
+        for kind in published_results(definition) {
+            facts.add(kind, None);
+        }
+    }
+    facts
 }
 
 /// Returns the child sagas of a definition with the paths of their actions.

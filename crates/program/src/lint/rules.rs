@@ -15,7 +15,7 @@ pub(super) const SIMILAR_EVENT: &str = "OL16";
 pub(super) const UNKNOWN_FIELD: &str = "OL17";
 pub(super) const UNTESTED_FIELD: &str = "OL21";
 
-const RULES: [LintRule; 22] = [
+const RULES: [LintRule; 20] = [
     ("OL01", flow::unreachable_step),
     ("OL02", failure::no_failure_path),
     (failure::MISSING_COMPENSATION, failure::missing_compensation),
@@ -32,8 +32,6 @@ const RULES: [LintRule; 22] = [
     ("OL18", loops::constant_condition),
     ("OL19", names::same_child_for_each_event),
     ("OL20", flow::joins_a_wait),
-    ("OL22", values::undo_reads_null),
-    ("OL23", values::step_reads_failed),
     ("OL24", handlers::unknown_failure_field),
     ("OL25", handlers::handler_without_failure),
     ("OL26", handlers::handler_around_a_pivot),
@@ -54,7 +52,9 @@ pub(super) fn warnings(
 
     let found = RULES
         .iter()
-        .flat_map(|(code, rule)| rule(&context).into_iter().map(|finding| (*code, finding)));
+        .flat_map(|(code, rule)| rule(&context).into_iter().map(|finding| (*code, finding)))
+        // These share one analysis.
+        .chain(values::null_values(&context));
     let (codes, findings): (Vec<_>, Vec<_>) = found.chain(of_group).unzip();
     let problems = locate_diagnostics(findings, source, file);
     let found = codes
@@ -80,6 +80,11 @@ fn codes_of_all() -> Vec<&'static str> {
     RULES
         .iter()
         .map(|(code, _)| *code)
+        .chain([
+            values::UNDO_READS_NULL,
+            values::STEP_READS_FAILED,
+            values::UNDO_LACKS_VALUE,
+        ])
         .chain([UNKNOWN_CHILD, SIMILAR_EVENT, UNKNOWN_FIELD, UNTESTED_FIELD])
         .collect()
 }

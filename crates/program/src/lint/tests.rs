@@ -575,6 +575,40 @@ fn ol20_join_goes_on_after_a_wait() {
     );
     has_no_warnings(&sign_up(""));
     has_no_warnings(&sign_up(", timeout: 2h, on_timeout: continue"));
+    // The saga fails, whatever the join.
+    has_no_warnings(&sign_up(", timeout: 2h, on_timeout: fail"));
+    // So it does if the join needs all of them.
+    let all =
+        sign_up(", timeout: 2h").replace("any: [verified, day]", "count: 2, of: [verified, day]");
+    has_no_warnings(&all);
+}
+
+#[test]
+fn ol20_wait_leads_to_the_join_through_other_steps() {
+    let found = |remind: &str| {
+        let race = format!(
+            "{HEAD}steps:\n- {{ id: verified, after: [], do: {{ event: V }}, timeout: 2h }}\n- {{ id: day, after: [], do: {{ wait: 1d }} }}\n- {{ id: remind, after: [day], do: {{ effect: e.mail }}{remind} }}\n- {{ id: charge, after: {{ any: [verified, remind] }}, do: {{ wait: 1s }} }}\n"
+        );
+        warnings_of("OL20", &[&race])
+    };
+    let warnings = found("");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains(
+            "step `charge` starts when the time of `day` has passed, also if `verified` has failed"
+        ),
+        "{warnings:?}"
+    );
+    // Another way to the goal after a time is no deadline.
+    for fallback in [", undo: { effect: e.u }", ", save: { id: =event.id }"] {
+        assert_eq!(found(fallback), Vec::<String>::new(), "{fallback}");
+    }
+
+    let count = "steps:\n- { id: a, after: [], do: { event: A }, timeout: 2h }\n- { id: b, after: [], do: { event: B }, timeout: 2h, on_timeout: fail }\n- { id: day, after: [], do: { wait: 1d } }\n- { id: c, after: { count: 2, of: [a, b, day] }, do: { wait: 1s } }\ntimeout: 9d\n";
+    warns(
+        count,
+        "OL20 8:19 step `c` starts when the time of `day` has passed, also if `a` has failed",
+    );
 }
 
 #[test]

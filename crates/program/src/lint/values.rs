@@ -2,28 +2,126 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::context::LintContext;
 use crate::compile::expressions::ExpressionText;
-use crate::definition::{AfterFailure, FailureHandler, Join, Step};
+use crate::definition::{AfterFailure, Definition, FailureHandler, Join, Step};
 use crate::diagnostic::RawDiagnostic;
-use crate::expression::{FieldTest, Root, untested_fields};
+use crate::expression::{FieldTest, Root, tested_fields, untested_fields};
 use crate::steps::Action;
 
-/// OL22: an `undo` that reads a value which another step saves, although that step need not have
-/// completed.
-pub(super) fn undo_reads_null(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
+/// Codes of the rules.
+pub(super) const UNDO_READS_NULL: &str = "OL22";
+pub(super) const STEP_READS_FAILED: &str = "OL23";
+pub(super) const UNDO_LACKS_VALUE: &str = "OL28";
+
+/// Finding with the code of its rule.
+type CodedFinding = (&'static str, RawDiagnostic);
+
+/// OL22, OL23 and OL28: reads of values that can be null.
+pub(super) fn null_values(context: &LintContext<'_>) -> Vec<CodedFinding> {
     let values = SavedValues::of(context);
-    let set = values.set_before(context, Outcomes::All);
+    let mut analysis = ValueAnalysis {
+        set: values.set_before(context, Assumption::AllOutcomes),
+        set_without_failures: values.set_before(context, Assumption::NoFailures),
+        set_under_condition: BTreeMap::new(),
+        context,
+        values,
+    };
+
     let mut findings = Vec::new();
-    for read in values.reads(context) {
-        let step = &context.definition.steps[read.step];
-        let is_set = set[read.step].contains(read.value) || values.saves(step, read.value);
-        if !read.in_undo || is_set {
+    for read in analysis.values.reads(context) {
+        if analysis.is_allowed(&read) {
             continue;
         }
+        let found = if !read.in_undo {
+            analysis.step_reads_failed(&read)
+        } else if analysis
+            .values
+            .saves(&context.definition.steps[read.step], read.value)
+        {
+            analysis.undo_lacks_value(&read)
+        } else {
+            analysis.undo_reads_null(&read)
+        };
+        findings.extend(found);
+    }
+    findings
+}
 
-        let name = &values.names[read.value];
-        let saving = &context.definition.steps[values.first_saved_by[read.value]];
+/// Values that steps save, and when they are set.
+struct ValueAnalysis<'c, 'd> {
+    context: &'c LintContext<'d>,
+    values: SavedValues,
+    /// For each step, the values that are certainly set when it starts.
+    set: Vec<ValueSet>,
+    set_without_failures: Vec<ValueSet>,
+    /// The same for steps with a condition, if the other steps with this condition are executed.
+    set_under_condition: BTreeMap<String, Vec<ValueSet>>,
+}
+
+impl ValueAnalysis<'_, '_> {
+    /// Returns whether the definition itself says that the value may be null, or tests it.
+    fn is_allowed(&self, read: &ValueRead) -> bool {
+        let step = &self.context.definition.steps[read.step];
+        let name = &self.values.names[read.value];
+        if read.in_undo
+            && let Some(undo) = &step.compensate
+            && let Some(variable) = name.strip_prefix("vars.")
+            && undo.allow_null.iter().any(|allowed| allowed == variable)
+        {
+            return true;
+        }
+
+        // A step whose `when` tests the value does not start without it.
+        let Some(when) = step
+            .when
+            .as_deref()
+            .filter(|_| read.path != when_path(read.step))
+        else {
+            return false;
+        };
+        let when = when.strip_prefix('=').unwrap_or(when);
+        let mut tested = ROOTS.into_iter().flat_map(|(root, test)| {
+            let fields = tested_fields(when, root, test);
+            fields.into_iter().map(move |fields| (root, fields))
+        });
+        tested.any(|(root, fields)| name_of(root, &fields) == *name)
+    }
+
+    /// Returns whether a value is set when a step starts.
+    fn is_set(&mut self, step: usize, value: usize) -> bool {
+        if self.set[step].contains(value) {
+            return true;
+        }
+        let definition = self.context.definition;
+        let Some(condition) = condition_of(&definition.steps[step]) else {
+            return false;
+        };
+        let Self {
+            context,
+            values,
+            set_under_condition,
+            ..
+        } = self;
+        let set = set_under_condition
+            .entry(condition.to_owned())
+            .or_insert_with(|| values.set_before(context, Assumption::Condition(condition)));
+        set[step].contains(value)
+    }
+
+    /// OL22: an `undo` that reads a value which another step saves, although that step need not
+    /// have completed.
+    fn undo_reads_null(&mut self, read: &ValueRead) -> Option<CodedFinding> {
+        if self.values.has_initial[read.value] || self.is_set(read.step, read.value) {
+            return None;
+        }
+
+        let steps = &self.context.definition.steps;
+        let step = &steps[read.step];
+        let name = &self.values.names[read.value];
+        let saving = &steps[self.values.first_saved_by[read.value]];
         let message = format!(
             "the `undo` of step `{}` reads `{name}`, which is null if `{}` has not completed",
             step.id, saving.id
@@ -32,33 +130,22 @@ pub(super) fn undo_reads_null(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
             "save it in `{}`, or test it, for example `={name} == null ? '' : {name}`",
             step.id
         );
-        findings.push(RawDiagnostic::new(&read.path, message).with_suggestion(suggestion));
+        let finding = RawDiagnostic::new(&read.path, message).with_suggestion(suggestion);
+        Some((UNDO_READS_NULL, finding))
     }
-    findings
-}
 
-/// OL23: a step that reads what a step with a handled failure would have saved.
-pub(super) fn step_reads_failed(context: &LintContext<'_>) -> Vec<RawDiagnostic> {
-    let values = SavedValues::of(context);
-    let set = values.set_before(context, Outcomes::All);
-    let set_without_failures = values.set_before(context, Outcomes::WithoutFailures);
-    let mut findings = Vec::new();
-    for read in values.reads(context) {
-        let is_lost = set_without_failures[read.step].contains(read.value)
-            && !set[read.step].contains(read.value);
-        // Lint OL22 concerns compensations.
-        if read.in_undo || !is_lost {
-            continue;
-        }
-        let Some(failed) = values.lost_by[read.value] else {
-            continue;
-        };
+    /// OL23: a step that reads what a step with a handled failure would have saved.
+    fn step_reads_failed(&mut self, read: &ValueRead) -> Option<CodedFinding> {
+        let is_lost = self.set_without_failures[read.step].contains(read.value)
+            && !self.is_set(read.step, read.value);
+        let failed = self.values.lost_by[read.value].filter(|_| is_lost)?;
 
-        let name = &values.names[read.value];
-        let failed = &context.definition.steps[failed].id;
+        let steps = &self.context.definition.steps;
+        let name = &self.values.names[read.value];
+        let failed = &steps[failed].id;
         let message = format!(
             "step `{}` reads `{name}`, which is null if `{failed}` has failed",
-            context.definition.steps[read.step].id
+            steps[read.step].id
         );
         let suggestion = match name.strip_prefix("vars.") {
             Some(variable) => format!(
@@ -67,18 +154,95 @@ pub(super) fn step_reads_failed(context: &LintContext<'_>) -> Vec<RawDiagnostic>
             ),
             None => "test it with `has`, or select other steps with `then`".to_owned(),
         };
-        findings.push(RawDiagnostic::new(&read.path, message).with_suggestion(suggestion));
+        let finding = RawDiagnostic::new(&read.path, message).with_suggestion(suggestion);
+        Some((STEP_READS_FAILED, finding))
     }
-    findings
+
+    /// OL28: an `undo` that reads what its own step saves, although it is compensated without it.
+    fn undo_lacks_value(&self, read: &ValueRead) -> Option<CodedFinding> {
+        let step = &self.context.definition.steps[read.step];
+        let name = &self.values.names[read.value];
+        let is_of_request = !["undo.ok[", "undo.fail["]
+            .iter()
+            .any(|field| read.field.starts_with(field));
+        if !is_of_request
+            || self.values.has_initial[read.value]
+            || self.set[read.step].contains(read.value)
+        {
+            return None;
+        }
+
+        let variable = name.strip_prefix("vars.");
+        let template = variable.and_then(|variable| step.save.get(variable));
+        // A variable that only a handler sets is required in no compensation.
+        if variable.is_some() && template.is_none() {
+            return None;
+        }
+        let condition = if template.is_some_and(is_optional) {
+            "the result lacks it"
+        } else if step.action.traits().is_retried() {
+            "it times out"
+        } else {
+            return None;
+        };
+        let message = format!(
+            "the `undo` of step `{}` reads `{name}`, which is null if {condition}: the instance \
+             becomes stuck with `undo_without_value`",
+            step.id
+        );
+        let suggestion = match variable {
+            Some(variable) => format!(
+                "identify the change by a value that is known before the step; write \
+                 `allow_null: [{variable}]` in the `undo` if its upstream accepts null"
+            ),
+            None => format!(
+                "identify the change by a value that is known before the step, and test `{name}` \
+                 with `has`"
+            ),
+        };
+        let finding = RawDiagnostic::new(&read.path, message).with_suggestion(suggestion);
+        Some((UNDO_LACKS_VALUE, finding))
+    }
 }
 
-/// Which outcomes of a step count.
+/// Roots of saved values, with the test of each. The result of a job that has not completed does not
+/// exist.
+const ROOTS: [(Root, FieldTest); 2] = [
+    (Root::Vars, FieldTest::Null),
+    (Root::Results, FieldTest::Presence),
+];
+
+/// Returns the name of the value that an access reads.
+fn name_of(root: Root, fields: &[String]) -> String {
+    let first = fields.first().map_or("", String::as_str);
+    format!("{}.{first}", root.name())
+}
+
+fn when_path(step: usize) -> String {
+    format!("steps[{step}].when")
+}
+
+/// Returns the condition of a step without its `=`.
+fn condition_of(step: &Step) -> Option<&str> {
+    let when = step.when.as_deref()?;
+    Some(when.strip_prefix('=').unwrap_or(when).trim())
+}
+
+/// Returns whether a template is null if the result lacks the field that it reads.
+fn is_optional(template: &Value) -> bool {
+    let text = template.as_str().unwrap_or_default();
+    text.starts_with('=') && text.contains("orValue(null)")
+}
+
+/// What an analysis assumes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcomes {
-    /// All after which the saga runs on.
-    All,
-    /// As if no failure was handled.
-    WithoutFailures,
+enum Assumption<'a> {
+    /// Every outcome after which the saga runs on can happen.
+    AllOutcomes,
+    /// No failure is handled.
+    NoFailures,
+    /// As `AllOutcomes`, and the steps with this condition are executed.
+    Condition(&'a str),
 }
 
 /// Variables (`vars.x`) and results of jobs (`results.x`) that only steps save, by number.
@@ -91,11 +255,15 @@ struct SavedValues {
     /// For each value, the first step that saves it only if it completes, and whose failure is
     /// handled.
     lost_by: Vec<Option<usize>>,
+    /// Whether a value is set before any step completes: by the start event, or by a handler.
+    has_initial: Vec<bool>,
 }
 
 /// A step reads a value without a test.
 struct ValueRead {
     path: String,
+    /// Path below the step.
+    field: String,
     step: usize,
     in_undo: bool,
     value: usize,
@@ -107,17 +275,17 @@ impl SavedValues {
         let mut values = Self::default();
         for (i, step) in context.steps() {
             for name in own_names(step) {
-                let variable = name.strip_prefix("vars.");
-                // The start event, or an event of a handler, sets these as well.
-                let is_set_elsewhere = variable.is_some_and(|variable| {
-                    let mut handlers = definition.on.iter();
-                    definition.vars.contains_key(variable)
-                        || handlers.any(|handler| handler.save.contains_key(variable))
-                });
-                if !is_set_elsewhere && !values.numbers.contains_key(&name) {
+                // The start event, or an event of a handler, sets these as well. The list of a
+                // `foreach` step that fails is null all the same.
+                let has_initial = is_set_elsewhere(definition, &name);
+                if has_initial && step.foreach.is_none() {
+                    continue;
+                }
+                if !values.numbers.contains_key(&name) {
                     values.numbers.insert(name.clone(), values.names.len());
                     values.names.push(name);
                     values.first_saved_by.push(i);
+                    values.has_initial.push(has_initial);
                 }
             }
         }
@@ -130,7 +298,9 @@ impl SavedValues {
                 };
                 let mut handlers = step.failure_handlers().map(|(_, handler)| handler);
                 let is_lost = handlers
-                    .any(|handler| handler.prevents_failure() && !saves_name(handler, &name));
+                    .any(|handler| handler.prevents_failure() && !saves_name(handler, &name))
+                    // Only the failure of a list replaces an initial value.
+                    && (step.foreach.is_some() || !values.has_initial[*number]);
                 if is_lost {
                     values.lost_by[*number].get_or_insert(i);
                 }
@@ -164,6 +334,7 @@ impl SavedValues {
             for value in self.reads_of(expression) {
                 reads.push(ValueRead {
                     path: path.clone(),
+                    field: field.to_owned(),
                     step,
                     in_undo: field.starts_with("undo."),
                     value,
@@ -180,6 +351,7 @@ impl SavedValues {
             let numbers = results.filter_map(|name| self.numbers.get(&name).copied());
             reads.extend(numbers.map(|value| ValueRead {
                 path: format!("steps[{i}].do.job.dependencies"),
+                field: "do.job.dependencies".to_owned(),
                 step: i,
                 in_undo: false,
                 value,
@@ -191,19 +363,13 @@ impl SavedValues {
     fn reads_of(&self, expression: &ExpressionText) -> Vec<usize> {
         let element = expression.element.as_deref();
         let mut reads = Vec::new();
-        for (root, test) in [
-            (Root::Vars, FieldTest::Null),
-            // The result of a job that has not completed does not exist.
-            (Root::Results, FieldTest::Presence),
-        ] {
+        for (root, test) in ROOTS {
             // Each expression would be parsed for each root.
             if !expression.source.contains(root.name()) {
                 continue;
             }
             for fields in untested_fields(&expression.source, element, root, test) {
-                let first = fields.first().map_or("", String::as_str);
-                let name = format!("{}.{first}", root.name());
-                reads.extend(self.numbers.get(&name));
+                reads.extend(self.numbers.get(&name_of(root, &fields)));
             }
         }
         reads.dedup();
@@ -211,7 +377,7 @@ impl SavedValues {
     }
 
     /// Returns for each step the values that are certainly set when it starts.
-    fn set_before(&self, context: &LintContext<'_>, outcomes: Outcomes) -> Vec<ValueSet> {
+    fn set_before(&self, context: &LintContext<'_>, assumption: Assumption<'_>) -> Vec<ValueSet> {
         let order = &context.order;
         let steps = &context.definition.steps;
         let mut set = vec![ValueSet::none(self.names.len()); steps.len()];
@@ -229,7 +395,7 @@ impl SavedValues {
             let mut certain = ValueSet::none(self.names.len());
             for earlier in before.iter().copied() {
                 let mut after = set[earlier].clone();
-                after.add(&self.set_by(context, earlier, step, outcomes));
+                after.add(&self.set_by(context, earlier, step, assumption));
 
                 if requires_all && order.implies(step, earlier) {
                     certain.add(&after);
@@ -254,18 +420,20 @@ impl SavedValues {
         context: &LintContext<'_>,
         earlier: usize,
         step: usize,
-        outcomes: Outcomes,
+        assumption: Assumption<'_>,
     ) -> ValueSet {
         let form = &context.definition.steps[earlier];
         let id = &context.definition.steps[step].id;
         let completed = self.numbered(completed_names(form));
         let nothing = ValueSet::none(self.names.len());
-        if outcomes == Outcomes::WithoutFailures {
-            return if form.when.is_none() {
-                completed
-            } else {
-                nothing
-            };
+        let is_conditional = match assumption {
+            Assumption::Condition(condition) => {
+                condition_of(form).is_some_and(|own| own != condition)
+            }
+            Assumption::AllOutcomes | Assumption::NoFailures => form.when.is_some(),
+        };
+        if assumption == Assumption::NoFailures {
+            return if is_conditional { nothing } else { completed };
         }
 
         let follows_failure = form
@@ -287,7 +455,7 @@ impl SavedValues {
 
         if !follows_failure {
             sets.push(completed);
-            if form.when.is_some() {
+            if is_conditional {
                 sets.push(nothing.clone());
             }
         }
@@ -356,6 +524,17 @@ fn variable(name: &str) -> String {
 
 fn result_of(job: &str) -> String {
     format!("{}.{job}", Root::Results.name())
+}
+
+/// Returns whether a variable has a value before any step saves it.
+fn is_set_elsewhere(definition: &Definition, name: &str) -> bool {
+    let Some(variable) = name.strip_prefix("vars.") else {
+        return false;
+    };
+    let mut handlers = definition.on.iter();
+    let initial = definition.vars.get(variable);
+    initial.is_some_and(|template| !template.is_null())
+        || handlers.any(|handler| handler.save.contains_key(variable))
 }
 
 fn saves_name(handler: &FailureHandler, name: &str) -> bool {

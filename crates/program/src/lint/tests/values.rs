@@ -65,7 +65,7 @@ fn ol22_accepts_variables_that_are_set() {
     }
 
     let own = "steps: [{ id: a, do: { effect: e.a }, save: { x: =event.x }, undo: { effect: e.u, data: =vars.x } }]";
-    has_no_warnings(own);
+    assert_eq!(found("OL22", own), Vec::<String>::new());
     let of_start = "vars: { x: =event.x }\nsteps: [{ id: a, do: { effect: e.a }, undo: { effect: e.u, data: =vars.x } }, { id: b, do: { effect: e.b }, undo: { effect: e.u }, save: { x: =event.x } }]";
     has_no_warnings(of_start);
     let tested = undo_reads_x(
@@ -100,6 +100,101 @@ fn ol23_step_reads_what_a_failed_step_has_not_saved() {
         "\"=vars.plan == null ? 'free' : vars.plan\" }",
     );
     assert_eq!(found("OL23", &tested), Vec::<String>::new());
+}
+
+#[test]
+fn ol22_test_of_presence_does_not_prevent_null() {
+    let earlier = "- { id: a, when: key.saga == 'u', do: { effect: e.a }, undo: { effect: e.u }, save: { x: =event.x } }\n";
+    for read in ["\"=has(vars.x) ? vars.x : ''\"", "\"=vars.?x.orValue('')\""] {
+        let text = undo_reads_x(earlier).replace("=vars.x", read);
+        assert_eq!(found("OL22", &text).len(), 1, "{text}");
+    }
+    for read in [
+        "\"=vars.?x.?id.orValue('')\"",
+        "\"=has(vars.x.id) ? vars.x.id : ''\"",
+    ] {
+        let text = undo_reads_x(earlier).replace("=vars.x", read);
+        assert_eq!(found("OL22", &text), Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn condition_of_the_reading_step_prevents_null() {
+    let earlier = "- { id: a, when: key.saga == 'u', do: { effect: e.a }, undo: { effect: e.u }, save: { x: =event.x } }\n";
+    for (when, count) in [
+        ("key.saga == 'v'", 1),
+        ("key.saga == 'u'", 0),
+        ("\"=key.saga == 'u'\"", 0),
+        ("vars.x != null", 0),
+    ] {
+        let text = undo_reads_x(earlier).replace("id: last,", &format!("id: last, when: {when},"));
+        assert_eq!(found("OL22", &text).len(), count, "{text}");
+    }
+
+    let failed = |when: &str| {
+        format!(
+            "steps:\n- {{ id: a, do: {{ effect: e.a }}, save: {{ x: =event.x }}, on_failure: continue }}\n- {{ id: b, {when}do: {{ effect: e.b, data: =vars.x }} }}\n"
+        )
+    };
+    assert_eq!(found("OL23", &failed("")).len(), 1);
+    let tested = failed("when: vars.x != null, ");
+    assert_eq!(found("OL23", &tested), Vec::<String>::new());
+}
+
+#[test]
+fn ol23_list_of_a_failed_foreach_is_null_despite_its_initial_value() {
+    let text = |handler: &str| {
+        format!(
+            "vars: {{ items: =event.items, ids: [] }}\nsteps:\n- {{ id: pay, foreach: {{ in: =vars.items, as: item }}, do: {{ effect: e.pay }}, save: {{ ids: =event.id }}, {handler} }}\n- {{ id: next, do: {{ effect: e.next, data: =vars.ids }} }}\n"
+        )
+    };
+    assert_eq!(found("OL23", &text("on_failure: continue")).len(), 1);
+    for handler in ["on_failure: { save: { ids: [] } }", "publish: false"] {
+        assert_eq!(found("OL23", &text(handler)), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn ol28_undo_reads_what_its_own_step_saves() {
+    let step = |kind: &str, save: &str, undo: &str| {
+        format!(
+            "steps: [{{ id: a, do: {{ {kind} }}, save: {{ x: {save} }}, undo: {{ effect: e.u, {undo} }} }}]"
+        )
+    };
+    let warnings = found("OL28", &step("effect: e.a", "=event.x", "data: =vars.x"));
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains(
+            "steps[0].undo.data: the `undo` of step `a` reads `vars.x`, which is null if it times \
+             out: the instance becomes stuck with `undo_without_value`; identify the change by a \
+             value that is known before the step; write `allow_null: [x]` in the `undo` if its \
+             upstream accepts null"
+        ),
+        "{warnings:?}"
+    );
+
+    let optional = found(
+        "OL28",
+        &step("event: E", "=event.?x.orValue(null)", "data: =vars.x"),
+    );
+    assert_eq!(optional.len(), 1, "{optional:?}");
+    assert!(
+        optional[0].contains("null if the result lacks it"),
+        "{optional:?}"
+    );
+
+    for clean in [
+        step("effect: e.a", "=event.x", "data: =vars.x, allow_null: [x]"),
+        step(
+            "effect: e.a",
+            "=event.x",
+            "data: \"=vars.x == null ? '' : vars.x\"",
+        ),
+        step("effect: e.a", "=event.x", "data: =key.correlation"),
+        step("event: E", "=event.x", "data: =vars.x"),
+    ] {
+        assert_eq!(found("OL28", &clean), Vec::<String>::new(), "{clean}");
+    }
 }
 
 #[test]
