@@ -14,7 +14,6 @@ pub(crate) mod cost;
 mod evaluate;
 mod event_data;
 mod filter;
-mod free;
 mod functions;
 mod json;
 mod names;
@@ -24,8 +23,8 @@ mod reads;
 mod resolver;
 mod rewrite;
 mod root;
-mod sources;
 mod search;
+mod sources;
 mod two_variable_macros;
 
 use std::borrow::Cow;
@@ -44,7 +43,6 @@ pub(crate) use check::{CheckError, Scope};
 pub use evaluate::evaluate;
 pub(crate) use event_data::{ENVELOPE_FIELDS, Envelope, EventData, envelope};
 pub use filter::{Comparison, ComparisonOperator, Filter, FilterError, FilterEvalError};
-pub(crate) use free::FreeCondition;
 
 use crate::budget;
 use crate::contract::FailureCause;
@@ -55,9 +53,9 @@ pub(crate) use reads::{
     FieldTest, FreeRead, TextComparison, first_fields, free_reads, tested_fields, text_comparisons,
     untested_fields,
 };
-pub(crate) use sources::ValueSource;
 use resolver::{Element, Message, Resolver};
 pub(crate) use root::{EVENTS, FAILURE_FIELDS, INDEX, Root};
+pub(crate) use sources::ValueSource;
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -78,10 +76,10 @@ enum Kind {
 pub(crate) struct EvalError {
     /// Text of the expression.
     pub(crate) expression: String,
-    /// A compensation would be requested with null instead of the value of a step.
-    pub(crate) lacks_value: bool,
     /// Reason of the error.
     pub(crate) reason: String,
+    /// A compensation would be requested with null instead of the value of a step.
+    pub(crate) lacks_value: bool,
 }
 
 /// Values of the variables.
@@ -95,10 +93,10 @@ pub(crate) struct Bindings<'a> {
     round: Option<Value>,
     events: Option<&'a Value>,
     reminder: Option<Value>,
-    /// Whether a compensation may be requested with null instead of the value of a step.
-    pub(crate) allows_null: bool,
     instance: Option<&'a InstanceKey>,
     message: Option<Message<'a>>,
+    /// Whether a compensation may be requested with null instead of the value of a step.
+    pub(crate) allows_null: bool,
     /// Step to which the expression belongs, for errors.
     pub(crate) step: Option<&'a str>,
     built_envelope: OnceCell<Value>,
@@ -128,9 +126,9 @@ impl<'a> Bindings<'a> {
             round: None,
             events: None,
             reminder: None,
-            allows_null: false,
             instance: None,
             message: None,
+            allows_null: false,
             step: None,
             built_envelope: OnceCell::new(),
             failure: OnceCell::new(),
@@ -186,12 +184,12 @@ impl<'a> Bindings<'a> {
             index: Value::from(index),
         });
         self
+    }
+
     /// Sets whether a compensation may be requested with null instead of the value of a step.
     pub(crate) fn allow_null(mut self, allows_null: bool) -> Self {
         self.allows_null = allows_null;
         self
-    }
-
     }
 
     /// Sets the step to which the expression belongs.
@@ -289,6 +287,13 @@ enum CowJson<'a> {
 }
 
 impl CowJson<'_> {
+    fn is_null(&self) -> bool {
+        match self {
+            CowJson::Value(value) => value.is_null(),
+            CowJson::Fields(_) => false,
+        }
+    }
+
     fn into_value(self) -> Value {
         match self {
             CowJson::Value(value) => value.clone(),
@@ -298,13 +303,6 @@ impl CowJson<'_> {
 }
 
 /// Runs a checked expression within the open cost budget.
-    fn is_null(&self) -> bool {
-        match self {
-            CowJson::Value(value) => value.is_null(),
-            CowJson::Fields(_) => false,
-        }
-    }
-
 fn run<T: Send>(
     parsed: &CheckedExpression,
     resolver: &dyn VariableResolver,
@@ -456,9 +454,9 @@ impl Expression {
     /// Creates the error of an invalid value.
     pub(crate) fn error(&self, reason: String) -> EvalError {
         EvalError {
-            lacks_value: false,
             expression: self.source.clone(),
             reason,
+            lacks_value: false,
         }
     }
 }

@@ -7,11 +7,13 @@
 //! | `status` | the status of the instance |
 //! | `vars` | the variables of the instance |
 
+use orlog_model::Status;
 use serde_json::{Map, Value};
 
 use crate::definition::{Definition, InvariantSpec};
 use crate::diagnostic::{Diagnostic, RawDiagnostic, RawDiagnostics, did_you_mean};
-use crate::expression::{FreeCondition, FreeRead, free_reads};
+use crate::expression::{Filter, FreeRead, TextComparison, free_reads, text_comparisons};
+use crate::machine::step_state_names;
 
 const STEPS: &str = "steps";
 const STATUS: &str = "status";
@@ -105,7 +107,7 @@ pub struct SagaInvariant {
     name: String,
     rule: Rule,
     source: String,
-    condition: FreeCondition,
+    condition: Filter,
     reads: Vec<FreeRead>,
 }
 
@@ -151,7 +153,8 @@ impl SagaInvariant {
         }
 
         let Self { name, source, .. } = self;
-        match (self.rule, self.condition.holds(&view.variables)) {
+        let holds = self.condition.holds(&view.variables).0;
+        match (self.rule, holds) {
             (Rule::Never, Ok(false)) | (Rule::Always, Ok(true)) => None,
             (Rule::Never, Ok(true)) => Some(format!("{name}: never {source}")),
             (Rule::Always, Ok(false)) => Some(format!("{name}: always {source}")),
@@ -196,7 +199,7 @@ fn compile(
 
     let path = format!("{path}.{field}");
     let source = text.strip_prefix('=').unwrap_or(text);
-    let condition = match FreeCondition::compile(source, &NAMES) {
+    let condition = match Filter::over(source, &NAMES) {
         Ok(condition) => condition,
         Err(errors) => {
             findings.extend(errors.into_iter().map(|error| {
@@ -208,6 +211,9 @@ fn compile(
         }
     };
 
+    for compared in text_comparisons(source, &NAMES) {
+        findings.extend(unknown_text(&compared, &path));
+    }
     let reads = free_reads(source, &NAMES);
     for read in &reads {
         findings.extend(unknown_name(read, definition, &path));
@@ -219,6 +225,29 @@ fn compile(
         condition,
         reads,
     })
+}
+
+/// Reports a comparison with a status, or with the state of a step, that does not exist.
+fn unknown_text(compared: &TextComparison, path: &str) -> Option<RawDiagnostic> {
+    let names: Vec<&str> = match (compared.name.as_str(), compared.fields.as_slice()) {
+        (STATUS, []) => Status::ALL.map(Status::as_str).to_vec(),
+        (STEPS, [_, field]) if field == STATE => step_state_names(),
+        (_, _) => return None,
+    };
+    let text = compared.text.as_str();
+    if names.contains(&text) {
+        return None;
+    }
+
+    let label = if compared.name == STATUS {
+        "status"
+    } else {
+        "state of a step"
+    };
+    let suggestion = did_you_mean(text, names.iter().copied())
+        .unwrap_or_else(|| format!("valid: {}", names.join(", ")));
+    let finding = RawDiagnostic::new(path, format!("`{text}` is no {label}"));
+    Some(finding.with_suggestion(suggestion))
 }
 
 /// Reports a step, a property or a variable that does not exist.

@@ -109,7 +109,7 @@ pub(crate) use compiled::{
 pub use in_doubt::{EXECUTED, NOT_EXECUTED};
 pub(crate) use migrate::{MigrationSource, migrate};
 pub use rerun::Rerun;
-pub(crate) use view::view;
+pub(crate) use view::{step_state_names, view};
 
 /// Applies one program input. See the table above.
 pub(crate) fn apply(

@@ -89,8 +89,15 @@ impl InvariantChecker {
         self.defined.hash(key);
     }
 
-    /// Checks the invariants that the definition and the test file state.
-    fn check_defined(&mut self, seen: &ObservedDecision<'_>, after: &Instance) {
+    /// Checks the invariants that the definition and the test file state after a transition of an
+    /// instance with these step states.
+    fn check_defined(
+        &mut self,
+        seen: &ObservedDecision<'_>,
+        after: &Instance,
+        states: &StepStates,
+        is_end: bool,
+    ) {
         let of_definition = seen.context.program.as_compiled();
         let of_definition = of_definition.map_or(&[][..], CompiledDefinition::invariants);
         let of_test = self.of_test.as_ref();
@@ -100,15 +107,6 @@ impl InvariantChecker {
         if of_definition.is_empty() && of_test.is_empty() {
             return;
         }
-
-        let Some(ledger) = self.ledgers.get(seen.context.key) else {
-            return;
-        };
-        let Some(states) = ledger.step_states_after() else {
-            return;
-        };
-        // An operator who ends an instance, or skips a compensation, accepts what remains.
-        let is_end = after.status.is_final() && !ledger.was_forced();
 
         let all = [
             Stated {
@@ -128,6 +126,7 @@ impl InvariantChecker {
             is_end,
             &all,
         );
+        let violations = violations.into_iter().map(|found| found.violation);
         self.violations.extend(violations);
     }
 
@@ -159,6 +158,14 @@ impl DecisionObserver for InvariantChecker {
             self.report(Invariant::SecondResultHarmless, message);
         }
 
+        // Before the ledger records the new run.
+        if let Some(ended) = seen.run_end {
+            let states = StepStates::of(seen.context.program, Some(ended));
+            let ledger = self.ledgers.get(seen.context.key);
+            let is_end = !ledger.is_some_and(WorkLedger::was_forced);
+            self.check_defined(seen, ended, &states, is_end);
+        }
+
         // The ledger is changed while violations are found, so they are collected beside it.
         let ledger = self.ledgers.entry(seen.context.key.clone()).or_default();
         let mut violations = Vec::new();
@@ -185,7 +192,15 @@ impl DecisionObserver for InvariantChecker {
         if let Decision::Commit(commit) = seen.decision
             && let Some(after) = &commit.instance
         {
-            self.check_defined(seen, after);
+            let Some(ledger) = self.ledgers.get(seen.context.key) else {
+                return;
+            };
+            let Some(states) = ledger.step_states_after().cloned() else {
+                return;
+            };
+            // An operator who ends an instance, or skips a compensation, accepts what remains.
+            let is_end = after.status.is_final() && !ledger.was_forced();
+            self.check_defined(seen, after, &states, is_end);
         }
     }
 }

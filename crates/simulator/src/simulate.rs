@@ -100,8 +100,12 @@ impl DecisionObserver for SimulationCounters {
                 }
                 self.work_requested(seen.context.key, &commit.work);
                 self.instance_changed(seen.context.instance, commit.instance.as_deref());
+                let program = seen.context.program;
+                if let Some(ended) = seen.run_end {
+                    self.check_invariants(seen.context.key, program, ended);
+                }
                 if let Some(after) = &commit.instance {
-                    self.check_invariants(seen.context.key, seen.context.program, after);
+                    self.check_invariants(seen.context.key, program, after);
                 }
             }
             Decision::Ignore { reason, .. } if matches!(seen.input, Input::Event(_)) => {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use orlog_engine::{Decision, DecisionContext, Rejection, decide};
 use orlog_model::{
     Commit, DeadLetterReason, Event, Input, Instance, InstanceKey, Name, OutboxKey, SagaName,
-    TenantId, TimerFired, Timestamp, WorkflowAction, WorkflowCommand,
+    Status, TenantId, TimerFired, Timestamp, WorkflowAction, WorkflowCommand,
 };
 
 use consequences::{FollowUp, follow_ups};
@@ -54,6 +54,8 @@ pub struct ObservedDecision<'a> {
     pub input: &'a Input,
     /// Decision about the input.
     pub decision: &'a Decision,
+    /// If the input ends a run with a restart: the instance at the end of this run.
+    pub run_end: Option<&'a Instance>,
 }
 
 /// Result of an input.
@@ -323,12 +325,42 @@ impl Simulator {
         };
 
         let decision = decide(&subject, input);
+        let run_end = self.run_end(&subject, input, &decision);
         observer.on_decision(&ObservedDecision {
             context: subject,
             input,
             decision: &decision,
+            run_end: run_end.as_ref(),
         });
         self.apply_decision(key, before, input, decision)
+    }
+
+    /// Returns the instance at the end of the run that an input ends with a restart.
+    fn run_end(
+        &self,
+        subject: &DecisionContext<'_>,
+        input: &Input,
+        decision: &Decision,
+    ) -> Option<Instance> {
+        let before = subject.instance?;
+        let Decision::Commit(commit) = decision else {
+            return None;
+        };
+        let restarts = commit.instance.as_ref()?.run_id != before.run_id;
+        let waiting = self.programs.without_restart(&subject.key.saga);
+
+        // The new run has replaced the state, so the input is decided again without a restart.
+        let context = DecisionContext {
+            program: waiting.filter(|_| restarts)?,
+            ..*subject
+        };
+        let Decision::Commit(commit) = decide(&context, input) else {
+            return None;
+        };
+        let mut ended = Arc::unwrap_or_clone(commit.instance?);
+        // Its steps are final, as those of a saga that completes.
+        ended.status = Status::Completed;
+        Some(ended)
     }
 
     fn apply_decision(

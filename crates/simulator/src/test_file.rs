@@ -110,8 +110,25 @@ impl TestFile {
     ) -> Result<Arc<[SagaInvariant]>, Vec<Diagnostic>> {
         let mut compiled = Vec::new();
         let mut problems = Vec::new();
+        let mut names = BTreeSet::new();
+        let of_definition = program.as_compiled().into_iter();
+        let of_definition = of_definition.flat_map(CompiledDefinition::invariants);
+        names.extend(of_definition.map(SagaInvariant::name));
+
         for (n, invariant) in self.invariants.iter().enumerate() {
             let path = format!("invariants[{n}]");
+            // Reports name an invariant, not its file.
+            if !names.insert(invariant.spec.name.as_str()) {
+                let message = format!(
+                    "the invariant `{}` is stated twice, here or in the definition",
+                    invariant.spec.name
+                );
+                problems.push(Diagnostic {
+                    line: invariant.line,
+                    path: format!("{path}.name"),
+                    ..Diagnostic::of_file(file, message)
+                });
+            }
             let Some(definition) = program.as_compiled().map(CompiledDefinition::definition) else {
                 let message = "only a definition with steps has invariants".to_owned();
                 problems.push(Diagnostic {

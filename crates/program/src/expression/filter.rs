@@ -1,4 +1,4 @@
-//! Conditions outside definitions: filters of an operator over instances.
+//! Conditions over named values: filters of an operator over instances, and invariants.
 //!
 //! Filters are checked like the expressions of a definition: every name exists, and the cost is
 //! bounded. An example provides the available names and also detects early that a filter is not a
@@ -92,6 +92,18 @@ impl Filter {
             }),
             Ok(_) | Err(FilterEvalError::NoValue(_)) => Ok(filter),
         }
+    }
+
+    /// Compiles a condition over these names, whose values have no example.
+    pub(crate) fn over(source: &str, names: &[&str]) -> Result<Self, Vec<check::CheckError>> {
+        let parsed = check::parse(environment(), source, NameResolution::Free(names))?;
+        let mut used = BTreeSet::new();
+        collect(&parsed.expression, &mut used);
+        used.retain(|name| names.contains(&name.as_str()));
+        Ok(Self {
+            parsed,
+            names: used,
+        })
     }
 
     /// Returns true if the condition uses this name.

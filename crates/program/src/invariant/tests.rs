@@ -26,6 +26,22 @@ fn invariants_name_known_steps_properties_and_variables() {
              `started`, `completed`, `failed`, `compensated`, `skipped`, `state`",
         ),
         (
+            "never: steps.?chrge.started == true",
+            "t:6:23: invariants[0].never: there is no step `chrge`; did you mean `charge`?",
+        ),
+        (
+            "always: status == 'complete'",
+            "t:6:24: invariants[0].always: `complete` is no status; did you mean `completed`?",
+        ),
+        (
+            "never: \"status in ['failed', 'stuk']\"",
+            "t:6:23: invariants[0].never: `stuk` is no status; did you mean `stuck`?",
+        ),
+        (
+            "never: steps.charge.state != 'runing'",
+            "t:6:23: invariants[0].never: `runing` is no state of a step; did you mean `running`?",
+        ),
+        (
             "always: vars.totl > 1",
             "t:6:24: invariants[0].always: `vars.totl` is never set; did you mean `total`?",
         ),

@@ -274,6 +274,12 @@ fn name(saga: &CompiledSaga, state: &State, at: StepIndex) -> String {
     )
 }
 
+/// Returns the displayed names of all step states.
+pub(crate) fn step_state_names() -> Vec<&'static str> {
+    let states = (0..=u8::MAX).map_while(|code| StepState::try_from(code).ok());
+    states.map(state_name).collect()
+}
+
 fn state_name(step_state: StepState) -> &'static str {
     match step_state {
         StepState::Pending => "pending",

@@ -40,6 +40,13 @@ pub(crate) struct Stated<'i> {
     pub(crate) first: u16,
 }
 
+/// Violation of an invariant that a definition or a test file states.
+pub(crate) struct DefinedViolation {
+    /// Name of the invariant. The message contains its condition, or why that has no value.
+    pub(crate) name: String,
+    pub(crate) violation: Violation,
+}
+
 impl DefinedInvariants {
     /// Records the state of an instance after a transition. Returns the violations of invariants
     /// that the run had not violated before. `is_end`: the run has ended, and its end counts.
@@ -51,7 +58,7 @@ impl DefinedInvariants {
         states: &StepStates,
         is_end: bool,
         all: &[Stated<'_>],
-    ) -> Vec<Violation> {
+    ) -> Vec<DefinedViolation> {
         let Some(compiled) = program.as_compiled() else {
             return Vec::new();
         };
@@ -77,9 +84,12 @@ impl DefinedInvariants {
                 if let Some(message) = invariant.violation(&view, is_end)
                     && run.reported.insert(number)
                 {
-                    violations.push(Violation {
-                        rule: Invariant::Defined(number),
-                        message,
+                    violations.push(DefinedViolation {
+                        name: invariant.name().to_owned(),
+                        violation: Violation {
+                            rule: Invariant::Defined(number),
+                            message,
+                        },
                     });
                 }
             }
@@ -130,11 +140,13 @@ impl StepRecord {
         let id = step.id.as_str();
         states.get(id).clone_into(&mut self.state);
 
-        // Elements and rounds count instead of the step.
+        // Elements and rounds count instead of the step. Without an element, nothing was executed.
         let has_units = states.has_elements(id);
+        let is_empty = step.foreach.is_some() && !has_units && self.state == "completed";
         let units: Vec<_> = states
             .iter()
-            .filter(|(tag, _)| WorkTag::parse(tag).step == id && (!has_units || *tag != id))
+            .filter(|(tag, _)| WorkTag::parse(tag).step == id)
+            .filter(|(tag, _)| *tag != id || !(has_units || is_empty))
             .map(|(_, state)| state)
             .collect();
 
@@ -155,7 +167,7 @@ impl StepRecord {
             ),
             (
                 StepProperty::Skipped,
-                matches!(self.state.as_str(), "skipped" | "bypassed"),
+                is_empty || matches!(self.state.as_str(), "skipped" | "bypassed"),
             ),
         ] {
             if holds {

@@ -171,7 +171,7 @@ impl SimulationCounters {
         ) {
             let of_saga = self.violations.entry(key.saga.to_string()).or_default();
             let found = of_saga
-                .entry(violation.message)
+                .entry(violation.name)
                 .or_insert_with(|| ViolationCount {
                     count: 0,
                     first: key.correlation.clone(),
