@@ -13,7 +13,7 @@ pub(crate) mod texts;
 
 pub use samples::{set_field, usual_fields};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use coverage::Coverage;
@@ -25,6 +25,7 @@ use reachability::can_reach_end;
 use samples::PayloadSamples;
 use serde_json::{Value, json};
 
+use crate::findings::step_without_value;
 use crate::invariants::{Invariant, InvariantChecker, StepStates, Violation};
 use crate::runner::{ScenarioRunner, StepError, StepResult};
 use crate::simulator::{DecisionObserver, ObservedDecision, Simulator, SimulatorPrograms};
@@ -61,6 +62,9 @@ pub struct ExploreReport {
     pub covered: Vec<String>,
     /// Parts of the definition that are not covered.
     pub not_covered: Vec<String>,
+    /// Steps whose compensation made an instance stuck, because no result has set a value that it
+    /// reads.
+    pub undo_without_value: Vec<String>,
     /// First violation and the steps that cause it.
     pub counterexample: Option<Counterexample>,
 }
@@ -140,6 +144,7 @@ pub fn explore(program: &Arc<dyn Program>, options: ExploreOptions) -> ExploreRe
         statuses: found.statuses,
         covered,
         not_covered,
+        undo_without_value: found.without_value.into_iter().collect(),
         counterexample: found.counterexample,
     }
 }
@@ -150,6 +155,7 @@ struct ExploreState {
     steps: usize,
     signatures: BTreeMap<String, usize>,
     statuses: BTreeMap<String, usize>,
+    without_value: BTreeSet<String>,
     counterexample: Option<Counterexample>,
 }
 
@@ -202,6 +208,10 @@ fn explore_run(
 
         found.steps += 1;
         steps.push(step);
+        let instance = runner.instance();
+        let instance = instance.and_then(|key| runner.simulator.instance(key));
+        found.without_value.extend(step_without_value(instance));
+
         if let Some(violation) =
             violation.or_else(|| observer.checker.violations().first().cloned())
         {
@@ -353,6 +363,7 @@ impl ExploreReport {
             "statuses": self.statuses,
             "covered": self.covered,
             "not_covered": self.not_covered,
+            "undo_without_value": self.undo_without_value,
             "counterexample": counterexample,
         })
     }

@@ -8,6 +8,7 @@
 //! crate does no I/O: its inputs are texts and its outputs are reports.
 
 pub mod explore;
+mod findings;
 pub mod graph;
 mod invariants;
 #[cfg(test)]

@@ -94,6 +94,7 @@ fn prove_with(
         ends: search.ends,
         never_completed,
         remaining: search.remaining.into_iter().collect(),
+        undo_without_value: search.without_value.into_iter().collect(),
         outcome,
     })
 }

@@ -119,6 +119,14 @@ fn as_text(
         console.line(&format!("  not covered: {}", report.not_covered.join(", ")))?;
     }
 
+    if !report.undo_without_value.is_empty() {
+        let steps = report.undo_without_value.join(", ");
+        console.line(&format!(
+            "  finding: stuck with undo_without_value, after a timeout or without a saved value: \
+             {steps}"
+        ))?;
+    }
+
     let Some(found) = &report.counterexample else {
         return Ok(());
     };

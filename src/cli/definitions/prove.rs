@@ -124,20 +124,32 @@ impl Proof {
         value
     }
 
+    /// Returns the outcome with the bounds within which it holds.
+    fn headline(&self) -> String {
+        let outcome = self.report.outcome.as_str();
+        let limit = self.report.options.disturbances;
+        let disturbances = if limit == 1 {
+            "disturbance"
+        } else {
+            "disturbances"
+        };
+        match &self.report.outcome {
+            ProofOutcome::Proved => format!("{outcome} for up to {limit} {disturbances}"),
+            ProofOutcome::NotProved { .. } | ProofOutcome::Violated(_) => outcome.to_owned(),
+        }
+    }
+
     fn print(&self, console: &Console) -> Result<(), CommandError> {
         let ProveReport {
-            options,
             states,
             transitions,
             depth,
             ..
         } = &self.report;
         console.line(&format!(
-            "{}: {}: {states} states, {transitions} transitions, up to {depth} inputs, \
-             disturbances: {}, {:.1}s",
+            "{}: {}: {states} states, {transitions} transitions, up to {depth} inputs, {:.1}s",
             self.saga,
-            self.report.outcome.as_str(),
-            options.disturbances,
+            self.headline(),
             self.took.as_secs_f64(),
         ))?;
 
@@ -167,6 +179,14 @@ impl Proof {
             let steps = self.report.remaining.join(", ");
             console.line(&format!(
                 "  without undo, remains after a late success: {steps}"
+            ))?;
+        }
+
+        if !self.report.undo_without_value.is_empty() {
+            let steps = self.report.undo_without_value.join(", ");
+            console.line(&format!(
+                "  finding: stuck with undo_without_value, after a timeout or without a saved \
+                 value: {steps}"
             ))?;
         }
 

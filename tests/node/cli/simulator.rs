@@ -47,7 +47,7 @@ fn examples_are_proved() {
     for name in ["orders", "fines", "billing", "sign-up"] {
         let found = command_output(&["prove", &examples(name)]);
         assert!(
-            found.starts_with("exit 0\n") && found.contains(": proved: "),
+            found.starts_with("exit 0\n") && found.contains(": proved for up to 1 disturbance: "),
             "{found}"
         );
     }

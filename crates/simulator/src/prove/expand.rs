@@ -12,6 +12,7 @@ use super::moves::{MoveClass, Moves};
 use super::state::{Move, ProofState};
 use super::timing::schedule;
 use crate::explore::{Counterexample, replay};
+use crate::findings::step_without_value;
 use crate::invariants::{Invariant, Violation, was_completed};
 use crate::simulator::SimulatorPrograms;
 use crate::state_key::{KeyHasher, StateKey};
@@ -55,6 +56,8 @@ pub(super) struct Expansion {
     pub(super) completed: BTreeSet<String>,
     /// Steps without a compensation that completed although the saga did not.
     pub(super) remaining: BTreeSet<String>,
+    /// Steps whose compensation waits for a value that no result has set.
+    pub(super) without_value: BTreeSet<String>,
     /// First violation, and the moves from the state to it.
     pub(super) violation: Option<(Violation, Vec<Move>)>,
 }
@@ -147,6 +150,11 @@ impl Prover<'_> {
             if !next.apply(&offered.proof_move) {
                 continue;
             }
+
+            // Before the states are merged: the key of a state does not contain its failure.
+            expansion
+                .without_value
+                .extend(step_without_value(next.instance()));
 
             // The first violation ends the expansion: its path is reported, and the search stops or
             // skips the state.

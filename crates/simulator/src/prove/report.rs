@@ -25,6 +25,9 @@ pub struct ProveReport {
     /// Steps without a compensation whose late success can remain after the saga failed or was
     /// cancelled.
     pub remaining: Vec<String>,
+    /// Steps whose compensation can make the instance stuck, because no result has set a value that
+    /// it reads.
+    pub undo_without_value: Vec<String>,
     /// Outcome of the proof.
     pub outcome: ProofOutcome,
 }
@@ -77,6 +80,7 @@ impl ProveReport {
             "ends": self.ends,
             "never_completed": self.never_completed,
             "remaining": self.remaining,
+            "undo_without_value": self.undo_without_value,
             "counterexample": counterexample,
         })
     }

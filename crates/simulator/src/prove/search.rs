@@ -43,6 +43,7 @@ pub(super) struct Search<'s, 'p> {
     pub(super) ends: BTreeMap<String, usize>,
     pub(super) completed: BTreeSet<String>,
     pub(super) remaining: BTreeSet<String>,
+    pub(super) without_value: BTreeSet<String>,
     /// First violation that needs an order of timers which no clock produces.
     unscheduled: Option<Violation>,
 }
@@ -61,6 +62,7 @@ impl<'s, 'p> Search<'s, 'p> {
             ends: BTreeMap::new(),
             completed: BTreeSet::new(),
             remaining: BTreeSet::new(),
+            without_value: BTreeSet::new(),
             unscheduled: None,
         }
     }
@@ -174,6 +176,7 @@ impl<'s, 'p> Search<'s, 'p> {
         // Also if the expansion has a violation: both lists describe the state itself.
         self.completed.extend(expansion.completed);
         self.remaining.extend(expansion.remaining);
+        self.without_value.extend(expansion.without_value);
 
         if let Some((violation, moves)) = expansion.violation {
             // An order of timers that no clock produces is no counterexample. The search continues,

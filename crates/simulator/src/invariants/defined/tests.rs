@@ -264,6 +264,47 @@ tests:
 }
 
 #[test]
+fn undo_without_a_value_is_a_finding() {
+    let program = |allow: &str| {
+        saga(&format!(
+            "steps:
+  - {{ id: charge, do: {{ effect: e.charge }}, save: {{ id: =event.id }}, undo: {{ effect: u.charge, data: =vars.id{allow} }} }}
+"
+        ))
+    };
+    let explored = |program: &Arc<dyn Program>| {
+        let options = ExploreOptions {
+            seed: 1,
+            max_runs: 100,
+            steps: 20,
+        };
+        explore(program, options).undo_without_value
+    };
+    let proved = |program: &Arc<dyn Program>| {
+        let options = ProveOptions {
+            max_states: 10_000,
+            max_steps: 100,
+            disturbances: 1,
+            threads: NonZeroUsize::MIN,
+        };
+        let report = prove(program, options).unwrap();
+        assert!(
+            matches!(report.outcome, ProofOutcome::Proved),
+            "{:#?}",
+            report.outcome
+        );
+        report.undo_without_value
+    };
+
+    let found = program("");
+    assert_eq!(explored(&found), ["charge"]);
+    assert_eq!(proved(&found), ["charge"]);
+    let allowed = program(", allow_null: id");
+    assert_eq!(explored(&allowed), Vec::<String>::new());
+    assert_eq!(proved(&allowed), Vec::<String>::new());
+}
+
+#[test]
 fn simulation_counts_the_runs_that_violate_an_invariant() {
     let event = |kind: &str, case: &str, day: i64| Event {
         id: EventId::new(format!("{kind}-{case}")).unwrap(),
