@@ -103,9 +103,13 @@ fn add(node: &IdedExpr, root: Root, usage: Use, found: &mut Vec<ValueSource>) {
     }
 
     match &node.expr {
-        // Neither is null, whatever is in it.
-        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) | Expr::Struct(_) => {}
-        Expr::List(_) | Expr::Map(_) => {}
+        // A list or a map is not null, whatever is in it.
+        Expr::Unspecified
+        | Expr::Literal(_)
+        | Expr::Ident(_)
+        | Expr::Struct(_)
+        | Expr::List(_)
+        | Expr::Map(_) => {}
         Expr::Call(call) if call.func_name == operators::CONDITIONAL => {
             for branch in call.args.iter().skip(1) {
                 add(branch, root, usage, found);
