@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::compiled::{
     COMPENSATE, CompiledAction, CompiledFact, CompiledSaga, CompiledStep, ESCALATE, EventBinding,
-    RETRY, SAGA_TIMER, prefixed_name, reminder_timer,
+    RETRY, SAGA_TIMER, prefixed_name,
 };
 use super::state::{Flags, State, StepEntry, StepIndex};
 use super::step_state::StepState;
@@ -391,28 +391,6 @@ impl<'a> Execution<'a> {
         extra.escalations.retain(|(of, _)| of != tag);
         if extra.escalations.len() < escalations {
             self.cancel_timer(prefixed_name(ESCALATE, tag));
-        }
-    }
-
-    /// Ends the reminders of a step whose wait ends in this state.
-    fn end_reminders(&mut self, at: StepIndex, step_state: StepState) {
-        // Most states have none, so that the tag is not computed.
-        if self.state.run.events.reminders.is_empty() {
-            return;
-        }
-
-        let tag = self.tag_of(at, false);
-        let Some(ended) = self.state.run.events.remove_reminders(&tag) else {
-            return;
-        };
-        let timer = reminder_timer(&tag);
-
-        // An operator can retry the step: its reminders then start again, under other keys.
-        if step_state == StepState::Blocked && ended.sent > 0 {
-            self.state.begin_round(timer.clone());
-        }
-        if ended.due.is_some() {
-            self.cancel_timer(timer);
         }
     }
 

@@ -16,11 +16,11 @@ mod extra;
 
 use std::collections::BTreeMap;
 
-use orlog_model::{Name, TimerChange};
+use orlog_model::{Name, PendingWork, TimerChange};
 use serde_json::Value;
 
 use super::compiled::{
-    COMPENSATE, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE, prefixed_name,
+    COMPENSATE, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE, REMIND, prefixed_name,
     reminder_timer,
 };
 use super::execution::{Execution, saga_timer};
@@ -77,10 +77,11 @@ pub(crate) fn migrate(
     }
 
     let is_mapped = migrator.is_mapped();
-    let tags = migrator.tags();
+    let tags = migrator.tags(context.pending_work);
 
     let mut run = Execution::new(to, context, state);
     migrate_reminders(&mut run);
+    extra::migrate_escalations(&mut run);
     let before = Execution::new(from.saga, context, old.clone());
     // Each definition computes its own names, because they contain the ids of the steps.
     run.timers = migrator.timers(&before, &run);
@@ -434,8 +435,8 @@ impl StateMigrator<'_> {
         renamed.any(|renamed| renamed) || self.plan.is_some_and(|plan| !plan.vars.is_empty())
     }
 
-    /// Returns the new tags of all renamed steps.
-    fn tags(&self) -> Vec<(Name, Name)> {
+    /// Returns the new tags of all renamed steps, also those of their pending reminders.
+    fn tags(&self, pending: &[PendingWork]) -> Vec<(Name, Name)> {
         let mut tags = Vec::new();
         for (index, target) in self.targets.iter().enumerate() {
             let Some(target) = *target else { continue };
@@ -463,6 +464,12 @@ impl StateMigrator<'_> {
                     };
                     tags.push((tag(&from.id), tag(&to.id)));
                 }
+            }
+
+            let reminders = pending.iter().map(|work| &work.tag);
+            for tag in reminders.filter(|tag| tag.as_str().starts_with(REMIND)) {
+                let new = extra::renamed(tag, &from.id, &to.id);
+                tags.extend(new.map(|new| (tag.clone(), new)));
             }
         }
         tags
@@ -497,20 +504,20 @@ impl StateMigrator<'_> {
             }
         }
 
-        for (tag, due) in self.old.extra.iter().flat_map(|extra| &extra.escalations) {
-            let steps = before
-                .step_of_tag(tag.as_str())
-                .and_then(|(at, compensation)| Some((self.at(at)?, compensation)));
-            if let Some((to, compensation)) = steps {
-                rename(
-                    prefixed_name(ESCALATE, tag),
-                    prefixed_name(ESCALATE, &after.tag_of(to, compensation)),
-                    *due,
-                );
-            }
+        // The escalations and the reminders of the new state are already those of the new version.
+        for (tag, _) in self.old.extra.iter().flat_map(|extra| &extra.escalations) {
+            let name = prefixed_name(ESCALATE, tag);
+            changes.push(TimerChange::Cancel { name });
         }
-
-        // The reminders of the new state are already those of the new version.
+        for (tag, due) in after
+            .state
+            .extra
+            .iter()
+            .flat_map(|extra| &extra.escalations)
+        {
+            let name = prefixed_name(ESCALATE, tag);
+            armed.push(TimerChange::Arm { name, due: *due });
+        }
         for reminders in &self.old.run.events.reminders {
             let name = reminder_timer(&reminders.tag);
             changes.extend(reminders.due.map(|_| TimerChange::Cancel { name }));

@@ -2,17 +2,75 @@
 //!
 //! A reminder changes nothing but its number: its result is recorded and not awaited, and its
 //! failure does not end the wait. The reminders of a step end with its wait.
+//!
+//! | a reminder is due | effect |
+//! |---|---|
+//! | the time limit of its step or of the saga has passed, its timer has not fired yet | none follows |
+//! | the previous one has no result | it is skipped; it counts for `max` |
+//! | otherwise | it is sent |
+//!
+//! Numbers do not repeat in a run, also after a retry of an operator: tags and idempotency keys
+//! contain them.
 
-use orlog_model::TimerChange;
+use orlog_model::{Name, TimerChange};
 
 use super::compiled::{reminder_tag, reminder_timer};
 use super::execution::{Execution, NoTransition};
-use super::request::{RequestOrigin, action_bindings, begin_reminders, request_of};
-use super::state::StepIndex;
+use super::request::{RequestOrigin, action_bindings, request_of};
+use super::state::{Flags, Reminders, StepIndex};
 use super::step_state::StepState;
 use crate::contract::FailureCause;
 use crate::expression::EvalError;
 use crate::steps::kind::{EXPRESSION_ERROR, Request, RequestLimits};
+
+impl Execution<'_> {
+    /// Begins the reminders of a step that begins to wait.
+    pub(super) fn begin_reminders(&mut self, at: StepIndex) {
+        let Some(remind) = &self.step(at).remind else {
+            return;
+        };
+
+        // A command that is retried still waits for the same event, so its reminders continue.
+        let tag = self.tag_of(at, false);
+        if self.state.run.events.reminders_of(&tag).is_some() {
+            return;
+        }
+
+        let due = self.context.now.saturating_add(remind.every);
+        self.timers.push(TimerChange::Arm {
+            name: reminder_timer(&tag),
+            due,
+        });
+        self.state.run.events.reminders.push(Reminders {
+            tag,
+            sent: 0,
+            due: Some(due),
+        });
+    }
+
+    /// Ends the reminders of a step whose wait ends in this state.
+    pub(super) fn end_reminders(&mut self, at: StepIndex, step_state: StepState) {
+        // Most states have none, so that the tag is not computed.
+        if self.state.run.events.reminders.is_empty() {
+            return;
+        }
+
+        let tag = self.tag_of(at, false);
+        let Some(ended) = self.state.run.events.remove_reminders(&tag) else {
+            return;
+        };
+        let timer = reminder_timer(&tag);
+
+        // An operator can retry the step: its reminders then start again, and their numbers
+        // continue.
+        if step_state == StepState::Blocked && ended.sent > 0 {
+            self.state.pass_rounds(timer.clone(), ended.sent.into());
+        }
+        if ended.due.is_some() {
+            self.cancel_timer(timer);
+        }
+    }
+}
 
 /// Sends the reminder of a step that is due, and arms the timer of the next one.
 pub(super) fn send(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
@@ -27,6 +85,7 @@ pub(super) fn send(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransitio
     // The state lists the reminders only while the step waits.
     let tag = run.tag_of(at, false);
     let now = run.context.now;
+    let is_over = is_time_over(run, at);
     let Some(reminders) = run.state.run.events.reminders_of_mut(&tag) else {
         return Err(stale);
     };
@@ -34,16 +93,30 @@ pub(super) fn send(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransitio
         return Err(stale);
     }
 
+    // After an outage or a pause, both timers are due, and this one can fire first.
+    if is_over {
+        reminders.due = None;
+        run.add_step_note(at, "no further reminder: the time limit has passed");
+        return Ok(());
+    }
+
     // From now, not from the time at which it was due: after a pause, reminders do not follow each
     // other at once.
-    let number = reminders.sent.saturating_add(1);
-    let next = (number < remind.max).then(|| now.saturating_add(remind.every));
-    reminders.sent = number;
+    let sent = reminders.sent.saturating_add(1);
+    let next = (sent < remind.max).then(|| now.saturating_add(remind.every));
+    reminders.sent = sent;
     reminders.due = next;
 
-    match request(run, at, number) {
-        Ok(()) => run.add_step_note(at, &format!("reminder {number}")),
-        Err(error) => record_failure(run, at, number, &error),
+    let earlier = u32::try_from(run.state.round(&reminder_timer(&tag))).unwrap_or(u32::MAX);
+    let number = earlier.saturating_add(sent);
+    if is_outstanding(run, &tag) {
+        let note = format!("reminder {number} skipped: the previous one has no result");
+        run.add_step_note(at, &note);
+    } else {
+        match request(run, at, number) {
+            Ok(()) => run.add_step_note(at, &format!("reminder {number}")),
+            Err(error) => record_failure(run, at, number, &error),
+        }
     }
 
     if let Some(due) = next {
@@ -55,6 +128,30 @@ pub(super) fn send(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransitio
     Ok(())
 }
 
+/// Returns whether the time limit of a step or of the saga has passed, although its timer has not
+/// fired yet.
+fn is_time_over(run: &Execution<'_>, at: StepIndex) -> bool {
+    let now = run.context.now;
+    let entry = run.state.entry(at);
+    // Before a retry, it is the time of the next attempt.
+    let limit = entry.deadline.filter(|_| entry.state == StepState::Running);
+    let saga_limit = run
+        .state
+        .until
+        .filter(|_| !run.state.flags.has(Flags::PIVOTED));
+    limit
+        .into_iter()
+        .chain(saga_limit)
+        .any(|limit| limit <= now)
+}
+
+/// Returns whether an earlier reminder of a step has no result.
+fn is_outstanding(run: &Execution<'_>, tag: &Name) -> bool {
+    let prefix = format!("{}:", reminder_timer(tag));
+    let mut pending = run.context.pending_work.iter();
+    pending.any(|work| work.dead_letter.is_none() && work.tag.as_str().starts_with(&prefix))
+}
+
 /// Requests the command or the effect of a reminder.
 fn request(run: &mut Execution<'_>, at: StepIndex, number: u32) -> Result<(), EvalError> {
     let step = run.step(at);
@@ -62,12 +159,12 @@ fn request(run: &mut Execution<'_>, at: StepIndex, number: u32) -> Result<(), Ev
         return Ok(());
     };
 
-    let waiting = run.tag_of(at, false);
-    let tag = reminder_tag(&waiting, number);
+    let tag = reminder_tag(&run.tag_of(at, false), number);
     let origin = RequestOrigin {
         step: &step.id,
         tag: &tag,
-        round: run.state.round(&reminder_timer(&waiting)),
+        // The number is a part of the tag.
+        round: 0,
         retries: 0,
     };
     let bindings = action_bindings(run, at, false).reminder(number);
@@ -114,11 +211,14 @@ pub(super) fn migrate_reminders(run: &mut Execution<'_>) {
 fn migrate_unit(run: &mut Execution<'_>, at: StepIndex) {
     let tag = run.tag_of(at, false);
     let Some(remind) = &run.step(at).remind else {
-        run.state.run.events.remove_reminders(&tag);
+        // Its number stays: a later version that reminds again must not repeat it.
+        if let Some(reminders) = run.state.run.events.reminders_of_mut(&tag) {
+            reminders.due = None;
+        }
         return;
     };
 
-    begin_reminders(run, at);
+    run.begin_reminders(at);
     let next = run.context.now.saturating_add(remind.every);
     if let Some(reminders) = run.state.run.events.reminders_of_mut(&tag) {
         // The next one keeps its time, unless only the new version permits it.

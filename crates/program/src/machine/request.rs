@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use orlog_model::{Name, ParentEndPolicy, TaskChange, TimerChange, Work};
 
-use super::compiled::{CompiledAction, ESCALATE, prefixed_name, reminder_timer};
+use super::compiled::{CompiledAction, ESCALATE, prefixed_name};
 use super::execution::Execution;
-use super::state::{Reminders, StepEntry, StepIndex};
+use super::state::{StepEntry, StepIndex};
 use super::step_state::StepState;
 use crate::contract::FailureCause;
 use crate::expression::{Bindings, EvalError};
@@ -97,33 +97,9 @@ pub(super) fn request_action(
     };
 
     if !is_compensation {
-        begin_reminders(run, at);
+        run.begin_reminders(at);
     }
     Ok(())
-}
-
-/// Begins the reminders of a step that begins to wait.
-pub(super) fn begin_reminders(run: &mut Execution<'_>, at: StepIndex) {
-    let Some(remind) = &run.step(at).remind else {
-        return;
-    };
-
-    // A command that is retried still waits for the same event, so its reminders continue.
-    let tag = run.tag_of(at, false);
-    if run.state.run.events.reminders_of(&tag).is_some() {
-        return;
-    }
-
-    let due = run.context.now.saturating_add(remind.every);
-    run.timers.push(TimerChange::Arm {
-        name: reminder_timer(&tag),
-        due,
-    });
-    run.state.run.events.reminders.push(Reminders {
-        tag,
-        sent: 0,
-        due: Some(due),
-    });
 }
 
 /// Returns the expression variables of the action of a step or of its compensation.

@@ -369,10 +369,15 @@ impl State {
 
     /// Begins the next round of a tag: its next request has another idempotency key.
     pub(super) fn begin_round(&mut self, tag: Name) {
+        self.pass_rounds(tag, 1);
+    }
+
+    /// Begins a later round of a tag.
+    pub(super) fn pass_rounds(&mut self, tag: Name, count: u64) {
         let rounds = &mut self.extra_mut().rounds;
         match rounds.iter_mut().find(|(of, _)| *of == tag) {
-            Some((_, round)) => *round += 1,
-            None => rounds.push((tag, 1)),
+            Some((_, round)) => *round += count,
+            None => rounds.push((tag, count)),
         }
     }
 

@@ -120,7 +120,7 @@ fn step(saga: &CompiledSaga, state: &State, index: usize) -> Value {
 
     let reminders = state.run.events.reminders.iter();
     let reminders: Vec<_> = reminders.filter(|of| is_of(&of.tag, &step.id)).collect();
-    if !reminders.is_empty() {
+    if step.remind.is_some() && !reminders.is_empty() {
         // Elements send their own ones.
         let sent: u64 = reminders.iter().map(|of| u64::from(of.sent)).sum();
         let next = reminders.iter().filter_map(|of| of.due).min();

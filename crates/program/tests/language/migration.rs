@@ -281,3 +281,21 @@ fn rounds_and_early_events_migrate() {
         "charge: ok, paid: ok, completed"
     );
 }
+
+#[test]
+fn version_without_an_escalation_drops_its_timer() {
+    let version = |number: u32, escalate: &str| {
+        let text = format!(
+            "saga: t\nversion: {number}\nstart: Go\nsteps:\n  - {{ id: ask, do: {{ human: {{ title: Ask{escalate} }} }}, ok: Yes, timeout: 9d }}\n"
+        );
+        compile_yaml(&text, "t").unwrap()
+    };
+    let old = version(1, ", escalate: { after: 2d, roles: head }");
+    let new = version(2, "");
+    let mut run = start_run(&old, json!({}));
+    assert_eq!(run.timers().len(), 2);
+    run.migrate(&new).unwrap();
+    assert_eq!(run.timers(), ["ask"]);
+    run.advance(std::time::Duration::from_hours(72)).unwrap();
+    assert!(run.tasks()[0].roles.is_empty());
+}

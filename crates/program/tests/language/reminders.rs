@@ -30,6 +30,17 @@ fn waiting(saga: &CompiledDefinition) -> InstanceDriver<'_> {
     run
 }
 
+/// Advances by days. Each reminder has its result before the next one is due.
+fn advance_days(run: &mut InstanceDriver<'_>, days: u32) {
+    for _ in 0..days {
+        run.advance(DAY).unwrap();
+        for tag in tags(run) {
+            // The result changes nothing.
+            drop(run.outcome(&tag, &succeeded(json!({}))));
+        }
+    }
+}
+
 /// Returns the effects that reminders requested.
 fn reminders<'r>(run: &'r InstanceDriver<'_>) -> Vec<&'r Effect> {
     let effects = run.work().iter().filter_map(|work| match work {
@@ -73,7 +84,8 @@ fn reminders_are_sent_at_their_times_up_to_their_maximum() {
         json!({ "sent": 1, "next": next })
     );
 
-    run.advance(5 * DAY).unwrap();
+    drop(run.outcome("remind:paid:1", &succeeded(json!({}))));
+    advance_days(&mut run, 5);
     let sent: Vec<_> = reminders(&run)
         .iter()
         .map(|effect| (effect.tag.to_string(), effect.payload.clone()))
@@ -130,7 +142,7 @@ fn early_event_leaves_no_timer_of_reminders() {
 fn timeout_applies_beside_the_reminders() {
     let saga = saga(&PAYMENT.replace("max: 3", "max: 100"));
     let mut run = waiting(&saga);
-    run.advance(10 * DAY).unwrap();
+    advance_days(&mut run, 10);
     assert_eq!(tags(&run).len(), 4, "the fifth one is due with the timeout");
     assert_eq!(
         (step_state(&run, "paid"), step_state(&run, "late")),
@@ -196,7 +208,7 @@ steps:
     let each = saga(each);
     let mut run = start_run(&each, json!({ "items": ["a", "b"] }));
     run.event("Packed", json!({ "item": "a" })).unwrap();
-    run.advance(3 * DAY).unwrap();
+    advance_days(&mut run, 3);
     assert_eq!(tags(&run), ["remind:lines[1]:1", "remind:lines[1]:2"]);
     assert_eq!(
         reminders(&run)[1].payload,
@@ -242,7 +254,7 @@ fn reminders_continue_while_a_command_is_retried() {
     let saga = saga(BOOKING);
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "start");
-    run.advance(DAY).unwrap();
+    advance_days(&mut run, 1);
     run.event("Full", json!({})).unwrap();
     assert_eq!(step_state(&run, "book"), "retrying");
     assert_eq!(run.time_until("remind:book"), Some(DAY));
@@ -253,11 +265,11 @@ fn reminders_continue_while_a_command_is_retried() {
 }
 
 #[test]
-fn retry_of_an_operator_starts_the_reminders_again_under_other_keys() {
+fn retry_of_an_operator_starts_the_reminders_again_with_further_numbers() {
     let saga = saga(BOOKING);
     let mut run = start_run(&saga, json!({}));
     ok(&mut run, "start");
-    run.advance(DAY).unwrap();
+    advance_days(&mut run, 1);
     run.event("Full", json!({})).unwrap();
     run.advance(Duration::from_hours(1)).unwrap();
     run.event("Full", json!({})).unwrap();
@@ -272,12 +284,12 @@ fn retry_of_an_operator_starts_the_reminders_again_under_other_keys() {
         "the reminders of the step that waits on are armed again"
     );
     assert_eq!(run.time_until("remind:book"), Some(DAY));
-    run.advance(DAY).unwrap();
-    let sent: Vec<_> = reminders(&run)
-        .iter()
-        .map(|effect| (effect.tag.as_str(), effect.round))
+    advance_days(&mut run, 3);
+    let book: Vec<_> = tags(&run)
+        .into_iter()
+        .filter(|tag| tag.starts_with("remind:book:"))
         .collect();
-    assert_eq!(sent, [("remind:book:1", 0), ("remind:book:1", 1)]);
+    assert_eq!(book, ["remind:book:1", "remind:book:2", "remind:book:3"]);
 }
 
 #[test]
@@ -337,7 +349,7 @@ fn open_task_is_reminded_of() {
 ";
     let saga = saga(text);
     let mut run = start_run(&saga, json!({}));
-    run.advance(3 * DAY).unwrap();
+    advance_days(&mut run, 3);
     assert_eq!(tags(&run).len(), 3);
     assert_eq!(run.tasks()[0].roles, ["head"]);
     run.outcome(
@@ -372,6 +384,7 @@ fn step_that_still_waits_keeps_its_reminders_after_a_migration() {
     run.migrate(&renamed).unwrap();
     assert_eq!(run.timers(), ["settled", "remind:settled"]);
     assert_eq!(run.time_until("remind:settled"), Some(DAY));
+    drop(run.outcome("remind:settled:1", &succeeded(json!({}))));
     run.advance(9 * DAY).unwrap();
     assert_eq!(tags(&run), ["remind:paid:1", "remind:settled:2"]);
 
@@ -390,6 +403,7 @@ fn step_that_still_waits_keeps_its_reminders_after_a_migration() {
     let first = version(3, &step("paid", &remind("2d", 2)));
     run.migrate(&first).unwrap();
     assert_eq!(run.time_until("remind:paid"), Some(2 * DAY));
+    advance_days(&mut run, 2);
 
     // The last one was sent: a version that permits more continues, one with fewer does not.
     run.advance(9 * DAY).unwrap();
@@ -403,7 +417,99 @@ fn step_that_still_waits_keeps_its_reminders_after_a_migration() {
 }
 
 #[test]
-fn key_of_a_restarted_reminder_migrates() {
+fn version_without_reminders_keeps_their_number() {
+    let step = |remind: &str| {
+        format!("steps:\n  - {{ id: paid, do: {{ event: Paid }}, timeout: 30d{remind} }}\n")
+    };
+    let remind = ", remind: { every: 2d, max: 3, do: { effect: mail.remind } }";
+    let first = version(1, &step(remind));
+    let second = version(2, &step(""));
+    let third = version(3, &step(remind));
+    let mut run = start_run(&first, json!({}));
+    advance_days(&mut run, 3);
+    run.migrate(&second).unwrap();
+    assert_eq!(run.timers(), ["paid"]);
+    advance_days(&mut run, 3);
+    run.migrate(&third).unwrap();
+    assert_eq!(run.time_until("remind:paid"), Some(2 * DAY));
+    advance_days(&mut run, 9);
+    assert_eq!(
+        tags(&run),
+        ["remind:paid:1", "remind:paid:2", "remind:paid:3"]
+    );
+    run.event("Paid", json!({})).unwrap();
+    assert_eq!((run.status(), run.timers().len()), (Status::Completed, 0));
+}
+
+#[test]
+fn pending_reminder_migrates_with_its_step() {
+    let each = |id: &str, rest: &str| {
+        format!(
+            "vars: {{ items: =event.items }}
+{rest}steps:
+  - id: {id}
+    foreach: {{ in: =vars.items, as: item }}
+    do: {{ event: Packed, when: event.item == item }}
+    remind: {{ every: 1d, max: 9, do: {{ effect: mail.remind }} }}
+"
+        )
+    };
+    let old = version(1, &each("pack", ""));
+    let renamed = "migrations: [{ from: 1, steps: { pack: parcel } }]\n";
+    let new = version(2, &each("parcel", renamed));
+    let mut run = start_run(&old, json!({ "items": ["a", "b"] }));
+    run.advance(DAY).unwrap();
+    let migration = run.migrate(&new).unwrap();
+    let tag = |text: &str| orlog_model::Name::new(text).unwrap();
+    let moved = (tag("remind:pack[1]:1"), tag("remind:parcel[1]:1"));
+    assert!(migration.tags.contains(&moved), "{:?}", migration.tags);
+
+    // It is still the previous reminder of the step.
+    run.advance(DAY).unwrap();
+    assert_eq!(tags(&run), ["remind:pack[0]:1", "remind:pack[1]:1"]);
+}
+
+#[test]
+fn reminder_is_skipped_while_the_previous_one_has_no_result() {
+    let saga = saga(PAYMENT);
+    let mut run = waiting(&saga);
+    run.advance(2 * DAY).unwrap();
+    let notes = run.advance(2 * DAY).unwrap();
+    assert_eq!(
+        notes,
+        ["paid: reminder 2 skipped: the previous one has no result"]
+    );
+
+    drop(run.outcome("remind:paid:1", &succeeded(json!({}))));
+    run.advance(2 * DAY).unwrap();
+    assert_eq!(tags(&run), ["remind:paid:1", "remind:paid:3"]);
+    assert_eq!(run.timers(), ["paid"], "the skipped one counts");
+}
+
+/// After an outage or a pause, the timer of the reminder can fire first.
+#[test]
+fn no_reminder_is_sent_after_the_time_limit() {
+    let saga = saga(PAYMENT);
+    let mut run = waiting(&saga);
+    let note = run.fire("remind:paid", 11 * DAY).unwrap();
+    assert_eq!(note, "paid: no further reminder: the time limit has passed");
+    assert_eq!(run.timers(), ["paid"]);
+    run.advance(DAY).unwrap();
+    assert_eq!(step_state(&run, "late"), "running");
+    assert!(tags(&run).is_empty());
+
+    let limited = format!(
+        "timeout: 3d\n{}",
+        PAYMENT.replace("timeout: 10d", "timeout: 90d")
+    );
+    let limited = super::saga(&limited);
+    let mut run = waiting(&limited);
+    run.fire("remind:paid", 4 * DAY).unwrap();
+    assert!(tags(&run).is_empty());
+}
+
+#[test]
+fn numbers_of_restarted_reminders_migrate() {
     let text = |id: &str, migrations: &str| {
         let steps = BOOKING.replace("id: book", &format!("id: {id}"));
         format!("{steps}{migrations}")
@@ -419,11 +525,10 @@ fn key_of_a_restarted_reminder_migrates() {
     run.event("Full", json!({})).unwrap();
     run.retry().unwrap();
     run.migrate(&new).unwrap();
+    drop(run.outcome("remind:reserve:1", &succeeded(json!({}))));
     run.advance(DAY).unwrap();
-    let last = reminders(&run)
-        .pop()
-        .map(|effect| (effect.tag.to_string(), effect.round));
-    assert_eq!(last, Some(("remind:reserve:1".to_owned(), 1)));
+    let last = tags(&run).pop();
+    assert_eq!(last, Some("remind:reserve:2".to_owned()));
 }
 
 #[test]

@@ -218,7 +218,7 @@ impl<'a> InstanceDriver<'a> {
             key: &self.key,
             version: self.version + 1,
             now: self.now,
-            pending_work: &[],
+            pending_work: &self.pending,
             attempts: 0,
         };
         let migration = to.migrate(
@@ -236,6 +236,9 @@ impl<'a> InstanceDriver<'a> {
         };
         for requested in &mut self.was_requested {
             *requested = renamed(requested).map_or_else(|| requested.clone(), ToString::to_string);
+        }
+        for work in &mut self.pending {
+            work.tag = renamed(work.tag.as_str()).unwrap_or(&work.tag).clone();
         }
         for task in &mut self.tasks {
             task.tag = renamed(task.tag.as_str())
@@ -266,13 +269,14 @@ impl<'a> InstanceDriver<'a> {
         let decide = || self.program.apply(self.state.as_deref(), input, &context);
         let output = decide();
         assert_eq!(output, decide(), "the same input produced another output");
-        match output.map_err(|fault| fault.to_string())? {
-            ProgramOutput::Applied(transition) => {
-                if let ProgramInput::WorkResult { tag, .. } = input {
-                    self.pending.retain(|work| work.tag.as_str() != *tag);
-                }
-                Ok(self.apply(*transition))
-            }
+        let output = output.map_err(|fault| fault.to_string())?;
+
+        // Also a result that changes nothing ends its work.
+        if let ProgramInput::WorkResult { tag, .. } = input {
+            self.pending.retain(|work| work.tag.as_str() != *tag);
+        }
+        match output {
+            ProgramOutput::Applied(transition) => Ok(self.apply(*transition)),
             ProgramOutput::Ignored(reason) | ProgramOutput::Rejected(reason) => {
                 Err(reason.into_owned())
             }
@@ -281,12 +285,22 @@ impl<'a> InstanceDriver<'a> {
 
     fn apply(&mut self, transition: Transition) -> String {
         self.version += 1;
-        for work in &transition.work {
+
+        // A new run awaits no work of the one before.
+        let new_run = transition.run.begins_at;
+        if new_run.is_some() {
+            self.pending.clear();
+        }
+
+        for (index, work) in transition.work.iter().enumerate() {
             if let Some(tag) = work.tag() {
                 self.was_requested
                     .retain(|requested| requested != tag.as_str());
                 self.was_requested.push(tag.to_string());
 
+                if new_run.is_some_and(|first| index < first) {
+                    continue;
+                }
                 self.pending.retain(|pending| pending.tag != *tag);
                 self.pending.push(PendingWork {
                     id: Uuid::nil(),

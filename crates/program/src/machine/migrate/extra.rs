@@ -5,7 +5,9 @@ use orlog_model::Name;
 
 use crate::contract::FailureCause;
 use crate::machine::compiled::{COMPENSATE, REMIND};
+use crate::machine::execution::Execution;
 use crate::machine::state::{CollectedEvents, Reminders, State, StepIndex};
+use crate::steps::CompiledActionKind;
 
 /// Copies the state of the step `from`, which has these positions in the old and the new
 /// definition, under its new id.
@@ -79,9 +81,9 @@ pub(in crate::machine) fn migrate_extra(
     }
 }
 
-/// Returns the tag of a step, an element, a compensation or the reminders of a step with the new
-/// step name.
-fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
+/// Returns the tag of a step, an element, a compensation, the reminders of a step or one of them with
+/// the new step name.
+pub(in crate::machine) fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
     let text = tag.as_str();
     let mut prefixes = [COMPENSATE, REMIND].into_iter();
     let prefix = prefixes
@@ -90,9 +92,35 @@ fn renamed(tag: &Name, from: &Name, to: &Name) -> Option<Name> {
 
     let element = text[prefix.len()..].strip_prefix(from.as_str())?;
     // The step `pay` must not match the tags of the step `payout`.
-    let is_tag_of_step = element.is_empty() || element.starts_with('[');
+    let is_tag_of_step = element.is_empty() || element.starts_with(['[', ':']);
     is_tag_of_step.then(|| {
         Name::new(format!("{prefix}{to}{element}"))
             .expect("step ids reserve space for the prefix and the number")
     })
+}
+
+/// Drops the escalations of tasks for which the new version has none.
+pub(in crate::machine) fn migrate_escalations(run: &mut Execution<'_>) {
+    let Some(extra) = &run.state.extra else {
+        return;
+    };
+    let escalates = |tag: &Name| {
+        let Some((at, is_compensation)) = run.step_of_tag(tag.as_str()) else {
+            return false;
+        };
+        matches!(
+            &run.action_of(at, is_compensation).kind,
+            CompiledActionKind::Human(human) if human.escalate.is_some()
+        )
+    };
+    let kept: Vec<_> = extra
+        .escalations
+        .iter()
+        .filter(|(tag, _)| escalates(tag))
+        .cloned()
+        .collect();
+
+    if kept.len() < extra.escalations.len() {
+        run.state.extra_mut().escalations = kept;
+    }
 }
