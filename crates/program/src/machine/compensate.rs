@@ -6,10 +6,11 @@ use std::time::Duration;
 use orlog_model::{CancelChild, Failure, ParentEndPolicy, TimerChange, Work};
 
 use super::execution::Execution;
+use super::failure_handler::{drop_collected_lists, own_vars};
 use super::request::{
-    RequestOrigin, abandon_outstanding, action_bindings, request_action, request_of,
+    RACE_LOST, RequestOrigin, abandon_outstanding, action_bindings, request_action, request_of,
 };
-use super::state::{Flags, StepEntry, StepIndex};
+use super::state::{FailureReaction, Flags, StepEntry, StepIndex};
 use super::step_input::expression_error;
 use super::step_state::StepState;
 use crate::contract::FailureCause;
@@ -142,6 +143,7 @@ pub(super) fn compensate_unknown(run: &mut Execution<'_>, at: StepIndex) -> bool
 /// schedules the compensation of completed ones.
 pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[usize]) {
     for step in steps.iter().copied() {
+        drop_partial_lists(run, step);
         for at in run.step_and_elements(step) {
             abandon(run, at);
         }
@@ -164,6 +166,21 @@ pub(super) fn discard_branches(run: &mut Execution<'_>, join: usize, steps: &[us
             run.state.entry_mut(at).state = StepState::CompensationPending;
         }
     }
+}
+
+/// Sets the lists that a discarded step with elements has saved so far to null, as those of a failed
+/// one: its completed elements are compensated. Their `undo` still reads the lists.
+fn drop_partial_lists(run: &mut Execution<'_>, step: usize) {
+    let compiled = &run.saga.steps[step];
+    let saves_lists = compiled.foreach.is_some() && !compiled.save.is_empty();
+    if !saves_lists || !run.state.step_state(step).is_in_progress() {
+        return;
+    }
+
+    let own_vars = own_vars(run, step);
+    run.state
+        .add_failure(step, &RACE_LOST, FailureReaction::Join, own_vars);
+    drop_collected_lists(run, step);
 }
 
 /// Requests the next compensation, last completed first, unless one is in progress.

@@ -15,8 +15,8 @@ use crate::steps::kind::{
     Cancellation, OutstandingRequest, Request, RequestContext, RequestLimits,
 };
 
-/// `failure` in the compensation of completed steps that are not needed.
-static RACE_LOST: LazyLock<FailureCause> = LazyLock::new(|| FailureCause {
+/// `failure` in the compensation of steps that are not needed.
+pub(super) static RACE_LOST: LazyLock<FailureCause> = LazyLock::new(|| FailureCause {
     code: "race_lost".to_owned(),
     message: "the step is no longer needed".to_owned(),
     step: String::new(),

@@ -125,8 +125,8 @@ pub(super) struct StepFailure {
     pub(super) code: String,
     pub(super) message: String,
     pub(super) handled_by: FailureReaction,
-    /// Of a step with a handler, the variables that the step itself saves: only its `undo` reads
-    /// them. The steps after it have the variables of the saga.
+    /// Of a step with a handler, and of one with elements, the variables that the step itself
+    /// saves: only its `undo` reads them. The steps after it have the variables of the saga.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub(super) own_vars: Map<String, Value>,
 }
@@ -335,14 +335,15 @@ impl State {
         has_vars.then(|| (failure.step, failure.own_vars.clone()))
     }
 
-    /// Returns the variables that a step with a handled failure saves.
+    /// Returns the variables that a step saves for its `undo` only.
     pub(super) fn own_vars_mut(&mut self, step: usize) -> Option<&mut Map<String, Value>> {
         let failures = &mut self.extra.as_mut()?.failures;
         let failure = failures
             .iter_mut()
             .find(|failure| usize::from(failure.step) == step)?;
-        let has_handler = failure.handled_by != FailureReaction::Join;
-        has_handler.then_some(&mut failure.own_vars)
+        // A step with elements has such variables, also if a join tolerates its failure.
+        let is_apart = failure.handled_by != FailureReaction::Join || !failure.own_vars.is_empty();
+        is_apart.then_some(&mut failure.own_vars)
     }
 
     /// Deletes the failures of steps that start again.

@@ -848,3 +848,57 @@ steps:
     run.event("Invoiced", json!({})).unwrap();
     assert_eq!(last_data(&run, "e.next"), json!([null]));
 }
+
+#[test]
+fn steps_after_a_join_do_not_read_a_part_of_the_list_of_a_losing_foreach() {
+    let steps = "vars: { items: =event.items }
+steps:
+  - id: pay
+    after: []
+    foreach: { in: =vars.items, as: item }
+    do: { effect: e.pay }
+    save: { ids: =event.id }
+    undo: { effect: e.refund, data: [=vars.ids] }
+  - { id: invoice, after: [], do: { event: Invoiced } }
+  - { id: next, after: { any: [pay, invoice] }, do: { effect: e.next, data: [=vars.ids] } }
+  - { id: last, do: { effect: e.last, data: [=vars.ids] } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({ "items": [1, 2] }));
+    run.outcome("pay[0]", &succeeded(json!({ "id": "p-0" })))
+        .unwrap();
+    run.event("Invoiced", json!({})).unwrap();
+    assert_eq!(last_data(&run, "e.next"), json!([null]));
+    assert_eq!(last_data(&run, "e.refund"), json!([["p-0", null]]));
+
+    // An element that succeeds late changes only its `undo`.
+    run.outcome("pay[1]", &succeeded(json!({ "id": "p-1" })))
+        .unwrap();
+    ok(&mut run, "compensate:pay[0]");
+    assert_eq!(last_data(&run, "e.refund"), json!([["p-0", "p-1"]]));
+    ok(&mut run, "next");
+    assert_eq!(last_data(&run, "e.last"), json!([null]));
+}
+
+#[test]
+fn late_element_of_a_tolerated_failure_changes_only_its_undo() {
+    let steps = "vars: { items: =event.items }
+steps:
+  - id: pay
+    after: []
+    foreach: { in: =vars.items, as: item }
+    do: { effect: e.pay }
+    save: { ids: =event.id }
+    undo: { effect: e.refund, data: [=vars.ids] }
+  - { id: invoice, after: [], do: { event: Invoiced } }
+  - { id: next, after: { any: [pay, invoice] }, do: { effect: e.next, data: [=vars.ids] } }
+";
+    let saga = saga(steps);
+    let mut run = start_run(&saga, json!({ "items": [1, 2] }));
+    fail(&mut run, "pay[0]");
+    run.outcome("pay[1]", &succeeded(json!({ "id": "p-1" })))
+        .unwrap();
+    assert_eq!(last_data(&run, "e.refund"), json!([[null, "p-1"]]));
+    run.event("Invoiced", json!({})).unwrap();
+    assert_eq!(last_data(&run, "e.next"), json!([null]));
+}
