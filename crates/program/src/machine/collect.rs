@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::execution::{Execution, NoTransition};
 use super::state::StepIndex;
-use super::step_input::{StepInput, expression_error};
+use super::step_input::StepInput;
+use crate::contract::ProgramError;
 use crate::limits::{MAX_COLLECTED_BYTES, MAX_COLLECTED_EVENTS, check_payload_within};
 use crate::steps::CompiledCollection;
 
@@ -94,6 +95,7 @@ pub(super) fn collect(
             run.add_step_note(at, &format!("event {count}{of}"));
             Ok(CollectOutcome::Waiting)
         }
-        Err(error) => Ok(CollectOutcome::Failed(expression_error(&error))),
+        // The event matched, so its `until` had a value with the same state.
+        Err(error) => Err(ProgramError::Evaluation(format!("{id}: {error}")).into()),
     }
 }

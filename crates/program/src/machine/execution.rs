@@ -292,7 +292,30 @@ impl<'a> Execution<'a> {
         } else {
             &action.options.fail
         };
-        self.holds(at, matchers[entry.index].when.as_ref(), event)
+        let holds = self.holds(at, matchers[entry.index].when.as_ref(), event)?;
+
+        // An event from which `until` has no value must not count: it would have none with each
+        // later event, too.
+        if holds
+            && entry.is_success
+            && !entry.is_compensation
+            && let Some(until) = action.kind.collection().and_then(|of| of.until.as_ref())
+        {
+            let events = self.events_with(at, event);
+            until.holds(&self.bindings(at).events(&events).event(event))?;
+        }
+        Ok(holds)
+    }
+
+    /// Returns the payloads that a step has collected, with a further one.
+    fn events_with(&self, at: StepIndex, event: EventData<'_>) -> Value {
+        let collected = self.state.run.events.collected(&self.tag_of(at, false));
+        let mut events = match collected.map(|collected| &collected.data) {
+            Some(Value::Array(events)) => events.clone(),
+            Some(_) | None => Vec::new(),
+        };
+        events.push(event.data.clone());
+        Value::Array(events)
     }
 
     /// Returns true if a condition over a result holds at a step; no condition always holds.

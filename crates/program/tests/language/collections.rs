@@ -282,3 +282,22 @@ fn condition_over_the_events_of_several_types_ends_the_wait() {
     }
     assert_eq!(run.status(), Status::Completed);
 }
+
+#[test]
+fn event_from_which_until_has_no_value_does_not_count() {
+    let saga = saga(
+        "vars: { total: 10 }
+steps:
+  - { id: paid, do: { event: Paid, until: '=events.map(e, e.amount).sum() >= vars.total' }, save: { n: =size(events) }, timeout: 1d }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    run.event("Paid", json!({ "amount": 4 })).unwrap();
+    let note = run.event("Paid", json!({ "sum": 3 })).unwrap();
+    assert!(note.starts_with("paid: Paid does not match: "), "{note}");
+    assert_eq!(run.failure().unwrap().code, "expression_error");
+    assert_eq!(step_state(&run, "paid"), "running");
+    run.event("Paid", json!({ "amount": 6 })).unwrap();
+    assert_eq!(run.status(), Status::Completed);
+    assert_eq!(run.state_view()["vars"]["n"], 2);
+}
