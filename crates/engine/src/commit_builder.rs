@@ -8,6 +8,7 @@ use orlog_model::{
     NotifyParent, ParentEndPolicy, ParentRef, PendingWork, SagaResult, Status, Timer, TimerChange,
     Transition, Work, WorkItem, WorkflowAction, WorkflowCommand, derive_child_id, derive_id,
 };
+use orlog_program::Program;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -66,7 +67,7 @@ pub(crate) fn build_commit(
         };
         let item = item(context, &cause, work_id(of_run, &cause, index, &work), work);
         if index >= first_of_run {
-            track_pending(&mut open, &item);
+            track_pending(&mut open, &item, context.program);
         }
         commit.work.push(item);
     }
@@ -332,7 +333,7 @@ fn item(
 }
 
 /// Records work that can return a result.
-fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
+fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem, program: &dyn Program) {
     if let Some(tag) = item.work.tag() {
         // Work replaces the pending work with the same tag, so the list has one entry for each tag.
         open.retain(|work| work.tag != *tag);
@@ -341,7 +342,7 @@ fn track_pending(open: &mut Vec<PendingWork>, item: &WorkItem) {
             kind: item.work.kind(),
             tag: tag.clone(),
             requested_at: item.created_at,
-            survives_end: survives_end(&item.work),
+            survives_end: survives_end(&item.work) && awaits_result(program, tag),
             dead_letter: None,
             abandoned: false,
         });
@@ -365,6 +366,13 @@ fn survives_end(work: &Work) -> bool {
             false
         }
     }
+}
+
+/// Returns whether a program awaits the result of work with this tag.
+fn awaits_result(program: &dyn Program, tag: &Name) -> bool {
+    program
+        .as_compiled()
+        .is_none_or(|definition| definition.awaits_result(tag))
 }
 
 /// Returns the transition of a result that changes nothing except that its work is no longer

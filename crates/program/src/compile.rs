@@ -10,14 +10,14 @@ pub(crate) mod order;
 mod program;
 mod validate;
 
-use orlog_model::{DefinitionRef, EventType};
+use orlog_model::{DefinitionRef, EventType, Name};
 use sha2::{Digest, Sha256};
 
 use crate::contract::Manifest;
 use crate::definition::Definition;
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::invariant::SagaInvariant;
-use crate::machine::CompiledSaga;
+use crate::machine::{self, CompiledSaga};
 use assemble::Assembled;
 use correlate::CorrelationRules;
 use expressions::DefinitionTexts;
@@ -101,6 +101,13 @@ impl CompiledDefinition {
     #[must_use]
     pub fn definition(&self) -> &Definition {
         &self.definition
+    }
+
+    /// Returns whether an instance awaits the result of work with this tag. The results of commands
+    /// and effects of event handlers, and of reminders, change nothing.
+    #[must_use]
+    pub fn awaits_result(&self, tag: &Name) -> bool {
+        machine::awaits_result(tag)
     }
 
     /// Returns the invariants of its runs.

@@ -106,6 +106,7 @@ pub(crate) use compiled::{
     CompiledMigration, CompiledReminder, CompiledSaga, CompiledStep, EventBinding, SAGA_TIMER,
     compensation_tag, handler_tag, reminder_timer,
 };
+pub(crate) use handler::awaits_result;
 pub use in_doubt::{EXECUTED, NOT_EXECUTED};
 pub(crate) use migrate::{MigrationSource, migrate};
 pub use rerun::Rerun;

@@ -3,7 +3,7 @@
 use orlog_model::{Event, Name, ParentEndPolicy, StartChild, Work, WorkOutcome};
 
 use super::compensate::{abandon_all, start_cancellation, start_compensation};
-use super::compiled::{CompiledHandler, ON, child_tag, handler_tag};
+use super::compiled::{CompiledHandler, ON, REMIND, child_tag, handler_tag};
 use super::execution::Execution;
 use super::request::{RequestOrigin, request_of};
 use super::state::{Flags, HandlerChild, StepEntry};
@@ -153,6 +153,12 @@ fn open_child(
         });
     }
     Ok(())
+}
+
+/// Returns whether the result of work with this tag changes an instance.
+pub(crate) fn awaits_result(tag: &Name) -> bool {
+    let text = tag.as_str();
+    !text.starts_with(REMIND) && (!text.starts_with(ON) || is_handler_child(tag))
 }
 
 /// Returns whether a tag is that of a child saga of a handler.
