@@ -8,11 +8,15 @@
 //! |---|---|---|
 //! | of a step that waits for an event | yes or no | while one may start, also in the next run |
 //! | confirmation of a command or a compensation | no | while that step may start |
-//! | confirmation of a command or a compensation | yes | if a loop may start that step again |
+//! | confirmation of a command or a compensation | yes | no |
 //!
 //! A confirmation that follows a consumed one repeats it, as far as the machine can know: it must not
-//! confirm another command. The rounds of a loop request the same command, and lost commits can
-//! bring the confirmation of the next round first, so loops keep it.
+//! confirm another command. In a loop, a condition on the round distinguishes those of other rounds.
+//!
+//! An early confirmation takes the place of the command: the command that its step has just
+//! requested is withdrawn (ADR 0106). It was executed before a store lost its commits, or its result
+//! exists without it. Sending it would execute a command whose step has ended. Only a compensation
+//! is sent although its success is confirmed: what the step has changed since must be compensated.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +28,8 @@ use super::compiled::EventBinding;
 use super::execution::{Execution, NoTransition};
 use super::malformed_event::{malformed_event, record_malformed};
 use super::match_event::{is_wait, match_event};
+use super::outcome_table::StepOutcome;
+use super::request::withdraw_request;
 use super::state::{EarlyEvent, Flags, StepIndex};
 use super::step_input::StepInput;
 use super::step_state::StepState;
@@ -97,6 +103,12 @@ pub(super) fn apply_early(run: &mut Execution<'_>) -> bool {
         event_key: early.key,
         ..step_input
     };
+    // A compensation is sent all the same: its confirmation can be older than the step.
+    if step_input.result != StepOutcome::Compensated {
+        let is_compensation = run.state.entry(step_input.at).state.is_compensation();
+        withdraw_request(run, step_input.at, is_compensation);
+    }
+
     if let Err(NoTransition::Error(error)) = apply_step_input(run, &step_input) {
         // The input of this transition is another one: the step fails, not the input.
         let failure = Failure {
@@ -234,11 +246,6 @@ fn may_repeat(run: &Execution<'_>, step: usize) -> bool {
 }
 
 fn has_started(run: &Execution<'_>, entry: EventBinding, event: EventData<'_>) -> bool {
-    // The next round awaits the event again, even if the current one has consumed such an event.
-    if !entry.is_compensation && may_repeat(run, entry.step) {
-        return false;
-    }
-
     // Past rounds of a loop have consumed events of their own.
     let in_loop = run.saga.steps[entry.step].in_loop.is_some();
     let mut units = run

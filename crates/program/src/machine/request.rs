@@ -155,6 +155,7 @@ pub(super) struct RequestOrigin<'a> {
 /// Cancels the outstanding work of a step that is abandoned, and returns its state: a child saga
 /// can be cancelled, abandoned or awaited; a task is closed.
 pub(super) fn abandon_outstanding(run: &mut Execution<'_>, at: StepIndex) -> StepState {
+    withdraw_request(run, at, false);
     cancel_outstanding(run, at);
     match run.action_of(at, false).kind.kind().on_parent_end() {
         // A result that is a dead letter does not arrive without a redrive, so waiting for it could
@@ -164,6 +165,27 @@ pub(super) fn abandon_outstanding(run: &mut Execution<'_>, at: StepIndex) -> Ste
             StepState::Abandoned
         }
     }
+}
+
+/// Withdraws the command or the effect that this transition has requested for a step, so that it is
+/// not executed after the end of the step.
+pub(super) fn withdraw_request(run: &mut Execution<'_>, at: StepIndex, is_compensation: bool) {
+    // Most transitions that end a step have requested nothing before.
+    if run.work.is_empty() {
+        return;
+    }
+
+    let tag = run.tag_of(at, is_compensation);
+    let requested = run.work.iter().rposition(|work| {
+        matches!(work, Work::Command(_) | Work::Effect(_)) && work.tag() == Some(&tag)
+    });
+    let Some(position) = requested else { return };
+
+    // The last run has its own requests; a step of the run before it has none in progress.
+    if run.new_run.is_some_and(|first| position < first) {
+        return;
+    }
+    run.work.remove(position);
 }
 
 /// Cancels the outstanding work of a step: cancels a child saga, closes a task.

@@ -79,6 +79,105 @@ fn confirmation_of_a_compensation_is_kept_until_it_starts() {
     assert_eq!(run.status(), Status::Failed);
     assert_eq!(step_state(&run, "a"), "compensated");
     assert!(matches!(run.work().last(), Some(Work::Fact(_))));
+    assert!(
+        run.labels().contains(&"x.U".to_owned()),
+        "it can be older than what the step has changed: {:?}",
+        run.labels()
+    );
+}
+
+#[test]
+fn compensation_whose_failure_arrived_before_is_not_sent() {
+    let saga = saga(
+        "steps:
+  - { id: a, do: { command: x.A }, ok: Done, undo: { command: x.U, ok: Released, fail: Kept } }
+  - { id: b, do: { effect: e.b } }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    run.event("Done", json!({})).unwrap();
+    run.event("Kept", json!({})).unwrap();
+    fail(&mut run, "b");
+    assert_eq!(run.status(), Status::Stuck);
+    assert!(run.compensated().is_empty());
+    run.retry().unwrap();
+    assert_eq!(run.compensated(), ["compensate:a"]);
+    run.event("Released", json!({})).unwrap();
+    assert_eq!(run.status(), Status::Failed);
+}
+
+const BOOKING: &str = "steps:
+  - { id: check, do: { effect: e.check }, undo: { effect: u.check } }
+  - { id: book, do: { command: air.Book }, ok: Booked, fail: Full, timeout: 1h, undo: { command: air.Cancel } }
+  - { id: ship, do: { effect: e.ship } }
+";
+
+#[test]
+fn command_whose_confirmation_arrived_before_is_not_sent() {
+    let saga = saga(BOOKING);
+    let mut run = start_run(&saga, json!({}));
+    run.event("Full", json!({})).unwrap();
+    ok(&mut run, "check");
+    assert_eq!(step_state(&run, "book"), "failed");
+    assert_eq!(run.labels(), ["e.check", "u.check"]);
+    assert_eq!(run.compensated(), ["compensate:check"]);
+    assert!(run.timers().is_empty());
+
+    let mut run = start_run(&saga, json!({}));
+    run.event("Booked", json!({})).unwrap();
+    ok(&mut run, "check");
+    assert_eq!(run.labels(), ["e.check", "e.ship"]);
+    fail(&mut run, "ship");
+    assert_eq!(run.compensated(), ["compensate:book"], "it is booked");
+}
+
+#[test]
+fn command_is_not_sent_if_its_saga_fails_as_it_starts() {
+    let saga = saga(
+        "steps:
+  - { id: check, do: { effect: e.check } }
+  - { id: hotel, after: [check], do: { command: hotels.Book }, ok: Reserved, undo: { command: hotels.Cancel } }
+  - { id: car, after: [check], do: { effect: cars.rent }, undo: { effect: cars.return } }
+  - { id: book, after: [check], do: { command: air.Book }, ok: Booked, fail: Full }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    run.event("Full", json!({})).unwrap();
+    ok(&mut run, "check");
+    assert_eq!(run.status(), Status::Failed);
+    assert_eq!(run.labels(), ["e.check", "Failed"]);
+}
+
+#[test]
+fn repeated_confirmation_does_not_confirm_the_command_of_the_next_round() {
+    let text = |when: &str| {
+        format!(
+            "steps:
+  - {{ id: charge, do: {{ command: bank.Charge }}, ok: {{ event: Charged{when} }}, timeout: 1h }}
+  - {{ id: log, do: {{ effect: e.log }} }}
+  - {{ id: months, do: {{ repeat: charge, while: round < 1, max: 2 }} }}
+"
+        )
+    };
+    let plain = saga(&text(""));
+    let mut run = start_run(&plain, json!({}));
+    run.event("Charged", json!({})).unwrap();
+    assert!(run.event("Charged", json!({})).is_err());
+    ok(&mut run, "log[0]");
+    assert_eq!(step_state(&run, "charge"), "running");
+    let charges = run
+        .labels()
+        .into_iter()
+        .filter(|label| *label == "bank.Charge");
+    assert_eq!(charges.count(), 2);
+
+    // Lost commits can bring the confirmation of the next round first.
+    let numbered = saga(&text(", when: event.round == round"));
+    let mut run = start_run(&numbered, json!({}));
+    run.event("Charged", json!({ "round": 0 })).unwrap();
+    run.event("Charged", json!({ "round": 1 })).unwrap();
+    ok(&mut run, "log[0]");
+    assert_eq!(step_state(&run, "log"), "running");
 }
 
 #[test]

@@ -719,6 +719,27 @@ fn joins_never_start_without_a_step_that_was_not_reached() {
     ));
 }
 
+/// Every event arrives in each state, also the confirmation of a command or of a compensation before it is requested:
+/// no command is sent whose step has ended, and what was booked is cancelled.
+#[test]
+fn early_confirmations_are_proved() {
+    check_proved(
+        "
+saga: trip
+version: 1
+start: Requested
+correlate: trip
+invariants:
+  - { name: no trip without a hotel, always: status != 'completed' || steps.hotel.completed }
+  - { name: hotel, always: status == 'completed' || !steps.hotel.completed || steps.hotel.compensated }
+steps:
+  - { id: check, do: { effect: trips.check }, undo: { effect: trips.release } }
+  - { id: hotel, do: { command: hotels.Book }, ok: Booked, fail: Full, timeout: 10m, undo: { command: hotels.Cancel, ok: Released, fail: Kept, timeout: 1h } }
+  - { id: pay, do: { effect: payments.charge } }
+",
+    );
+}
+
 /// Saga whose step sends reminders before it times out.
 fn reminded(max: u32) -> String {
     format!(
