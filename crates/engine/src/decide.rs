@@ -7,7 +7,7 @@
 //! | any other event | ignore | buffer | apply (program ignores) | apply (program ignores) |
 //! | result of pending work | ignore | buffer | apply ¹ | apply |
 //! | result of other work | clean up | clean up | clean up | clean up |
-//! | armed timer | ignore, delete | buffer | impossible: no timer is armed | apply |
+//! | armed timer | ignore, delete | delete; resume arms it | impossible: no timer is armed | apply |
 //! | timer of a signal | ignore, delete | buffer | apply when stuck | apply if its wait lasts |
 //! | stale timer | ignore, delete | ignore, delete | ignore, delete | ignore, delete |
 //! | timer `early` | delete expired inputs | ignore, delete | ignore, delete | ignore, delete |
@@ -15,7 +15,7 @@
 //! | retry | reject | reject | apply when stuck | reject |
 //! | skip, force-complete | reject | reject | apply when stuck | reject |
 //! | pause | reject | reject | reject when final | set the flag |
-//! | resume | reject | clear the flag | reject | reject |
+//! | resume | reject | clear the flag, arm the timers | reject | reject |
 //! | signal that the program declares as a start | apply | buffer | apply | apply |
 //! | other signal | reject; of the bus: as an event | buffer | apply | apply |
 //! | signal for a later time | as other signals | buffer | arm when stuck; ignore | arm its timer |
@@ -181,7 +181,19 @@ fn decide_timer(context: &DecisionContext<'_>, input: &Input, fired: &TimerFired
         .is_some_and(|instance| instance.timers.iter().any(|t| t.is(fired)));
 
     match context.instance {
-        Some(instance) if armed && instance.paused => buffer_input(context, input),
+        // A signal for a later time is an event, and keeps its place among the events.
+        Some(instance)
+            if armed && instance.paused && instance.scheduled_signal(fired).is_some() =>
+        {
+            buffer_input(context, input)
+        }
+        // The resume arms it again, after the buffered events: none of them is too late.
+        Some(instance) if armed && instance.paused => ignore_with_cleanup(
+            context.key,
+            input,
+            context.now,
+            "the instance is paused; the timer fires after it is resumed",
+        ),
         Some(instance) if armed => match instance.scheduled_signal(fired) {
             // A signal for a later time is a timer that carries the event (ADR 0071).
             Some(signal) => deliver_scheduled(context, input, instance, signal),

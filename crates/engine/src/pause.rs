@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use orlog_model::{Commit, Failure, HistoryEntry, Input, InputOrigin, Instance, InstanceFailure};
+use orlog_model::{
+    ArmedTimer, Commit, Failure, HistoryEntry, Input, InputOrigin, Instance, InstanceFailure,
+};
 
 use crate::commit_builder::{truncate_note, user_note};
-use crate::context::DecisionContext;
+use crate::context::{DecisionContext, timer_row};
 use crate::last_error::last_error;
 use crate::record;
 
@@ -62,7 +64,10 @@ pub(crate) fn set_paused(context: &DecisionContext<'_>, input: &Input, paused: b
     let updated = context
         .instance
         .map(|instance| with_paused_flag(context, instance, paused));
-    commit.instance = updated.map(|instance| {
+    commit.instance = updated.map(|mut instance| {
+        if !paused {
+            rearm_timers(&mut instance, input, &mut commit);
+        }
         Arc::new(Instance {
             last_input: input.id(),
             ..instance
@@ -73,6 +78,19 @@ pub(crate) fn set_paused(context: &DecisionContext<'_>, input: &Input, paused: b
     commit.dedupe_key = input.dedupe_key();
     commit.history = history_entry(context, input, &commit, flag_note(input, paused), None);
     commit
+}
+
+/// Arms the timers of the program again: those that fired during the pause have no row any more. They
+/// fire after the buffered inputs, which the instance applies first.
+fn rearm_timers(instance: &mut Instance, input: &Input, commit: &mut Commit) {
+    let identity = input.identity();
+    let of_program = |timer: &&mut ArmedTimer| timer.signal.is_none();
+    for timer in instance.timers.iter_mut().filter(of_program) {
+        commit.disarm.push(timer_row(timer));
+        // The rows of the store never repeat.
+        timer.token = identity.hash_with(timer.name.as_str().as_bytes());
+        commit.arm.push(timer_row(timer));
+    }
 }
 
 /// Returns the next version of the snapshot with the flag changed.

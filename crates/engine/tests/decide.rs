@@ -639,6 +639,40 @@ fn paused_instance_buffers_input_and_settles_its_row() {
     assert!(buffered.buffer.is_some() && buffered.settles.is_some());
 }
 
+/// Buffered inputs come first, so a timer of a paused instance must not be one of them.
+#[test]
+fn timer_of_a_paused_instance_is_armed_again_by_the_resume() {
+    let instance = paused();
+    let armed = instance.timers[0].clone();
+    let fired = Input::Timer(TimerFired {
+        name: armed.name.clone(),
+        token: armed.token,
+        due: armed.due,
+    });
+    let Decision::Ignore {
+        cleanup: Some(cleanup),
+        ..
+    } = decide_with_stub(Some(&instance), &fired)
+    else {
+        panic!("the timer has no effect")
+    };
+    let row = Timer {
+        due: armed.due,
+        name: armed.name,
+        token: armed.token,
+    };
+    assert!(cleanup.instance.is_none() && cleanup.buffer.is_none());
+    assert_eq!(cleanup.disarm, [row.clone()]);
+
+    let resumed = commit(Some(&instance), &control(ControlAction::Resume));
+    assert!(resumed.disarm.contains(&row));
+    let again = &resumed.arm[0];
+    assert_eq!((&again.name, again.due), (&row.name, row.due));
+    assert_ne!(again.token, row.token, "the rows of the store never repeat");
+    let timers = &resumed.instance.unwrap().timers;
+    assert!(timers.iter().any(|timer| timer.token == again.token));
+}
+
 #[test]
 fn pause_and_resume_do_not_call_the_program() {
     let commit_of =

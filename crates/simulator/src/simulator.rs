@@ -466,6 +466,27 @@ impl Simulator {
         // In front of the other follow-ups: the instance applies its buffered inputs before later
         // ones.
         if !instance.paused && (previous.paused || !previous.existed) {
+            // They have fired during the pause, and fire again after the buffered inputs.
+            let now = self.now;
+            let mut overdue: Vec<_> = instance
+                .timers
+                .iter()
+                .filter(|timer| previous.paused && timer.signal.is_none() && timer.due <= now)
+                .collect();
+            overdue.sort_by_key(|timer| timer.due);
+            for timer in overdue.into_iter().rev() {
+                let fired = TimerFired {
+                    name: timer.name.clone(),
+                    token: timer.token,
+                    due: timer.due,
+                };
+                self.queue.push_front(FollowUp {
+                    key: key.clone(),
+                    input: Input::Timer(fired),
+                    was_buffered: false,
+                });
+            }
+
             let buffered = std::mem::take(&mut entry.buffered);
             for input in buffered.into_values().rev() {
                 self.queue.push_front(FollowUp {

@@ -12,7 +12,7 @@ use super::samples::PayloadSamples;
 use crate::invariants::{StepStates, is_compensation, is_in_doubt, is_in_progress};
 use crate::responses::{ResponseSource, WorkTag, is_reminder, opens_in_doubt_task, response_spec};
 use crate::runner::ScenarioRunner;
-use crate::simulator::{RequestedWork, SimulatedInstance};
+use crate::simulator::SimulatedInstance;
 use crate::step::{EventStep, OperatorAction, SimulationStep};
 
 /// State that determines the next step.
@@ -165,29 +165,19 @@ impl StepGenerator<'_> {
     }
 
     /// Returns the tags of the child sagas of event handlers that have not ended.
-    pub(super) fn open_children(&self) -> impl Iterator<Item = String> {
-        let instance = self
-            .runner
-            .instance()
-            .and_then(|key| self.runner.simulator.simulated_instance(key));
-        let requested = instance
-            .into_iter()
-            .flat_map(SimulatedInstance::requested_work);
-
-        let is_open = |tag: &Name, requested: &RequestedWork| {
-            let is_child = matches!(requested.item.work, Work::StartChild(_));
-            is_child && !requested.completed && tag.as_str().starts_with("on:")
-        };
-
-        let open: Vec<_> = requested
-            .filter(|(tag, work)| is_open(tag, work))
-            .map(|(tag, _)| tag.to_string())
-            .collect();
-        open.into_iter()
+    pub(super) fn open_children(&self) -> Vec<String> {
+        self.open_work(|tag, work| {
+            matches!(work, Work::StartChild(_)) && tag.as_str().starts_with("on:")
+        })
     }
 
     /// Returns the tags of the reminders without a result.
     fn open_reminders(&self) -> Vec<String> {
+        self.open_work(|tag, _| is_reminder(tag.as_str()))
+    }
+
+    /// Returns the tags of the work without a result for which the condition holds.
+    fn open_work(&self, is_wanted: impl Fn(&Name, &Work) -> bool) -> Vec<String> {
         let instance = self
             .runner
             .instance()
@@ -197,7 +187,7 @@ impl StepGenerator<'_> {
             .flat_map(SimulatedInstance::requested_work);
 
         requested
-            .filter(|(tag, work)| !work.completed && is_reminder(tag.as_str()))
+            .filter(|(tag, work)| !work.completed && is_wanted(tag, &work.item.work))
             .map(|(tag, _)| tag.to_string())
             .collect()
     }
@@ -265,7 +255,7 @@ impl StepGenerator<'_> {
                 open.push(response);
             }
         }
-        open.extend(self.open_children().map(|tag| (tag, false)));
+        open.extend(self.open_children().into_iter().map(|tag| (tag, false)));
 
         let (tag, in_doubt) = rng.choice(open)?;
         Some(if in_doubt {

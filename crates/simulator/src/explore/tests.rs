@@ -497,6 +497,47 @@ fn failure_of_a_reminder_is_recorded() {
     assert_eq!(timers, ["paid", "remind:paid"]);
 }
 
+/// An ended instance is purged and started again without the results of its reminders and handlers.
+#[test]
+fn ended_instance_awaits_no_reminder_and_no_action_of_a_handler() {
+    let text = "
+saga: trip
+version: 1
+start: Ordered
+on: [{ event: Noted, do: { effect: crm.note } }]
+steps:
+  - { id: paid, do: { event: Paid }, timeout: 9d, remind: { every: 1d, max: 2, do: { effect: mail.remind } } }
+";
+    let program: Arc<dyn Program> = Arc::new(compiled(text));
+    let programs = Arc::new(SimulatorPrograms::new([Arc::clone(&program)]));
+    let mut runner = scenario_runner(&program, &programs);
+    let event = |kind: &str| {
+        let kind = kind.parse().expect("a valid event type");
+        SimulationStep::Event(EventStep {
+            correlation: Some("o1".to_owned()),
+            ..EventStep::new(kind, json!({}))
+        })
+    };
+    let steps = [
+        event("Ordered"),
+        event("Noted"),
+        SimulationStep::Advance(std::time::Duration::from_hours(24)),
+        event("Paid"),
+    ];
+    for step in &steps {
+        runner
+            .run_step(step, None, &mut ())
+            .unwrap_or_else(|error| panic!("{step}: {error}"));
+    }
+
+    let key = runner.instance().expect("the instance has started");
+    let entry = runner.simulator.simulated_instance(key);
+    let entry = entry.expect("the instance has started");
+    assert_eq!(entry.requested_work().count(), 2);
+    let instance = entry.instance().expect("the instance has started");
+    assert!(instance.status.is_final() && instance.pending_work.is_empty());
+}
+
 /// A reminder without a result delays no restart.
 #[test]
 fn pending_reminder_delays_no_restart() {
@@ -521,6 +562,41 @@ tests:
     let saga = program.definition_ref().saga.clone();
     let mismatches = test_file::run(&file.cases[0], &saga, &programs, &Arc::default());
     assert!(mismatches.is_empty(), "{mismatches:?}");
+}
+
+/// A payment that arrives during a pause comes before the reminder and the timeout, which were due.
+#[test]
+fn events_of_a_pause_come_before_its_timers() {
+    let text = "
+saga: invoice
+version: 1
+start: Started
+steps:
+  - { id: paid, do: { event: Paid }, timeout: 9d, on_timeout: { then: late }, remind: { every: 2d, max: 4, do: { effect: mail.remind } } }
+  - { id: ship, do: { effect: e.ship } }
+  - { id: late, do: { effect: e.late } }
+";
+    let case = "
+saga: trip.saga.yaml
+tests:
+  - name: pays
+    given: [Started: {}, pause, advance: 10d, Paid: {}, resume]
+    expect: { work: [effect e.ship], waits: [ship], timers: [] }
+  - name: reminded too late
+    given: [Started: {}, pause, advance: 10d, resume]
+    expect: { work: ['timer remind:paid', timer paid, effect e.late], waits: [late], timers: [] }
+  - name: reminded once
+    given: [Started: {}, pause, advance: 5d, resume]
+    expect: { work: ['timer remind:paid', effect mail.remind], waits: [Paid], timers: [paid, remind:paid] }
+";
+    let program: Arc<dyn Program> = Arc::new(compiled(text));
+    let file = TestFile::parse(case, "trip.saga.test.yaml").expect("the test is valid");
+    let programs = Arc::new(SimulatorPrograms::new([Arc::clone(&program)]));
+    let saga = program.definition_ref().saga.clone();
+    for case in &file.cases {
+        let mismatches = test_file::run(case, &saga, &programs, &Arc::default());
+        assert!(mismatches.is_empty(), "{}: {mismatches:?}", case.name);
+    }
 }
 
 /// Saga that waits for an event after other work.
