@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup nats monitoring test-tools build test check fmt tidy k8s clippy deny sbom advisories docs site pictures recording demo dist bench bench-workflow compare examples fuzz stress workflow-kills clean-data
+.PHONY: help setup nats monitoring proxies test-tools build test check fmt tidy k8s clippy deny sbom advisories docs site pictures recording demo dist bench bench-workflow compare examples fuzz stress workflow-kills clean-data
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -34,7 +34,10 @@ nats: setup ## install the pinned nats-server and nats-py in .tools if missing (
 monitoring: setup ## unpack Prometheus and VictoriaMetrics in .tools if missing (apt)
 	@tools/monitoring.sh
 
-test-tools: nats monitoring ## install the other pinned tools of the tests in .tools if missing (pip and npm, by hash)
+proxies: setup ## unpack nginx and HAProxy in .tools if missing (apt)
+	@tools/proxies.sh
+
+test-tools: nats monitoring proxies ## install the other pinned tools of the tests in .tools if missing (pip and npm, by hash)
 	@tools/python-packages.sh
 	@tools/npm-packages.sh
 

@@ -7,6 +7,7 @@ pub mod definition_suite;
 pub mod fake_upstreams;
 pub mod faulty_bus;
 mod faulty_disk;
+pub mod faulty_upstream;
 pub mod fuzz;
 pub mod grpc_server;
 pub mod host;

@@ -184,6 +184,79 @@ pub fn pgbouncer() -> TestServer {
     }
 }
 
+/// Starts nginx as a proxy. `http` is the content of the block `http`, with `{port}` for the port;
+/// its temporary files are in the directory of the server.
+///
+/// # Panics
+/// If it is not installed or does not start.
+#[must_use]
+pub fn nginx(http: &str) -> TestServer {
+    let dir = dir("nginx");
+    let port = free_port();
+    let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("{kind}_temp_path {}/{kind};\n", dir.display()))
+        .collect();
+    let settings = format!(
+        "daemon off;\nworker_processes 1;\npid {}/pid;\nerror_log stderr notice;\n\
+         events {{}}\nhttp {{\naccess_log off;\n{temp}{}\n}}\n",
+        dir.display(),
+        http.replace("{port}", &port.to_string())
+    );
+    let file = dir.join("nginx.conf");
+    std::fs::write(&file, settings).expect("the directory is writable");
+
+    let file = file.display().to_string();
+    let prefix = dir.display().to_string();
+    let flags = ["-p", &prefix, "-c", &file];
+    run_proxy("nginx", dir, port, &flags, "start worker process ")
+}
+
+/// Starts HAProxy. `sections` are the sections of its configuration, with `{port}` for the port.
+///
+/// # Panics
+/// If it is not installed or does not start.
+#[must_use]
+pub fn haproxy(sections: &str) -> TestServer {
+    let dir = dir("haproxy");
+    let port = free_port();
+    let file = dir.join("haproxy.cfg");
+    let settings = sections.replace("{port}", &port.to_string());
+    std::fs::write(&file, settings).expect("the directory is writable");
+
+    let file = file.display().to_string();
+    let flags = ["-W", "-db", "-f", &file];
+    run_proxy("haproxy", dir, port, &flags, "Loading success")
+}
+
+/// Runs a proxy that `tools/proxies.sh` has unpacked, with its libraries.
+fn run_proxy(
+    name: &str,
+    dir: PathBuf,
+    port: u16,
+    flags: &[&str],
+    ready: &'static str,
+) -> TestServer {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/proxies");
+    let program = tools.join("bin").join(name);
+    if !program.is_file() {
+        missing(name, "proxies");
+    }
+
+    let libraries = format!("LD_LIBRARY_PATH={}", tools.join("lib").display());
+    let program = program.display().to_string();
+    let flags: Vec<&str> = [libraries.as_str(), program.as_str()]
+        .into_iter()
+        .chain(flags.iter().copied())
+        .collect();
+    let supervisor_stdin = supervise(&dir, "TERM", Path::new("/usr/bin/env"), &flags, ready);
+    TestServer {
+        port,
+        dir,
+        _supervisor_stdin: supervisor_stdin,
+    }
+}
+
 fn start_mariadb() -> TestServer {
     let (Some(install), Some(mariadbd)) = (program("mariadb-install-db"), program("mariadbd"))
     else {
