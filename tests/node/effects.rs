@@ -13,6 +13,7 @@ mod http;
 mod in_doubt;
 mod nats;
 mod probes;
+mod proxies;
 mod reload;
 mod script;
 mod secrets;

@@ -18,8 +18,8 @@ use orlog_bus::effect_queue::{
 };
 use orlog_bus::{Error, Message, RetryLog};
 use orlog_effect::{
-    Attempt, AttemptStart, Probe, ProbeResult, Provider, ProviderError, RemoteProvider,
-    RemoteResult, Reply,
+    Attempt, AttemptStart, ErrorFacts, Probe, ProbeResult, Provider, ProviderError, RejectionScope,
+    RemoteProvider, RemoteResult, Reply,
 };
 use orlog_model::{Clock, Effect, Work, WorkItem, WorkOutcome};
 use tokio::sync::oneshot;
@@ -369,7 +369,8 @@ fn to_reply(result: EffectResult) -> Result<Reply, ProviderError> {
             failure,
             event,
             payload,
-            facts: facts.into(),
+            facts: ErrorFacts::of(facts),
+            scope: RejectionScope::Effect,
         }),
         WorkOutcome::TimedOut { failure } => Err(ProviderError::Abandoned { failure }),
     }

@@ -9,7 +9,9 @@ use orlog_model::{
 
 use crate::limits::breaker::{BreakerState, CallHealth};
 use crate::observer::AttemptReport;
-use crate::provider::{ProbeResult, ProviderError, RemoteResult, Reply, TransientCause};
+use crate::provider::{
+    ProbeResult, ProviderError, RejectionScope, RemoteResult, Reply, TransientCause,
+};
 use crate::receipt::ResultReceipt;
 use crate::retry::{self, Backoff, FailedAttempt, RetryDecision, RetryLimits};
 
@@ -364,13 +366,14 @@ pub(crate) fn final_result(
             event,
             payload,
             facts,
+            scope: _,
         } => Ok(FinishedExecution {
             outcome: WorkOutcome::Failed {
                 event,
                 failure,
                 payload,
             },
-            facts: facts.into_vec(),
+            facts: facts.map_or_else(Vec::new, |facts| facts.0),
         }),
         // The remote executor does not retry, and the effect may have been executed: a timeout,
         // which is compensated.
@@ -381,6 +384,18 @@ pub(crate) fn final_result(
             retry_after,
             ..
         } => Err((failure, trouble, retry_after)),
+    }
+}
+
+/// Returns the failure of a permanent error that says nothing about earlier attempts.
+pub(crate) fn rejection_of_attempt(error: &ProviderError) -> Option<Failure> {
+    match error {
+        ProviderError::Permanent {
+            failure,
+            scope: RejectionScope::Attempt,
+            ..
+        } => Some(failure.clone()),
+        _ => None,
     }
 }
 
@@ -454,7 +469,9 @@ pub(crate) fn attempt_outcome(result: &Result<Reply, ProviderError>) -> AttemptO
             AttemptOutcome::Rejected
         }
         Err(ProviderError::Transient { trouble, .. }) => match trouble {
-            TransientCause::Throttled => AttemptOutcome::Throttled,
+            TransientCause::Throttled | TransientCause::ReportedThrottled => {
+                AttemptOutcome::Throttled
+            }
             TransientCause::Unavailable | TransientCause::ReportedUnavailable => {
                 AttemptOutcome::Unavailable
             }

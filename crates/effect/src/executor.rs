@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use orlog_model::{AttemptOutcome, Clock, SteadyTime, WorkItem, WorkOutcome};
+use orlog_model::{AttemptOutcome, Clock, Failure, SteadyTime, WorkItem, WorkOutcome};
 
 use crate::attempt::{self, AttemptWindow, before};
 use crate::attempt_start::StoredClaim;
@@ -19,7 +19,7 @@ use crate::dispatcher::{Dispatcher, StopToken, is_stopped, stopped};
 use crate::effect_execution::{
     EffectExecution, ExecutionProgress, ExecutionResult, FinishedExecution, NextStep,
     attempt_outcome, attempts_exhausted, call_health, final_result, no_response, not_started,
-    success,
+    rejection_of_attempt, success,
 };
 use crate::in_doubt::{self, Doubt};
 use crate::limits::admission::{Admission, AdmissionPermit};
@@ -540,10 +540,18 @@ impl EffectExecutor {
     ) -> NextStep {
         let (failure, trouble, retry_after) = match result {
             Ok(reply) => return NextStep::Finish(success(item, reply)),
-            Err(error) => match final_result(error) {
-                Ok(end) => return NextStep::Finish(end),
-                Err(transient) => transient,
-            },
+            Err(error) => {
+                let rejection = rejection_of_attempt(&error).filter(|_| execution.in_doubt);
+                match (final_result(error), rejection) {
+                    (Ok(end), None) => return NextStep::Finish(end),
+                    (Ok(end), Some(rejection)) => {
+                        return self
+                            .reject_after_doubt(item, execution, rejection, end)
+                            .await;
+                    }
+                    (Err(transient), _) => transient,
+                }
+            }
         };
 
         execution.in_doubt |= trouble.is_in_doubt();
@@ -577,6 +585,27 @@ impl EffectExecutor {
                     NextStep::Finish(Box::pin(self.exhausted(item, execution)).await)
                 }
             },
+        }
+    }
+
+    /// Decides after an attempt was rejected while an earlier one is in doubt. A proxy can have sent
+    /// the rejection, or the upstream rejects what it has already executed: it says nothing about
+    /// the earlier attempt. `end` applies if a probe finds that nothing was executed.
+    async fn reject_after_doubt(
+        &self,
+        item: &WorkItem,
+        execution: &mut EffectExecution,
+        rejection: Failure,
+        end: FinishedExecution,
+    ) -> NextStep {
+        execution.last = Some(rejection);
+        match self.resolve_in_doubt(item, execution).await {
+            Doubt::Ended(end) => NextStep::Finish(end),
+            Doubt::ProbeAgain(delay) => NextStep::Retry(delay),
+            Doubt::AttemptAllowed if execution.in_doubt => {
+                NextStep::Finish(Box::pin(self.exhausted(item, execution)).await)
+            }
+            Doubt::AttemptAllowed => NextStep::Finish(end),
         }
     }
 

@@ -9,6 +9,7 @@ mod attempt_start;
 pub mod catalog;
 pub mod config;
 pub mod content_encoding;
+mod decisions;
 mod dispatcher;
 mod duration;
 mod effect_execution;
@@ -36,6 +37,7 @@ pub mod webhook_signature;
 
 pub use attempt_start::AttemptStart;
 pub use catalog::{Catalog, CatalogChange};
+pub use decisions::Decision;
 pub use dispatcher::{Dispatcher, LeaseEnd, StartRecorder, StopToken};
 pub use effect_execution::{ExecutionProgress, ExecutionResult};
 pub use executor::EffectExecutor;
@@ -43,8 +45,8 @@ pub use fact_types::FactTypes;
 pub use observer::{AttemptReport, EffectObserver, NoopObserver, ObserverList, ProbeOutcome};
 pub use policy::{Policy, TenantLimits};
 pub use provider::{
-    Attempt, Probe, ProbeResult, Provider, ProviderError, RemoteProvider, RemoteResult, Reply,
-    TransientCause,
+    Attempt, ErrorFacts, Probe, ProbeResult, Provider, ProviderError, RejectionScope,
+    RemoteProvider, RemoteResult, Reply, TransientCause,
 };
 pub use providers::EffectsConfig;
 pub use providers::function::{FunctionCall, FunctionProvider, SyncFunctionCall};

@@ -15,6 +15,7 @@ use orlog_model::{
 use serde_json::Value;
 
 use crate::attempt_start::AttemptStart;
+use crate::decisions::Decision;
 use crate::receipt::ResultReceipt;
 
 /// Adapter that executes effects in an external system.
@@ -113,7 +114,9 @@ impl RemoteResult {
     pub fn facts(&self) -> &[Fact] {
         match &self.result {
             Ok(reply) => &reply.facts,
-            Err(ProviderError::Permanent { facts, .. }) => facts,
+            Err(ProviderError::Permanent { facts, .. }) => {
+                facts.as_ref().map_or(&[][..], |facts| &facts.0)
+            }
             Err(ProviderError::Abandoned { .. } | ProviderError::Transient { .. }) => &[],
         }
     }
@@ -223,8 +226,10 @@ pub enum ProviderError {
         event: Option<EventType>,
         /// Response of the upstream.
         payload: Value,
-        /// Facts to publish with the result.
-        facts: Box<[Fact]>,
+        /// Facts to publish with the result; `None`: no facts.
+        facts: Option<Box<ErrorFacts>>,
+        /// What the error decides.
+        scope: RejectionScope,
     },
     /// The remote executor abandoned the effect: the outcome is unknown, and a retry is pointless.
     Abandoned {
@@ -244,6 +249,30 @@ pub enum ProviderError {
     },
 }
 
+/// Facts of a permanent error. Boxed, because most errors have none and each attempt returns a
+/// result of their size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ErrorFacts(pub(crate) Vec<Fact>);
+
+impl ErrorFacts {
+    /// Returns the facts of an error; `None` if there are none.
+    #[must_use]
+    pub fn of(facts: Vec<Fact>) -> Option<Box<Self>> {
+        (!facts.is_empty()).then(|| Box::new(Self(facts)))
+    }
+}
+
+/// What a permanent error decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectionScope {
+    /// The effect: no attempt under its idempotency key was executed. Functions, workers, scripts,
+    /// databases with markers, and rules about responses decide so.
+    Effect,
+    /// The attempt: an earlier one in doubt may have been executed. A proxy can reject the later
+    /// one, or the upstream rejects what it has already executed.
+    Attempt,
+}
+
 /// Cause of a transient error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransientCause {
@@ -254,6 +283,9 @@ pub enum TransientCause {
     /// The response says that the upstream is unavailable. A proxy in front of it may have sent the
     /// response after it forwarded the call: in doubt.
     ReportedUnavailable,
+    /// The response says that a limit is exceeded, and may follow the execution: in doubt, and not
+    /// counted by the breaker.
+    ReportedThrottled,
     /// The response was lost: in doubt. The executor probes before the next attempt.
     ResponseLost,
     /// The attempt could not determine whether an earlier one was executed, and executed nothing:
@@ -266,7 +298,10 @@ impl TransientCause {
     pub(crate) fn is_in_doubt(self) -> bool {
         match self {
             Self::Throttled | Self::Unavailable => false,
-            Self::ReportedUnavailable | Self::ResponseLost | Self::Undetermined => true,
+            Self::ReportedThrottled
+            | Self::ReportedUnavailable
+            | Self::ResponseLost
+            | Self::Undetermined => true,
         }
     }
 }
@@ -279,7 +314,8 @@ impl ProviderError {
             failure,
             event: None,
             payload: Value::Null,
-            facts: Box::default(),
+            facts: None,
+            scope: RejectionScope::Effect,
         }
     }
 
@@ -294,8 +330,40 @@ impl ProviderError {
             failure,
             event: Some(event),
             payload: Value::Null,
-            facts: Box::default(),
+            facts: None,
+            scope: RejectionScope::Effect,
         }
+    }
+
+    /// Limits a permanent error to its attempt: it says nothing about earlier ones.
+    #[must_use]
+    pub fn of_attempt(mut self) -> Self {
+        if let Self::Permanent { scope, .. } = &mut self {
+            *scope = RejectionScope::Attempt;
+        }
+        self
+    }
+
+    /// Creates the error of a decision other than success.
+    pub(crate) fn decided(
+        decision: Decision,
+        code: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        let trouble = match decision {
+            Decision::Failed => return Self::permanent(code, message),
+            Decision::Abandoned => {
+                let failure = failure(code, message);
+                return Self::Abandoned { failure };
+            }
+            Decision::Throttled => TransientCause::Throttled,
+            Decision::Unavailable => TransientCause::Unavailable,
+            Decision::ReportedThrottled => TransientCause::ReportedThrottled,
+            Decision::ReportedUnavailable => TransientCause::ReportedUnavailable,
+            // A success that has no result.
+            Decision::ResponseLost | Decision::Succeeded => TransientCause::ResponseLost,
+        };
+        Self::transient(trouble, code, message)
     }
 
     /// Creates a transient error: not executed; a retry may succeed.
@@ -347,7 +415,8 @@ impl ProviderError {
     #[must_use]
     pub fn with_facts(mut self, emitted: impl IntoIterator<Item = Fact>) -> Self {
         if let Self::Permanent { facts, .. } = &mut self {
-            *facts = std::mem::take(facts).into_iter().chain(emitted).collect();
+            let earlier = facts.take().map_or_else(Vec::new, |facts| facts.0);
+            *facts = ErrorFacts::of(earlier.into_iter().chain(emitted).collect());
         }
         self
     }

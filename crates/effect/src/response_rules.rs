@@ -7,7 +7,7 @@ use orlog_model::{EventType, Failure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::provider::{ProbeResult, ProviderError, Reply, TransientCause};
+use crate::provider::{ProbeResult, ProviderError, RejectionScope, Reply, TransientCause};
 use crate::template::plain;
 
 /// Rule over statuses `S` with the class `C`. The first matching rule decides.
@@ -162,7 +162,8 @@ impl<S> ResponseRule<S> {
                     failure,
                     event,
                     payload,
-                    facts: Box::default(),
+                    facts: None,
+                    scope: RejectionScope::Effect,
                 });
             }
             ResponseClass::Unavailable => TransientCause::Unavailable,
@@ -201,7 +202,8 @@ impl<S> ResponseRule<S, ProbeClass> {
                 failure,
                 event,
                 payload,
-                facts: Box::default(),
+                facts: None,
+                scope: RejectionScope::Effect,
             }),
             ProbeClass::NotExecuted => ProbeResult::NotDone,
             ProbeClass::Pending => ProbeResult::Unanswered {

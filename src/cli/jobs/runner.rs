@@ -426,7 +426,8 @@ fn report_of(result: Result<Reply, ProviderError>) -> Value {
             TransientCause::Throttled | TransientCause::Unavailable => "retry",
             // The outcome is unknown. After `retry`, the node would repeat the script, although
             // `in_doubt` of the job decides about that.
-            TransientCause::ReportedUnavailable
+            TransientCause::ReportedThrottled
+            | TransientCause::ReportedUnavailable
             | TransientCause::ResponseLost
             | TransientCause::Undetermined => "unknown",
         },

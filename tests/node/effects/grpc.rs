@@ -151,7 +151,7 @@ async fn status_codes_are_classified() {
         (
             8,
             "grpc_resource_exhausted",
-            Some(TransientCause::Throttled),
+            Some(TransientCause::ReportedThrottled),
         ),
         (9, "grpc_failed_precondition", None),
         (10, "grpc_aborted", Some(TransientCause::Throttled)),

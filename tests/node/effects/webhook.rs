@@ -105,7 +105,7 @@ async fn status_decides_about_a_retry() {
         (410, "http_410 permanent"),
         (400, "http_400 permanent"),
         (302, "http_302 permanent"),
-        (408, "http_408 Unavailable"),
+        (408, "http_408 ReportedUnavailable"),
         (429, "http_429 Throttled"),
         (503, "http_503 ReportedUnavailable"),
         (500, "http_500 ResponseLost"),

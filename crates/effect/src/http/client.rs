@@ -10,6 +10,7 @@ use super::headers::{IDEMPOTENCY_KEY, context_headers};
 use super::response::{self, HttpResponse, MAX_BODY, RequestSummary, ResponseBody};
 use super::tls::{ClientPair, Clients, TlsConfig};
 use crate::config::Error;
+use crate::decisions::{Connection, decide_connection};
 use crate::egress::{self, Egress};
 use crate::provider::{ProviderError, TransientCause};
 use crate::secret::{SecretRef, SecretScrubber};
@@ -519,11 +520,15 @@ fn transport(summary: RequestSummary<'_>, error: reqwest::Error) -> ProviderErro
 
     if ours {
         // The client itself rejected the request: a retry has the same result.
-        ProviderError::permanent("bad_request", format!("{summary}: {text}"))
-    } else if connecting {
-        ProviderError::unavailable("unreachable", format!("{summary}: {text}"))
+        return ProviderError::permanent("bad_request", format!("{summary}: {text}"));
+    }
+
+    let message = format!("{summary}: {text}");
+    if connecting {
+        let decision = decide_connection(Connection::NotEstablished);
+        ProviderError::decided(decision, "unreachable", message)
     } else {
-        ProviderError::response_lost("transport", format!("{summary}: {text}"))
+        ProviderError::decided(decide_connection(Connection::Lost), "transport", message)
     }
 }
 

@@ -1,13 +1,4 @@
-//! Classification of HTTP responses.
-//!
-//! | status | meaning |
-//! |---|---|
-//! | 2xx | succeeded |
-//! | 425, 429 | throttled: retried |
-//! | 408 | unavailable: the request did not arrive as a whole; retried |
-//! | 503 | unavailable: in doubt, because a proxy may have forwarded the request; retried |
-//! | other 5xx | response lost: in doubt; retried |
-//! | 3xx, 4xx | permanent error |
+//! Classification of HTTP responses by the table of [`decisions`](crate::decisions).
 
 use std::fmt;
 use std::io::Read as _;
@@ -21,6 +12,7 @@ use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::content_encoding::ContentEncoding;
+use crate::decisions::decide_http;
 use crate::http::headers::DATA_VERSION;
 use crate::provider::{ProviderError, Reply};
 use crate::quote::quote;
@@ -144,7 +136,7 @@ impl ResponseBody {
     }
 }
 
-/// Classifies a response by its status alone; see the table above.
+/// Classifies a response by its status alone.
 pub(crate) fn classify_status(
     summary: RequestSummary<'_>,
     response: &HttpResponse,
@@ -167,15 +159,8 @@ pub(crate) fn classify_status(
 
     let code = format!("http_{}", status.as_u16());
     let message = message(summary, response);
-    let error = match status.as_u16() {
-        425 | 429 => ProviderError::throttled(code, message),
-        408 => ProviderError::unavailable(code, message),
-        503 => ProviderError::reported_unavailable(code, message),
-        // The upstream may have executed the request before it failed.
-        500..=599 => ProviderError::response_lost(code, message),
-        _ => ProviderError::permanent(code, message),
-    };
-
+    let decision = decide_http(status.as_u16());
+    let error = ProviderError::decided(decision, code, message).of_attempt();
     let error = error.with_payload(payload(body));
     Err(error.with_retry_after(retry_after(headers)))
 }
@@ -453,10 +438,10 @@ mod tests {
         );
         check_final(409, &[], "", "payments: POST /charges returned HTTP 409");
         check_final(
-            302,
+            307,
             &[("location", "http://elsewhere/")],
             "moved",
-            "payments: POST /charges returned HTTP 302 with location http://elsewhere/; redirects are not followed",
+            "payments: POST /charges returned HTTP 307 with location http://elsewhere/; redirects are not followed",
         );
     }
 
@@ -469,7 +454,8 @@ mod tests {
             Some(7),
         );
         check_trouble(503, &[], TransientCause::ReportedUnavailable, None);
-        check_trouble(408, &[], TransientCause::Unavailable, None);
+        check_trouble(408, &[], TransientCause::ReportedUnavailable, None);
+        check_trouble(499, &[], TransientCause::ResponseLost, None);
         check_trouble(
             500,
             &[("retry-after", "soon")],

@@ -292,7 +292,9 @@ impl Grpc {
                 GrpcError::Forbidden(_) | GrpcError::Unreachable(_) => {
                     fault.into_provider_error(upstream)
                 }
-                GrpcError::ConnectionLost(reason) | GrpcError::Oversized(reason) => useless(reason),
+                GrpcError::ConnectionLost(reason)
+                | GrpcError::RefusedStream(reason)
+                | GrpcError::Oversized(reason) => useless(reason),
                 GrpcError::ResponseTooLarge => {
                     useless("reflection response exceeds the size limit".to_owned())
                 }
@@ -337,7 +339,7 @@ impl Grpc {
             Err(GrpcError::ResponseTooLarge) => {
                 return Ok(Reply::from(json!({ "truncated": true })));
             }
-            Err(fault) => return Err(fault.into_provider_error(&call_label)),
+            Err(fault) => return Err(fault.into_provider_error(&call_label).of_attempt()),
         };
 
         let body = match schema::decode(&exchange.method.method.output(), &bytes) {
@@ -439,8 +441,12 @@ impl Provider for Grpc {
             at: attempt.at,
         };
 
-        let mut context = self.context(item, &operation.message, timing, &mut scrub)?;
+        // A call that cannot be sent says nothing about an earlier attempt.
+        let mut context = self
+            .context(item, &operation.message, timing, &mut scrub)
+            .map_err(ProviderError::of_attempt)?;
         let exchange = self.authorized(&mut context, &mut scrub).await;
+        let exchange = exchange.map_err(ProviderError::of_attempt);
         let result =
             exchange.and_then(|exchange| self.classify_result(operation, exchange, &scrub));
         result.map_err(|error| http::scrub_error(error, &scrub))

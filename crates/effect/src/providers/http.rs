@@ -2,9 +2,9 @@
 //!
 //! One provider calls one upstream. Each effect is a method and an address with placeholders. The
 //! arguments are the body unless the effect specifies another one. The rules of the effect classify
-//! a response, otherwise its status does: 2xx is success; 408, 425, 429, 5xx and transport errors
-//! may be retried; everything else is permanent, including redirects. Redirects are not followed by
-//! default, because only the configuration decides where a request may go.
+//! a response, otherwise its status does, by the table of [`decisions`](crate::decisions).
+//! Redirects are not followed by default, because only the configuration decides where a request
+//! may go.
 
 mod config;
 mod probe;
@@ -71,8 +71,13 @@ impl Provider for Http {
     async fn execute(&self, item: &WorkItem, attempt: Attempt) -> Result<Reply, ProviderError> {
         let (_, operation) = self.operations.find(item)?;
         let mut scrub = SecretScrubber::default();
-        let request = operation.request.fill(item, attempt.at, &mut scrub)?;
-        let exchange = self.client.send(item, request, scrub).await?;
+        // A request that cannot be sent says nothing about an earlier attempt.
+        let request = operation
+            .request
+            .fill(item, attempt.at, &mut scrub)
+            .map_err(ProviderError::of_attempt)?;
+        let exchange = self.client.send(item, request, scrub).await;
+        let exchange = exchange.map_err(ProviderError::of_attempt)?;
 
         let summary = RequestSummary {
             upstream: &self.operations.upstream,

@@ -8,7 +8,6 @@
 
 mod config;
 mod database;
-mod decisions;
 mod dialect;
 mod error;
 mod mysql;
@@ -27,10 +26,10 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 pub use config::{SqlConfig, SqlEffectConfig, StatementConfig};
-pub use decisions::{Decision, decide_sqlstate};
 pub use dialect::Dialect;
 pub use operation::{ResultShape, RowCount, RowExpectation};
 
+pub use crate::decisions::{Decision, decide_sqlstate};
 use crate::operations::Operations;
 use crate::provider::{
     Attempt, Probe, ProbeResult, Provider, ProviderError, Reply, TransientCause,

@@ -258,3 +258,41 @@ async fn last_attempt_is_in_doubt_unless_probed() {
     .await;
     assert_eq!(failure(&done).0, "succeeded");
 }
+
+/// A proxy can send the rejection, or the upstream rejects what it has already executed.
+#[tokio::test]
+async fn rejection_of_an_attempt_leaves_an_earlier_one_in_doubt() {
+    let then_rejected = |number: u32| match number {
+        1 => lost(number),
+        _ => Err(ProviderError::permanent("http_404", "gone").of_attempt()),
+    };
+
+    let (clock, executor, _) = stage(Policy::default(), ProbeResult::Unknown, then_rejected);
+    let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
+    let text = "payments: timed out after 2 attempts; last: gone (http_404)";
+    assert_eq!(failure(&done), ("timed out", text.to_owned()));
+
+    // A probe knows better.
+    let (clock, executor, _) = stage(Policy::default(), ProbeResult::NotDone, then_rejected);
+    let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
+    assert_eq!(failure(&done).0, "failed");
+    let executed = ProbeResult::Done(Reply::default());
+    let (clock, executor, _) = stage(Policy::default(), executed, then_rejected);
+    let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
+    assert_eq!(failure(&done).0, "succeeded");
+
+    // Without a doubt, the effect has failed.
+    let rejected = |_: u32| Err(ProviderError::permanent("http_404", "gone").of_attempt());
+    let (clock, executor, _) = stage(Policy::default(), ProbeResult::Unknown, rejected);
+    let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
+    assert_eq!(failure(&done).0, "failed");
+
+    // A function or a rule decides about the effect.
+    let decided = |number: u32| match number {
+        1 => lost(number),
+        _ => Err(ProviderError::permanent("declined", "no money")),
+    };
+    let (clock, executor, _) = stage(Policy::default(), ProbeResult::Unknown, decided);
+    let done = run_with_clock(&clock, executor.execute(&item(&name(), 1))).await;
+    assert_eq!(failure(&done).0, "failed");
+}

@@ -1,4 +1,4 @@
-//! Each row of docs/providers/sql-errors.md, with errors that real servers send.
+//! Each row of docs/providers/decisions.md, with errors that real servers send.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ struct Row {
 
 /// Returns the rows of the table under a heading.
 fn rows(heading: &str) -> Vec<Row> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/providers/sql-errors.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/providers/decisions.md");
     let page = std::fs::read_to_string(page).unwrap();
     let section = page.split("\n## ").find(|text| text.starts_with(heading));
     let rows = section
@@ -40,7 +40,8 @@ fn decision(result: &Result<Reply, ProviderError>) -> &'static str {
         Err(ProviderError::Transient { trouble, .. }) => match trouble {
             TransientCause::Throttled => "throttled",
             TransientCause::Unavailable => "unavailable",
-            TransientCause::ReportedUnavailable
+            TransientCause::ReportedThrottled
+            | TransientCause::ReportedUnavailable
             | TransientCause::ResponseLost
             | TransientCause::Undetermined => "in doubt",
         },

@@ -452,13 +452,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refused_stream_is_not_executed() {
+    async fn refused_stream_is_in_doubt() {
         let reason = u32::from(h2::Reason::REFUSED_STREAM).to_be_bytes();
+        // HAProxy rejects a stream whose connection to the upstream breaks after the call.
         let result = call(frame(RST_STREAM, 0, STREAM, &reason)).await;
-        let Err(GrpcError::Unreachable(reason)) = result else {
-            panic!("in doubt: {result:?}");
-        };
-        assert!(reason.contains("refused stream"), "{reason}");
+        let rejected = result.unwrap_err();
+        assert!(
+            matches!(rejected, GrpcError::RefusedStream(_)),
+            "{rejected:?}"
+        );
+        let error = rejected.into_provider_error("pay");
+        let message = &error.failure().message;
+        assert!(message.contains("refused stream"), "{message}");
+        assert_eq!(trouble(&error), Some(TransientCause::ReportedUnavailable));
 
         let reason = u32::from(h2::Reason::CANCEL).to_be_bytes();
         call_in_doubt(frame(RST_STREAM, 0, STREAM, &reason)).await;

@@ -1,20 +1,23 @@
 //! Errors of calls without a response message.
 //!
-//! Nothing was executed only if the call was not sent, or if the upstream rejected it before any
-//! processing (RFC 9113, 6.8 and 8.7). Every other loss of a response leaves the outcome unknown.
+//! Nothing was executed only if the call was not sent, or by a `GOAWAY` below it (RFC 9113, 6.8).
+//! Every other loss of a response leaves the outcome unknown.
 
 use std::error::Error as StdError;
 
 use tonic::{ConnectError, Status};
 
+use crate::decisions::{Connection, decide_connection};
 use crate::egress::{self, EgressDenied};
 use crate::provider::ProviderError;
 
 /// Error of a call without a response.
 #[derive(Debug)]
 pub(crate) enum GrpcError {
-    /// No connection was established, or the upstream rejected the call: nothing was executed.
+    /// No connection was established, or the connection ends before the call: nothing was executed.
     Unreachable(String),
+    /// The stream was rejected. A proxy can do so after it forwarded the call.
+    RefusedStream(String),
     /// Egress rules deny the endpoint.
     Forbidden(EgressDenied),
     /// The response was lost or is not a valid one: the outcome is unknown.
@@ -39,6 +42,8 @@ impl GrpcError {
 
         if egress::causes(error).any(is_not_executed) {
             Self::Unreachable(chain(error))
+        } else if egress::causes(error).any(is_refused_stream) {
+            Self::RefusedStream(chain(error))
         } else {
             Self::ConnectionLost(chain(error))
         }
@@ -58,6 +63,10 @@ impl GrpcError {
         match self {
             Self::Unreachable(reason) => {
                 ProviderError::unavailable("unreachable", format!("{label}: {reason}"))
+            }
+            Self::RefusedStream(reason) => {
+                let decision = decide_connection(Connection::RefusedStream);
+                ProviderError::decided(decision, "refused_stream", format!("{label}: {reason}"))
             }
             Self::Forbidden(denied) => {
                 ProviderError::permanent("egress_denied", format!("{label}: {denied}"))
@@ -86,9 +95,15 @@ fn is_not_executed(error: &(dyn StdError + 'static)) -> bool {
     }
 
     // The library returns a GOAWAY only for streams above its last stream id.
+    error
+        .downcast_ref()
+        .is_some_and(|error: &h2::Error| error.is_remote() && error.is_go_away())
+}
+
+fn is_refused_stream(error: &(dyn StdError + 'static)) -> bool {
     error.downcast_ref().is_some_and(|error: &h2::Error| {
-        let is_rejected = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-        error.is_remote() && (is_rejected || error.is_go_away())
+        let reason = error.reason();
+        error.is_remote() && error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM)
     })
 }
 

@@ -7,7 +7,7 @@
 //! | response | result |
 //! |---|---|
 //! | `grpc-status` other than 0 | this status |
-//! | HTTP status other than 200 without `grpc-status` | [`GrpcError::Proxy`], by [`proxy_code`] |
+//! | HTTP status other than 200 without `grpc-status` | [`GrpcError::Proxy`], by [`grpc_of_http`] |
 //! | `grpc-status` 0 with one message, plain or gzip | the message |
 //! | message above the size limit, also after decompression | [`GrpcError::ResponseTooLarge`] |
 //! | every other | [`GrpcError::ConnectionLost`]: in doubt |
@@ -25,6 +25,8 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use super::error::GrpcError;
+use super::status;
+use crate::decisions::grpc_of_http;
 
 /// Length of the prefix of a message: the compressed flag, and the length in four bytes.
 const PREFIX_LENGTH: usize = 5;
@@ -101,20 +103,8 @@ fn proxy_error(http: StatusCode) -> GrpcError {
         "proxy returned HTTP {} without a gRPC status",
         http.as_u16()
     );
-    GrpcError::Proxy(Box::new(Status::new(proxy_code(http), message)))
-}
-
-/// Returns the code that gRPC defines for an HTTP status without `grpc-status`
-/// (<https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>).
-fn proxy_code(http: StatusCode) -> Code {
-    match http.as_u16() {
-        400 => Code::Internal,
-        401 => Code::Unauthenticated,
-        403 => Code::PermissionDenied,
-        404 => Code::Unimplemented,
-        429 | 502 | 503 | 504 => Code::Unavailable,
-        _ => Code::Unknown,
-    }
+    let code = status::code(grpc_of_http(http.as_u16()));
+    GrpcError::Proxy(Box::new(Status::new(code, message)))
 }
 
 fn lost(reason: &str) -> GrpcError {

@@ -1,12 +1,4 @@
-//! Classification of gRPC status codes.
-//!
-//! | status | meaning |
-//! |---|---|
-//! | `OK` | succeeded |
-//! | `RESOURCE_EXHAUSTED`, `ABORTED` | throttled: not executed, the upstream is healthy; retried |
-//! | `UNAVAILABLE` | unavailable: in doubt, because a proxy may have forwarded the call; retried |
-//! | `DEADLINE_EXCEEDED`, `CANCELLED`, `UNKNOWN`, `INTERNAL`, `DATA_LOSS` | in doubt; retried |
-//! | every other | permanent error |
+//! Classification of gRPC status codes by the table of [`decisions`](crate::decisions).
 //!
 //! The HTTP status of a proxy is mapped to one of them before (`response`).
 
@@ -25,6 +17,7 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 use super::schema::{self, Schema};
+use crate::decisions::decide_grpc;
 use crate::provider::{ProbeResult, ProviderError, Reply};
 use crate::quote::quote;
 use crate::response_rules::{ProbeClass, ResponseContext, ResponseRule};
@@ -49,6 +42,14 @@ const NAMES: [(Code, &str); 17] = [
     (Code::DataLoss, "DATA_LOSS"),
     (Code::Unauthenticated, "UNAUTHENTICATED"),
 ];
+
+/// Returns the code with a name; `UNKNOWN` if there is none.
+pub(crate) fn code(name: &str) -> Code {
+    NAMES
+        .iter()
+        .find(|(_, known)| *known == name)
+        .map_or(Code::Unknown, |(code, _)| *code)
+}
 
 pub(crate) fn name(code: Code) -> &'static str {
     NAMES
@@ -168,7 +169,7 @@ impl GrpcStatus {
         }
     }
 
-    /// Classifies the status by the first matching rule, otherwise by the table above.
+    /// Classifies the status by the first matching rule, otherwise by the table.
     pub(crate) fn classify(&self, rules: &[GrpcResponseRule]) -> Result<Reply, ProviderError> {
         match self.matching(rules) {
             Some(rule) => rule.classify(self.context()),
@@ -219,24 +220,8 @@ impl GrpcStatus {
     }
 
     fn provider_error(&self, Failure { code, message }: Failure) -> ProviderError {
-        let provider_error = match self.code {
-            Code::ResourceExhausted | Code::Aborted => ProviderError::throttled(code, message),
-            Code::Unavailable => ProviderError::reported_unavailable(code, message),
-            Code::Ok
-            | Code::DeadlineExceeded
-            | Code::Cancelled
-            | Code::Unknown
-            | Code::Internal
-            | Code::DataLoss => ProviderError::response_lost(code, message),
-            Code::InvalidArgument
-            | Code::NotFound
-            | Code::AlreadyExists
-            | Code::PermissionDenied
-            | Code::FailedPrecondition
-            | Code::OutOfRange
-            | Code::Unimplemented
-            | Code::Unauthenticated => ProviderError::permanent(code, message),
-        };
+        let decision = decide_grpc(name(self.code));
+        let provider_error = ProviderError::decided(decision, code, message).of_attempt();
 
         provider_error
             .with_payload(self.body.clone())

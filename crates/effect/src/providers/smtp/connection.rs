@@ -90,6 +90,8 @@ pub(crate) enum SendError {
     Rejected {
         reply: SmtpReply,
         to: Option<String>,
+        /// Whether the server had the whole email.
+        after_message: bool,
     },
 }
 
@@ -373,7 +375,11 @@ async fn transact(
         .message(&mail.bytes)
         .await
         .map_err(|error| match reply(&error) {
-            Some(reply) => SendError::Rejected { reply, to: None },
+            Some(reply) => SendError::Rejected {
+                reply,
+                to: None,
+                after_message: true,
+            },
             None => SendError::Lost(error.to_string()),
         })?;
 
@@ -393,7 +399,11 @@ fn is_unknown_command(error: &SmtpError) -> bool {
 /// Maps an error before the email was sent.
 fn before(error: &SmtpError, to: Option<String>) -> SendError {
     match reply(error) {
-        Some(reply) => SendError::Rejected { reply, to },
+        Some(reply) => SendError::Rejected {
+            reply,
+            to,
+            after_message: false,
+        },
         None => SendError::Broken(error.to_string()),
     }
 }

@@ -1,18 +1,12 @@
-//! Classification of SMTP replies.
-//!
-//! | reply | meaning |
-//! |---|---|
-//! | 250 after the email | succeeded |
-//! | 421; failed connection, TLS or credentials; lost before the email | unavailable: retried |
-//! | other 4xx | throttled: not executed, retried; 450 and 451 (greylisting) with a delay |
-//! | 5xx | permanent error |
-//! | no reply to the email | response lost: in doubt; retried with the same bytes |
+//! Classification of SMTP replies by the table of [`decisions`](crate::decisions). Replies 450 and
+//! 451 (greylisting) are retried after a delay.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::connection::{SendError, SmtpReply};
+use crate::decisions::{Decision, decide_smtp};
 use crate::provider::{ProviderError, Reply};
 use crate::quote::quote;
 
@@ -46,8 +40,13 @@ pub(crate) fn classify_reply(
             "smtp_utf8",
             format!("{upstream}: {reason}"),
         )),
-        Err(SendError::Rejected { reply, to }) => {
-            Err(rejection(upstream, &reply, to.as_deref(), delay))
+        Err(SendError::Rejected {
+            reply,
+            to,
+            after_message,
+        }) => {
+            let decision = decide(&reply, after_message);
+            Err(rejection(upstream, &reply, to.as_deref(), delay, decision))
         }
     }
 }
@@ -57,31 +56,43 @@ fn rejection(
     reply: &SmtpReply,
     to: Option<&str>,
     delay: Duration,
+    decision: Decision,
 ) -> ProviderError {
     let quote = quote(&reply.to_string());
     let recipient = to.map_or_else(String::new, |to| format!(" for {to}"));
     let code = format!("smtp_{}", reply.code);
     let message = format!("{upstream} returned {quote}{recipient}");
 
-    match reply.code {
-        421 => ProviderError::unavailable(code, message),
-        450 | 451 => ProviderError::throttled(code, message)
-            .with_retry_after(requested_delay(&reply.text).unwrap_or(delay)),
-        400..=499 => {
-            ProviderError::throttled(code, message).with_retry_after(requested_delay(&reply.text))
-        }
+    let error = match (decision, reply.code) {
         // The sender is not authorized; effects wait until the operator corrects it.
-        530 | 534 | 535 | 538 => ProviderError::unavailable("smtp_auth", message),
-        _ => {
+        (Decision::Unavailable, 500..) => {
+            return ProviderError::decided(decision, "smtp_auth", message);
+        }
+        (Decision::Failed, _) => {
             let payload: Value = json!({
                 "code": reply.code,
                 "enhanced": enhanced(&reply.text),
                 "response": reply.to_string(),
                 "recipient": to,
             });
-            ProviderError::permanent(code, message).with_payload(payload)
+            ProviderError::decided(decision, code, message).with_payload(payload)
         }
-    }
+        (_, _) => ProviderError::decided(decision, code, message),
+    };
+
+    let requested = requested_delay(&reply.text);
+    let retry_after = match reply.code {
+        421 => None,
+        450 | 451 => Some(requested.unwrap_or(delay)),
+        _ => requested,
+    };
+    error.of_attempt().with_retry_after(retry_after)
+}
+
+fn decide(reply: &SmtpReply, after_message: bool) -> Decision {
+    // Greylisting is a policy of the server that replies, so no relay has passed the email on.
+    let is_policy = enhanced(&reply.text).is_some_and(|status| status.starts_with("4.7."));
+    decide_smtp(reply.code, after_message && !is_policy)
 }
 
 /// Returns the enhanced status, such as `5.1.1`, at the start of a reply (RFC 3463).
@@ -129,6 +140,7 @@ mod tests {
         let fault = SendError::Rejected {
             reply,
             to: Some("ada@x.io".to_owned()),
+            after_message: false,
         };
         classify_reply("mail", "<1@x>", Err(fault), Duration::from_mins(1)).unwrap_err()
     }

@@ -1,6 +1,6 @@
 //! Classification of database errors.
 //!
-//! [`decisions`](super::decisions) has the decision about each SQLSTATE and error number. During
+//! [`decisions`](crate::decisions) has the decision about each SQLSTATE and error number. During
 //! the commit, an error that makes the database unavailable leaves the outcome unknown. Before the
 //! commit is sent, nothing is executed: any loss of the connection rolls the transaction back.
 
@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
-use super::decisions::{Decision, decide_mysql_number, decide_sqlstate};
 use super::dialect::Dialect;
+use crate::decisions::{Decision, decide_mysql_number, decide_sqlite, decide_sqlstate};
 use crate::provider::ProviderError;
 use crate::secret::SecretScrubber;
 
@@ -29,14 +29,14 @@ pub(crate) fn into_provider_error(
         sqlx::Error::Database(error) => {
             let Class { code, decision } = classify(dialect, error.as_ref());
             let message = describe(error.message());
-            match decision {
-                Decision::Failed => ProviderError::permanent(code, message),
-                Decision::Throttled => ProviderError::throttled(code, message),
-                // The commit may have been executed. Before it was sent, an unavailable database
-                // has executed nothing.
-                Decision::Unavailable if committing => ProviderError::response_lost(code, message),
-                Decision::Unavailable => ProviderError::unavailable(code, message),
-            }
+            // The commit may have been executed. Before it was sent, an unavailable database has
+            // executed nothing.
+            let decision = if committing {
+                decision.during_commit()
+            } else {
+                decision
+            };
+            ProviderError::decided(decision, code, message)
         }
         sqlx::Error::ColumnDecode { index, source } => ProviderError::permanent(
             "unreadable_column",
@@ -144,11 +144,11 @@ fn mysql_code(state: &str, number: u16) -> String {
 /// Classifies by the primary result code, which is the lowest byte.
 fn sqlite(code: i32, kind: &ErrorKind) -> Class {
     let named = |decision| Class::new(format!("sqlite_{code}"), decision);
-    match code & 0xff {
-        5 | 6 => Class::new("sqlite_busy", Decision::Throttled),
-        19 => Class::new(constraint(kind).unwrap_or("23000"), Decision::Failed),
-        1 | 18 | 20 | 25 => named(Decision::Failed),
-        _ => named(Decision::Unavailable),
+    let primary = u16::try_from(code & 0xff).unwrap_or_default();
+    match (primary, decide_sqlite(primary)) {
+        (_, Decision::Throttled) => Class::new("sqlite_busy", Decision::Throttled),
+        (19, decision) => Class::new(constraint(kind).unwrap_or("23000"), decision),
+        (_, decision) => named(decision),
     }
 }
 
