@@ -17,7 +17,7 @@ use crate::contract::Manifest;
 use crate::definition::Definition;
 use crate::diagnostic::{Diagnostic, RawDiagnostic};
 use crate::invariant::SagaInvariant;
-use crate::machine::{self, CompiledSaga};
+use crate::machine::{self, CompiledSaga, StepsView};
 use assemble::Assembled;
 use correlate::CorrelationRules;
 use expressions::DefinitionTexts;
@@ -108,6 +108,14 @@ impl CompiledDefinition {
     #[must_use]
     pub fn awaits_result(&self, tag: &Name) -> bool {
         machine::awaits_result(tag)
+    }
+
+    /// Returns the states of the steps in a stored state, which are a part of
+    /// [`Program::view_state`](crate::Program::view_state); `None` if it is not a state of this
+    /// definition.
+    #[must_use]
+    pub fn view_steps(&self, state: &[u8]) -> Option<StepsView> {
+        machine::steps(&self.saga, state)
     }
 
     /// Returns the invariants of its runs.

@@ -57,7 +57,7 @@ pub use limits::{
     MAX_SOURCE_BYTES, MAX_STEPS, PayloadTooLarge, check_payload,
 };
 pub use lint::{DataSamples, DefinitionGroup, GroupMember, LintWarning, remains_after_failure};
-pub use machine::{canonical_state, stored_variables};
+pub use machine::{StepsView, UnitView, canonical_state, stored_variables};
 pub use native::{
     NativeProgram, NativeResult, NativeSaga, NativeWorkResult, Resolution, SagaDecision, SagaState,
     TransitionBuilder, event_data,

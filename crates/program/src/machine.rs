@@ -110,7 +110,8 @@ pub(crate) use handler::awaits_result;
 pub use in_doubt::{EXECUTED, NOT_EXECUTED};
 pub(crate) use migrate::{MigrationSource, migrate};
 pub use rerun::Rerun;
-pub(crate) use view::{step_state_names, view};
+pub use view::{StepsView, UnitView};
+pub(crate) use view::{step_state_names, steps, view};
 
 /// Applies one program input. See the table above.
 pub(crate) fn apply(

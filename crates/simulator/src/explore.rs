@@ -21,18 +21,22 @@ use fastrand::Rng;
 use generate::StepGenerator;
 use orlog_model::{InstanceKey, Timestamp};
 use orlog_program::Program;
-use reachability::can_reach_end;
+use reachability::{Reachability, can_reach_end};
 use samples::PayloadSamples;
 use serde_json::{Value, json};
 
 use crate::findings::step_without_value;
 use crate::invariants::{Invariant, InvariantChecker, StepStates, Violation};
 use crate::runner::{ScenarioRunner, StepError, StepResult};
-use crate::simulator::{DecisionObserver, ObservedDecision, Simulator, SimulatorPrograms};
+use crate::simulator::{
+    DecisionObserver, EndlessSaga, ObservedDecision, Simulator, SimulatorPrograms,
+};
 use crate::step::SimulationStep;
 
 /// Start time of every run, equal to the start time of test cases.
 const START_TIME: &str = "2026-01-01T00:00:00Z";
+/// Maximum number of timers that fire while time advances once.
+const MAX_TIMERS: usize = 1_000;
 /// Number of reachability checks for the same combination of step states.
 const REACHABILITY_CHECKS: usize = 2;
 
@@ -65,6 +69,8 @@ pub struct ExploreReport {
     /// Steps whose compensation made an instance stuck, because no result has set a value that it
     /// reads.
     pub undo_without_value: Vec<String>,
+    /// Checks and runs that ended early.
+    pub limits: Vec<String>,
     /// First violation and the steps that cause it.
     pub counterexample: Option<Counterexample>,
 }
@@ -141,6 +147,7 @@ pub fn explore(program: &Arc<dyn Program>, options: ExploreOptions) -> ExploreRe
         options,
         steps: found.steps,
         states: found.signatures.len(),
+        limits: found.limits(options.max_runs),
         statuses: found.statuses,
         covered,
         not_covered,
@@ -157,6 +164,33 @@ struct ExploreState {
     statuses: BTreeMap<String, usize>,
     without_value: BTreeSet<String>,
     counterexample: Option<Counterexample>,
+    /// Number of runs that ended early, because their saga continues without end.
+    endless_runs: usize,
+    /// Reason why the first of them ended.
+    endless: Option<EndlessSaga>,
+    /// Number of states of which it is unknown whether they lead to an end.
+    undecided: usize,
+}
+
+impl ExploreState {
+    /// Returns a sentence for each limit that was reached.
+    fn limits(&self, runs: usize) -> Vec<String> {
+        let mut limits = Vec::new();
+        if let Some(endless) = &self.endless {
+            let ended = self.endless_runs;
+            limits.push(format!(
+                "{ended} of {runs} executions ended early: {endless}"
+            ));
+        }
+        if self.undecided > 0 {
+            limits.push(format!(
+                "it is unknown whether {} states lead to an end: the saga repeats its steps, and \
+                 the check of each state is limited",
+                self.undecided
+            ));
+        }
+        limits
+    }
 }
 
 /// Returns a runner at the start time of runs.
@@ -182,6 +216,7 @@ fn explore_run(
     found: &mut ExploreState,
 ) -> Result<(), (Violation, Vec<SimulationStep>)> {
     let mut runner = scenario_runner(program, programs);
+    runner.simulator = runner.simulator.with_max_timers(MAX_TIMERS);
     let mut observer = ExploreObserver {
         checker: InvariantChecker::new(),
         coverage,
@@ -202,8 +237,14 @@ fn explore_run(
         .next_step(rng);
 
         // A step that cannot be executed changes nothing.
-        let Ok(violation) = run_checked(&mut runner, &step, &mut observer) else {
-            continue;
+        let violation = match run_checked(&mut runner, &step, &mut observer) {
+            Ok(violation) => violation,
+            Err(StepError::Endless(endless)) => {
+                found.endless_runs += 1;
+                found.endless.get_or_insert(endless);
+                break;
+            }
+            Err(_) => continue,
         };
 
         found.steps += 1;
@@ -223,10 +264,12 @@ fn explore_run(
         // A dead end depends on the state of the steps, so a few checks for each state suffice.
         let times = found.signatures.entry(step_states.signature()).or_default();
         *times += 1;
-        if *times <= REACHABILITY_CHECKS
-            && let Err(violation) = can_reach_end(program.as_ref(), &runner, samples)
-        {
-            return Err((violation, steps));
+        if *times <= REACHABILITY_CHECKS {
+            match can_reach_end(program.as_ref(), &runner, samples) {
+                Ok(Reachability::Reached) => {}
+                Ok(Reachability::Undecided) => found.undecided += 1,
+                Err(violation) => return Err((violation, steps)),
+            }
         }
     }
 
@@ -314,7 +357,7 @@ pub fn end_is_reachable(runner: &ScenarioRunner) -> Result<(), Violation> {
         .as_compiled()
         .map(|compiled| PayloadSamples::of(compiled.definition()))
         .unwrap_or_default();
-    can_reach_end(program.as_ref(), runner, &samples)
+    can_reach_end(program.as_ref(), runner, &samples).map(drop)
 }
 
 impl Counterexample {
@@ -364,6 +407,7 @@ impl ExploreReport {
             "covered": self.covered,
             "not_covered": self.not_covered,
             "undo_without_value": self.undo_without_value,
+            "limits": self.limits,
             "counterexample": counterexample,
         })
     }

@@ -30,7 +30,8 @@ use std::sync::Arc;
 
 use orlog_engine::{Decision, decide};
 use orlog_model::{Input, Instance, InstanceKey, SagaName};
-use orlog_program::{CompiledDefinition, MAX_PAYLOAD_BYTES, SagaInvariant};
+use orlog_program::{CompiledDefinition, MAX_PAYLOAD_BYTES, Program, SagaInvariant};
+use uuid::Uuid;
 
 use crate::simulator::{DecisionObserver, ObservedDecision};
 use crate::state_key::KeyHasher;
@@ -135,6 +136,26 @@ impl InvariantChecker {
         self.ledgers
             .get(instance)
             .and_then(WorkLedger::step_states_after)
+    }
+
+    /// Returns the states of the steps of an instance; those after its last transition are known.
+    pub(crate) fn step_states_of(
+        &self,
+        key: Option<&InstanceKey>,
+        program: &dyn Program,
+        instance: Option<&Instance>,
+    ) -> Arc<StepStates> {
+        let ledger = key.and_then(|key| self.ledgers.get(key));
+        ledger.map_or_else(
+            || Arc::new(StepStates::of(program, instance)),
+            |ledger| ledger.step_states(program, instance),
+        )
+    }
+
+    /// Returns whether the result of this work of an instance has not arrived.
+    pub(crate) fn awaits_result(&self, key: &InstanceKey, work_id: Uuid) -> bool {
+        let ledger = self.ledgers.get(key);
+        ledger.is_some_and(|ledger| ledger.awaits_result(work_id))
     }
 
     fn report(&mut self, rule: Invariant, message: String) {

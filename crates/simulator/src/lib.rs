@@ -28,7 +28,7 @@ pub use invariants::{Invariant, InvariantChecker, Violation};
 pub use responses::{ResponseSource, ResponseSpec, WorkTag, response_spec};
 pub use runner::{ScenarioRunner, StepError, StepResult};
 pub use simulator::{
-    DecisionObserver, InputResult, ObservedDecision, RecordedAction, RequestedWork,
+    DecisionObserver, EndlessSaga, InputResult, ObservedDecision, RecordedAction, RequestedWork,
     SimulatedInstance, Simulator, SimulatorPrograms,
 };
 pub use step::{EventStep, OperatorAction, SimulationStep, StepEnvelope};

@@ -13,6 +13,7 @@ mod liveness;
 mod moves;
 mod options;
 mod payloads;
+mod progress;
 mod report;
 mod search;
 mod state;
@@ -29,6 +30,7 @@ use liveness::LiveVariables;
 use moves::Moves;
 pub use options::ProveOptions;
 use payloads::Payloads;
+pub use progress::{ProofObserver, ProofPhase, ProofProgress};
 pub use report::{ProofOutcome, ProveReport};
 use search::Search;
 use state::ProofState;
@@ -37,13 +39,24 @@ use state::ProofState;
 /// have no steps.
 #[must_use]
 pub fn prove(program: &Arc<dyn Program>, options: ProveOptions) -> Option<ProveReport> {
-    prove_with(program, options, Exploration::Reduced)
+    prove_observed(program, options, &mut ())
+}
+
+/// Proves a program as [`prove`] does, and reports the progress.
+#[must_use]
+pub fn prove_observed(
+    program: &Arc<dyn Program>,
+    options: ProveOptions,
+    observer: &mut dyn ProofObserver,
+) -> Option<ProveReport> {
+    prove_with(program, options, Exploration::Reduced, observer)
 }
 
 fn prove_with(
     program: &Arc<dyn Program>,
     options: ProveOptions,
     exploration: Exploration,
+    observer: &mut dyn ProofObserver,
 ) -> Option<ProveReport> {
     let compiled = program.as_compiled()?;
     let definition = compiled.definition();
@@ -77,8 +90,8 @@ fn prove_with(
     };
 
     let mut search = Search::new(&prover, ProofState::new(runner), options);
-    let stop = search.run();
-    let outcome = search.outcome(stop);
+    let stop = search.run(observer);
+    let outcome = search.outcome(stop, observer);
 
     let never_completed = definition
         .steps
@@ -95,6 +108,7 @@ fn prove_with(
         never_completed,
         remaining: search.remaining.into_iter().collect(),
         undo_without_value: search.without_value.into_iter().collect(),
+        limits: prover.moves.payloads.limits(),
         outcome,
     })
 }

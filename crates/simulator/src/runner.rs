@@ -3,15 +3,14 @@
 mod inputs;
 mod names;
 
-use orlog_model::{
-    ControlAction, Failure, Input, InstanceKey, Name, SagaName, Timestamp, WorkOutcome,
-};
+use std::sync::Arc;
+
+use orlog_model::{Failure, Input, InstanceKey, Name, SagaName, Timestamp, WorkOutcome};
 
 use crate::simulator::{DecisionObserver, InputResult, Simulator};
 use crate::step::{EventStep, SimulationStep};
 use inputs::InputFactory;
 pub use inputs::StepError;
-use names::{FailureName, control_action};
 
 /// Simulator and the instance that steps refer to: the first instance of its saga.
 #[derive(Clone)]
@@ -20,7 +19,8 @@ pub struct ScenarioRunner {
     pub simulator: Simulator,
     saga: SagaName,
     focus: Option<InstanceKey>,
-    last: Vec<(InstanceKey, Input)>,
+    /// Last inputs. Shared, because a proof copies the runner for each of its moves.
+    last: Arc<[(InstanceKey, Input)]>,
     count: u64,
 }
 
@@ -57,7 +57,7 @@ impl ScenarioRunner {
             simulator,
             saga,
             focus: None,
-            last: Vec::new(),
+            last: Arc::default(),
             count: 0,
         }
     }
@@ -85,8 +85,22 @@ impl ScenarioRunner {
     /// Executes a step on the given instance or on the first one.
     ///
     /// # Errors
-    /// The reason why the step cannot be executed; nothing has changed in this case.
+    /// The reason why the step cannot be executed; nothing has changed in this case. If a saga
+    /// causes inputs without end, [`StepError::Endless`], also for each later step.
     pub fn run_step(
+        &mut self,
+        step: &SimulationStep,
+        at: Option<&InstanceKey>,
+        observer: &mut dyn DecisionObserver,
+    ) -> Result<StepResult, StepError> {
+        let result = self.execute(step, at, observer)?;
+        match self.simulator.endless() {
+            Some(endless) => Err(StepError::Endless(endless.clone())),
+            None => Ok(result),
+        }
+    }
+
+    fn execute(
         &mut self,
         step: &SimulationStep,
         at: Option<&InstanceKey>,
@@ -129,6 +143,23 @@ impl ScenarioRunner {
         key.is_some_and(|key| self.simulator.fire_timer(&key, name, observer))
     }
 
+    /// Returns the result that a step delivers to the instance under test, without delivering it.
+    ///
+    /// # Errors
+    /// The reason why the step cannot be executed now.
+    pub(crate) fn preview(&self, step: &SimulationStep) -> Result<Input, StepError> {
+        let key = self.focus.as_ref();
+        let key = key.ok_or_else(|| StepError::NotStarted(self.saga.clone()))?;
+        // A copy: the id of an input that is not delivered is used again.
+        let mut count = self.count;
+        let inputs = InputFactory {
+            simulator: &self.simulator,
+            saga: &self.saga,
+            count: &mut count,
+        };
+        inputs.of_step(step, key)
+    }
+
     /// Delivers an input that targets one instance.
     fn deliver_step(
         &mut self,
@@ -136,58 +167,11 @@ impl ScenarioRunner {
         key: &InstanceKey,
         observer: &mut dyn DecisionObserver,
     ) -> Result<StepResult, StepError> {
-        let input = match step {
-            SimulationStep::Timeout { tag } => return self.timeout(key, tag, observer),
-            SimulationStep::InDoubt { tag } => self.inputs().in_doubt(key, tag)?,
-            SimulationStep::Ok { tag, event, data } => {
-                self.inputs().ok(key, tag, event.as_ref(), data)?
-            }
-            SimulationStep::Fail {
-                tag,
-                event,
-                code,
-                message,
-                data,
-            } => {
-                let failure = Failure {
-                    code: code.clone().unwrap_or_else(|| "failed".to_owned()),
-                    message: message.clone().unwrap_or_else(|| format!("{tag} failed")),
-                };
-                // A code means a rejection of the command itself, even if the definition names a
-                // `fail` event.
-                let failure_name = match event {
-                    Some(event) => FailureName::Event(event),
-                    None if code.is_some() => FailureName::Code,
-                    None => FailureName::Nothing,
-                };
-                self.inputs().fail(key, tag, failure_name, failure, data)?
-            }
-            SimulationStep::Task {
-                tag,
-                outcome,
-                user,
-                data,
-            } => self
-                .inputs()
-                .task(key, tag, outcome.as_ref(), user.as_deref(), data)?,
-            SimulationStep::Operator(operator_action) => {
-                self.inputs().control(control_action(operator_action))
-            }
-            SimulationStep::Signal { kind, data } => self.inputs().control(ControlAction::Signal {
-                kind: kind.clone(),
-                data: data.clone(),
-                due_at: None,
-            }),
-            SimulationStep::Event(_)
-            | SimulationStep::Advance(_)
-            | SimulationStep::At(_)
-            | SimulationStep::Duplicate => {
-                return Err(StepError::InvalidPayload(
-                    "the step targets no instance".to_owned(),
-                ));
-            }
-        };
+        if let SimulationStep::Timeout { tag } = step {
+            return self.timeout(key, tag, observer);
+        }
 
+        let input = self.inputs().of_step(step, key)?;
         Ok(self.deliver(key, input, observer))
     }
 
@@ -199,7 +183,7 @@ impl ScenarioRunner {
     ) -> StepResult {
         let delivered = self.simulator.deliver(key, &input, observer);
         // Kept as an input, not as a step: a duplicate must have the same ids.
-        self.last = vec![(key.clone(), input)];
+        self.last = Arc::new([(key.clone(), input)]);
         StepResult::Delivered(vec![delivered])
     }
 
@@ -208,7 +192,7 @@ impl ScenarioRunner {
             return Err(StepError::NothingToDuplicate);
         }
 
-        let last = self.last.clone();
+        let last = Arc::clone(&self.last);
         Ok(StepResult::Delivered(
             last.iter()
                 .map(|(key, input)| self.simulator.deliver(key, input, observer))

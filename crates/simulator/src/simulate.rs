@@ -69,22 +69,33 @@ pub fn simulate(
         simulator,
         responses: &options.responses,
         counters: SimulationCounters::new(options.record_work),
+        stopped: None,
     };
 
+    let mut simulated = 0;
     for event in events {
         run.wait_until(event.time);
+        if run.stopped.is_some() {
+            break;
+        }
         run.publish(event);
+        simulated += 1;
     }
 
     let end = run.simulator.now().saturating_add(options.run_on_for);
     run.wait_until(end);
-    run.counters.finish(&run.simulator, events.len())
+    SimulationReport {
+        stopped: run.stopped,
+        ..run.counters.finish(&run.simulator, simulated)
+    }
 }
 
 struct SimulateRun<'a> {
     simulator: Simulator,
     responses: &'a ResponsePolicy,
     counters: SimulationCounters,
+    /// Why the simulation ended early.
+    stopped: Option<String>,
 }
 
 impl DecisionObserver for SimulationCounters {
@@ -119,9 +130,24 @@ impl DecisionObserver for SimulationCounters {
 impl SimulateRun<'_> {
     /// Advances the time. All follow-ups of a timer get responses before the next timer fires.
     fn wait_until(&mut self, time: Timestamp) {
-        while let Some(due) = self.simulator.next_due().filter(|due| *due <= time) {
-            self.simulator.advance_to(due, &mut self.counters);
+        // Of all advances together: each of them ends at the next timer.
+        let limit = self.simulator.timer_limit();
+        let mut fired = 0;
+        while self.stopped.is_none()
+            && let Some(due) = self.simulator.next_due().filter(|due| *due <= time)
+        {
+            fired += self.simulator.advance_to(due, &mut self.counters);
             self.respond();
+
+            if fired > limit {
+                self.stopped = Some(format!(
+                    "more than {limit} timers fired without an event between them, the last ones \
+                     at {due}: a saga continues without end; give it a step that waits"
+                ));
+            }
+        }
+        if self.stopped.is_some() {
+            return;
         }
         // No timer is due any more, so this only advances the time.
         self.simulator.advance_to(time, &mut self.counters);
@@ -151,11 +177,26 @@ impl SimulateRun<'_> {
         for _ in 0..MAX_RESPONSES {
             // A response can request further work, which joins the same queue.
             let Some((key, item)) = self.counters.next_pending() else {
-                return;
+                return self.stop_if_endless();
             };
             if let Some(input) = self.reply(&key, &item) {
                 self.simulator.deliver(&key, &input, &mut self.counters);
             }
+        }
+
+        if let Some((key, _)) = self.counters.next_pending() {
+            self.stopped = Some(format!(
+                "{MAX_RESPONSES} responses caused further work without an event or a timer between \
+                 them, the last one of {}/{}: the saga continues without end",
+                key.saga, key.correlation
+            ));
+        }
+        self.stop_if_endless();
+    }
+
+    fn stop_if_endless(&mut self) {
+        if self.stopped.is_none() {
+            self.stopped = self.simulator.endless().map(ToString::to_string);
         }
     }
 

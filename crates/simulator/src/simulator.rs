@@ -4,9 +4,10 @@
 //! instance in order, timers in the order of their due times. Inputs of a paused instance are
 //! buffered. Facts are delivered to the other sagas that consume them. A child saga runs here if
 //! its definition is loaded; otherwise the caller must provide its result. Time advances only on
-//! request.
+//! request. A saga that causes inputs without end stops the simulator ([`Simulator::endless`]).
 
 mod consequences;
+mod endless;
 mod instance;
 mod programs;
 mod timers;
@@ -21,6 +22,7 @@ use orlog_model::{
 };
 
 use consequences::{FollowUp, follow_ups};
+pub use endless::EndlessSaga;
 pub use instance::{RecordedAction, RequestedWork, SimulatedInstance};
 pub use programs::SimulatorPrograms;
 pub(crate) use timers::SimulatedTimer;
@@ -31,6 +33,11 @@ const NODE_NAME: &str = "simulator";
 /// Maximum number of inputs that one input may cause, including inputs of other sagas. Stops sagas
 /// that start each other without end.
 const MAX_CONSEQUENCES: usize = 10_000;
+/// Maximum number of timers that fire while time advances once. Stops sagas that arm timers without
+/// end.
+const MAX_TIMERS: usize = 100_000;
+/// Share of each instance in it.
+const MAX_TIMERS_OF_INSTANCE: usize = 1_000;
 
 /// Reason why a second delivery is ignored.
 pub(crate) const DUPLICATE: &str = "already applied";
@@ -90,6 +97,8 @@ pub struct Simulator {
     records_history: bool,
     forgets_ended: bool,
     history_payload_bytes: usize,
+    max_timers: usize,
+    endless: Option<Arc<EndlessSaga>>,
 }
 
 impl Simulator {
@@ -108,6 +117,8 @@ impl Simulator {
             records_history: true,
             forgets_ended: false,
             history_payload_bytes: 0,
+            max_timers: MAX_TIMERS,
+            endless: None,
         }
     }
 
@@ -138,6 +149,26 @@ impl Simulator {
             history_payload_bytes,
             ..self
         }
+    }
+
+    /// Limits the number of timers that fire while time advances once, beside the share of each
+    /// instance.
+    #[must_use]
+    pub(crate) fn with_max_timers(self, max_timers: usize) -> Self {
+        Self { max_timers, ..self }
+    }
+
+    /// Returns the maximum number of timers that fire while time advances once.
+    pub(crate) fn timer_limit(&self) -> usize {
+        let of_instances = self.entries.len().saturating_mul(MAX_TIMERS_OF_INSTANCE);
+        self.max_timers.saturating_add(of_instances)
+    }
+
+    /// Returns why the simulator has stopped: not all consequences of an input are applied, and no
+    /// later result is meaningful.
+    #[must_use]
+    pub fn endless(&self) -> Option<&EndlessSaga> {
+        self.endless.as_deref()
     }
 
     /// Returns the current time.
@@ -172,7 +203,7 @@ impl Simulator {
     /// Returns the snapshot of a started instance.
     #[must_use]
     pub fn instance(&self, key: &InstanceKey) -> Option<&Instance> {
-        self.entries.get(key)?.instance.as_ref()
+        self.entries.get(key)?.instance()
     }
 
     /// Returns the key of an instance of this simulator.
@@ -230,6 +261,8 @@ impl Simulator {
         {
             // Sagas that send facts to each other could go on for ever.
             if left == 0 {
+                let endless = EndlessSaga::inputs(&key, MAX_CONSEQUENCES);
+                self.endless = Some(Arc::new(endless));
                 self.queue.clear();
                 return;
             }
@@ -248,10 +281,18 @@ impl Simulator {
     /// number of fired timers.
     pub fn advance_to(&mut self, time: Timestamp, observer: &mut dyn DecisionObserver) -> usize {
         let mut fired = 0;
-        while let Some(timer) = self.timers.take_due(time) {
+        while self.endless.is_none()
+            && let Some(timer) = self.timers.take_due(time)
+        {
+            if fired == self.timer_limit() {
+                let endless = EndlessSaga::timers(&timer.key, &timer.name, fired);
+                self.endless = Some(Arc::new(endless));
+                return fired;
+            }
             self.fire(timer, observer);
             fired += 1;
         }
+
         // Never backward: `at` of a test can name a time in the past.
         self.now = self.now.max(time);
         fired
@@ -288,6 +329,28 @@ impl Simulator {
         self.deliver(&timer.key, &input, observer);
     }
 
+    /// Returns the decision about an input without applying it; `None` if the input is a duplicate
+    /// or its saga has no definition, so that it changes nothing.
+    pub(crate) fn preview(&self, key: &InstanceKey, input: &Input) -> Option<Decision> {
+        let program = self.programs.of(&key.saga)?;
+        let entry = self.entries.get(key);
+        if entry.is_some_and(|entry| entry.is_duplicate(input)) {
+            return None;
+        }
+
+        let early = entry.map(SimulatedInstance::buffered).unwrap_or_default();
+        let subject = DecisionContext {
+            key,
+            instance: entry.and_then(SimulatedInstance::instance),
+            program: program.as_ref(),
+            now: self.now,
+            node: NODE_NAME,
+            buffered: &early,
+            history_payload_bytes: self.history_payload_bytes,
+        };
+        Some(decide(&subject, input))
+    }
+
     fn decide(
         &mut self,
         key: &InstanceKey,
@@ -316,7 +379,7 @@ impl Simulator {
         });
         let subject = DecisionContext {
             key,
-            instance: before.as_ref(),
+            instance: before.as_deref(),
             program: program.as_ref(),
             now: self.now,
             node: NODE_NAME,
@@ -366,7 +429,7 @@ impl Simulator {
     fn apply_decision(
         &mut self,
         key: &InstanceKey,
-        before: Option<Instance>,
+        before: Option<Arc<Instance>>,
         input: &Input,
         decision: Decision,
     ) -> InputResult {
@@ -398,7 +461,7 @@ impl Simulator {
     fn apply(
         &mut self,
         key: &InstanceKey,
-        before: Option<Instance>,
+        before: Option<Arc<Instance>>,
         input: &Input,
         mut commit: Commit,
     ) {
@@ -415,7 +478,7 @@ impl Simulator {
         // The instance returns before the commit is applied, because a commit can leave it
         // unchanged.
         let entry = self.entries.entry(key.clone()).or_default();
-        let previous = PreviousStatus::of(before.as_ref());
+        let previous = PreviousStatus::of(before.as_deref());
         entry.instance = before;
         let work = std::mem::take(&mut commit.work);
         entry.apply(input, commit, self.records_history);
@@ -425,7 +488,7 @@ impl Simulator {
             // work.
             self.sequence += 1;
             self.queue
-                .extend(follow_ups(&item, entry.instance.as_ref(), &self.programs));
+                .extend(follow_ups(&item, entry.instance(), &self.programs));
             let outbox = OutboxKey {
                 destination: item.destination(),
                 sequence: self.sequence,
@@ -530,3 +593,6 @@ fn result_of(commit: &Commit) -> InputResult {
         (None, None) => InputResult::Buffered,
     }
 }
+
+#[cfg(test)]
+mod tests;

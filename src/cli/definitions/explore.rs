@@ -118,6 +118,9 @@ fn as_text(
     if !report.not_covered.is_empty() {
         console.line(&format!("  not covered: {}", report.not_covered.join(", ")))?;
     }
+    for limit in &report.limits {
+        console.line(&format!("  limited: {limit}"))?;
+    }
 
     if !report.undo_without_value.is_empty() {
         let steps = report.undo_without_value.join(", ");

@@ -1,10 +1,12 @@
 //! `orlog prove`: checks the invariants of definitions in every order of inputs.
 
+mod progress;
+
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use orlog_simulator::prove::{ProofOutcome, ProveOptions, ProveReport, prove};
+use orlog_simulator::prove::{ProofOutcome, ProveOptions, ProveReport, prove_observed};
 use serde_json::{Value, json};
 
 use super::definition_files;
@@ -12,6 +14,7 @@ use super::test::Format;
 use crate::cli::console::Console;
 use crate::cli::exit::{CommandError, CommandExit};
 use orlog_node::definitions;
+use progress::ProgressDisplay;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -64,17 +67,19 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     let mut proofs = Vec::new();
     for file in args.paths.iter().flat_map(|path| definition_files(path)) {
         let definition = file.and_then(|file| definitions::load_file(&file))?;
-        let start = Instant::now();
-        let Some(report) = prove(&definition.program, options) else {
+        let saga = definition.program.definition_ref().saga.to_string();
+        let mut progress = ProgressDisplay::new(&saga);
+        let report = prove_observed(&definition.program, options, &mut progress);
+        let took = progress.finish();
+        let Some(report) = report else {
             continue;
         };
 
-        let saga = definition.program.definition_ref().saga.to_string();
         let proof = Proof {
             saga,
             file: definition.file.unwrap_or_default(),
             report,
-            took: start.elapsed(),
+            took,
         };
 
         // A proof can take minutes, so that each result is printed at once. JSON is one document.
@@ -188,6 +193,10 @@ impl Proof {
                 "  finding: stuck with undo_without_value, after a timeout or without a saved \
                  value: {steps}"
             ))?;
+        }
+
+        for limit in &self.report.limits {
+            console.line(&format!("  limited: {limit}"))?;
         }
 
         match &self.report.outcome {

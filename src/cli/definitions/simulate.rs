@@ -69,8 +69,10 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     let began = Instant::now();
     let report = simulate(programs, &events, &options);
     let took = began.elapsed();
-    let differences =
-        others.map(|others| compare(&report, &simulate(others, &events, &options), args.examples));
+    let other = others.map(|others| simulate(others, &events, &options));
+    let differences = other
+        .as_ref()
+        .map(|other| compare(&report, other, args.examples));
 
     if Format::is_json(args.format, console) {
         let report = serde_json::to_value(&report).map_err(anyhow::Error::from)?;
@@ -81,7 +83,16 @@ pub(crate) fn run(args: &Args, console: &Console) -> Result<(), CommandError> {
     }
 
     // On standard error: the reports of equal events are equal, but the times are not.
-    note(&speed(events.len(), took));
+    note(&speed(report.events, took));
+
+    for simulated in std::iter::once(&report).chain(&other) {
+        if let Some(reason) = &simulated.stopped {
+            return Err(CommandError::failed(format!(
+                "the simulation stopped after {} events: {reason}",
+                simulated.events
+            )));
+        }
+    }
 
     let violated: usize = report.violations.values().map(BTreeMap::len).sum();
     if violated > 0 {

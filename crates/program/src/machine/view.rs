@@ -1,6 +1,7 @@
 //! Readable view of the stored state: names instead of indices and codes.
 
 mod flow;
+mod steps;
 
 use orlog_model::Name;
 use serde_json::{Map, Value, json};
@@ -8,6 +9,8 @@ use serde_json::{Map, Value, json};
 use super::compiled::{CompiledSaga, CompiledStep};
 use super::state::{Flags, State, StepEntry, StepFailure, StepIndex};
 use super::step_state::{Phase, StepState};
+pub(crate) use steps::steps;
+pub use steps::{StepsView, UnitView};
 
 /// Returns the state with its steps in the order of the definition; `None` if it is not a state of
 /// this saga.

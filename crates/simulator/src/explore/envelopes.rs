@@ -54,6 +54,18 @@ impl EnvelopeSamples {
         }
     }
 
+    /// Returns a sentence if a proof does not try all combinations.
+    pub(crate) fn limit(&self) -> Option<String> {
+        let sizes = self.0.values().map(Vec::len);
+        let combinations = sizes.fold(1, usize::saturating_mul);
+        (combinations > MAX_COMBINATIONS).then(|| {
+            format!(
+                "{MAX_COMBINATIONS} of {combinations} combinations of attributes are tried for \
+                 each event"
+            )
+        })
+    }
+
     /// Returns the event with each combination of attributes; not all, if there are many.
     pub(crate) fn combinations(&self, event: &EventStep) -> Vec<EventStep> {
         let mut events = vec![event.clone()];

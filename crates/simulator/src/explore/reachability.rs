@@ -8,7 +8,7 @@ use orlog_program::{Action, CompiledDefinition, Program};
 use super::generate::{StepGenerator, time_to_deciding_timer, waits_for_time};
 use super::samples::PayloadSamples;
 use crate::invariants::{Invariant, StepStates, Violation, is_in_doubt, is_in_progress};
-use crate::runner::ScenarioRunner;
+use crate::runner::{ScenarioRunner, StepError};
 use crate::step::{OperatorAction, SimulationStep};
 
 /// Maximum number of responses per step. A step with `foreach` has as many elements as there are
@@ -17,12 +17,22 @@ const MAX_STEPS_PER_TAG: usize = 12;
 /// Number of responses without effect after which another kind of response is tried.
 const MAX_IDLE_ROUNDS: usize = 12;
 
+/// Result of a check that found no violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reachability {
+    /// An end is reached, or the instance waits for an event that only the publisher can decide
+    /// about.
+    Reached,
+    /// The check is limited, and the saga still went on.
+    Undecided,
+}
+
 /// Runs a copy of the instance to its end.
 pub(super) fn can_reach_end(
     program: &dyn Program,
     runner: &ScenarioRunner,
     samples: &PayloadSamples,
-) -> Result<(), Violation> {
+) -> Result<Reachability, Violation> {
     let mut runner = runner.clone();
     // The same seed each time: a state is judged in the same way in each run.
     let mut rng = Rng::with_seed(1);
@@ -32,10 +42,10 @@ pub(super) fn can_reach_end(
 
     while remaining > 0 {
         let Some(instance) = focus(&runner) else {
-            return Ok(());
+            return Ok(Reachability::Reached);
         };
         if instance.status.is_final() {
-            return Ok(());
+            return Ok(Reachability::Reached);
         }
 
         let step_states = StepStates::of(program, Some(instance));
@@ -49,7 +59,10 @@ pub(super) fn can_reach_end(
         let version = instance.version;
         let step = next(program, &runner, samples, &step_states, idle, &mut rng);
         // A step that cannot be executed is equivalent to a step without effect.
-        drop(runner.run_step(&step, None, &mut ()));
+        let result = runner.run_step(&step, None, &mut ());
+        if matches!(result, Err(StepError::Endless(_))) {
+            return Ok(Reachability::Undecided);
+        }
 
         idle = if focus(&runner).is_some_and(|now| now.version > version) {
             0
@@ -67,9 +80,9 @@ pub(super) fn can_reach_end(
 
     if idle == 0 && repeats(program) {
         // Each response led further; many rounds of a loop, or runs, take longer than this check.
-        return Ok(());
+        return Ok(Reachability::Undecided);
     }
-    check_end(&runner)
+    check_end(&runner).map(|()| Reachability::Reached)
 }
 
 /// Returns whether a result is awaited.

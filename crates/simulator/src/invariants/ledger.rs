@@ -1,7 +1,9 @@
 //! Ledger of one instance: completed steps, their order and their compensations.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use compact_str::{CompactString, ToCompactString as _};
 use orlog_model::{
     Commit, ControlRequest, Input, Instance, Status, Work, WorkItem, WorkOutcome, WorkflowAction,
     WorkflowCommand,
@@ -22,20 +24,24 @@ use crate::responses::{WorkTag, step_of};
 use crate::simulator::ObservedDecision;
 use crate::state_key::KeyHasher;
 
+/// Tag of work. A proof copies the ledger for each of its moves, and a short tag is copied without
+/// an allocation.
+type Tag = CompactString;
+
 /// Recorded work of one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WorkLedger {
     /// Tags of requested work without a result, by work id. Unlike the pending work of the
     /// instance, an entry stays until the result arrives.
-    requested_work: BTreeMap<Uuid, String>,
+    requested_work: BTreeMap<Uuid, Tag>,
     /// Tags of completed work with a compensation, in the order of completion.
-    completed: Vec<String>,
+    completed: Vec<Tag>,
     /// Requested compensations.
-    requested: BTreeSet<String>,
+    requested: BTreeSet<Tag>,
     /// Ended compensations.
-    compensated: BTreeSet<String>,
+    compensated: BTreeSet<Tag>,
     /// Work that is final since a pivot completed.
-    pivoted: BTreeSet<String>,
+    pivoted: BTreeSet<Tag>,
     /// Whether a pivot completed while the saga ran forward.
     is_past_pivot: bool,
     /// Facts about the whole saga, by name.
@@ -43,8 +49,8 @@ pub(super) struct WorkLedger {
     /// Steps without a compensation that completed while the saga ran forward and whose change must
     /// not remain.
     irreversible: BTreeSet<String>,
-    /// Last state of the program and its steps.
-    last: Option<(Vec<u8>, StepStates)>,
+    /// State after the last transition and its steps, shared by the copies of a proof.
+    last: Option<LastState>,
     /// Effects that may have been executed.
     keys: IdempotencyKeys,
     /// Whether an operator ended the instance or skipped a compensation.
@@ -53,12 +59,19 @@ pub(super) struct WorkLedger {
     force_completed: bool,
 }
 
+/// State after the last transition.
+#[derive(Clone, Debug)]
+struct LastState {
+    instance: Arc<Instance>,
+    step_states: Arc<StepStates>,
+}
+
 impl WorkLedger {
     pub(super) fn record(
         &mut self,
         seen: &ObservedDecision<'_>,
         commit: &Commit,
-        after: &Instance,
+        after: &Arc<Instance>,
         violations: &mut Vec<Violation>,
     ) {
         let program = seen.context.program;
@@ -76,13 +89,16 @@ impl WorkLedger {
             seen,
             definition: program.as_compiled().map(CompiledDefinition::definition),
             before: self.step_states(program, same_run),
-            after: StepStates::of(program, Some(after)),
+            after: Arc::new(StepStates::of(program, Some(after))),
             status: after.status,
         };
 
         // Replaced after `before` was read: it is mostly the state that the previous transition
         // left.
-        self.last = Some((after.state.clone(), view.after.clone()));
+        self.last = Some(LastState {
+            instance: Arc::clone(after),
+            step_states: Arc::clone(&view.after),
+        });
         // Kept for the run: what an operator skipped is missing in all later transitions.
         self.forced |= is_forced(seen.input);
         self.force_completed |= is_action(seen.input, "force-complete");
@@ -119,15 +135,24 @@ impl WorkLedger {
     }
 
     /// Returns the states of the steps; those of the last state are known.
-    fn step_states(&self, program: &dyn Program, instance: Option<&Instance>) -> StepStates {
+    pub(super) fn step_states(
+        &self,
+        program: &dyn Program,
+        instance: Option<&Instance>,
+    ) -> Arc<StepStates> {
         let last = self
             .last
             .as_ref()
-            .filter(|(state, _)| instance.is_some_and(|now| now.state == *state));
+            .filter(|last| instance.is_some_and(|now| now.state == last.instance.state));
         last.map_or_else(
-            || StepStates::of(program, instance),
-            |(_, step_states)| step_states.clone(),
+            || Arc::new(StepStates::of(program, instance)),
+            |last| Arc::clone(&last.step_states),
         )
+    }
+
+    /// Returns whether the result of this work has not arrived.
+    pub(super) fn awaits_result(&self, work_id: Uuid) -> bool {
+        self.requested_work.contains_key(&work_id)
     }
 
     /// Returns whether an operator ended the instance or skipped a compensation.
@@ -137,7 +162,7 @@ impl WorkLedger {
 
     /// Returns the states of the steps after the last transition.
     pub(super) fn step_states_after(&self) -> Option<&StepStates> {
-        self.last.as_ref().map(|(_, step_states)| step_states)
+        self.last.as_ref().map(|last| &*last.step_states)
     }
 
     /// Hashes the record without the ids of work, which differ between equal runs. Of the order of
@@ -209,7 +234,7 @@ impl WorkLedger {
         reason: &str,
         violations: &mut Vec<Violation>,
     ) {
-        let step_states = StepStates::of(seen.context.program, seen.context.instance);
+        let step_states = self.step_states(seen.context.program, seen.context.instance);
         let success = self.success_of(seen);
         // The result has arrived, although it was ignored: a second one is not a late success.
         self.record_requested(seen.input, &[]);
@@ -247,12 +272,12 @@ impl WorkLedger {
 
         let tagged = work
             .iter()
-            .filter_map(|item| Some((item.id, item.work.tag()?.to_string())));
+            .filter_map(|item| Some((item.id, item.work.tag()?.to_compact_string())));
         self.requested_work.extend(tagged);
     }
 
     /// Returns the tag of work without a result whose success depends on no further condition.
-    fn success_of(&self, seen: &ObservedDecision<'_>) -> Option<String> {
+    fn success_of(&self, seen: &ObservedDecision<'_>) -> Option<Tag> {
         // Only the first result counts: later ones find no entry and are no successes to record.
         let tag = self.requested_work.get(&seen.input.completed_work_id()?)?;
         let definition = seen.context.program.as_compiled()?.definition();
@@ -281,7 +306,7 @@ impl WorkLedger {
 
     /// Returns the tag of work without a result that may have been executed according to this
     /// input.
-    fn timed_out(&self, seen: &ObservedDecision<'_>) -> Option<String> {
+    fn timed_out(&self, seen: &ObservedDecision<'_>) -> Option<Tag> {
         let Input::WorkResult(result) = seen.input else {
             return None;
         };
@@ -305,7 +330,7 @@ impl WorkLedger {
                     && !view.after.has_elements(tag)
                     && view.has_compensation(tag)
             })
-            .map(|(tag, _)| tag.to_owned())
+            .map(|(tag, _)| Tag::from(tag))
             .collect();
 
         // Early events can complete several steps in one transition, in their order.
@@ -345,7 +370,7 @@ impl WorkLedger {
             .iter()
             .filter_map(|item| item.work.tag())
             .filter_map(|tag| tag.as_str().strip_prefix("compensate:"))
-            .map(ToOwned::to_owned);
+            .map(Tag::from);
 
         for tag in compensated {
             let mut report = |rule, message| violations.push(Violation { rule, message });
@@ -466,7 +491,7 @@ impl WorkLedger {
                         message,
                     });
                 }
-                self.compensated.insert(tag.to_owned());
+                self.compensated.insert(Tag::from(tag));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use orlog_model::Instance;
-use orlog_program::Program;
+use orlog_program::{Program, StepsView, UnitView};
 use serde_json::Value;
 
 /// States by tag: a step, an element of a step with `foreach`, or a round of a step in a loop.
@@ -18,12 +18,46 @@ pub(crate) struct StepStates {
 impl StepStates {
     /// Returns the states of an instance; empty if it has not started or its program has no view.
     pub(crate) fn of(program: &dyn Program, instance: Option<&Instance>) -> Self {
-        // From the view and not from the state, so that the checks apply to every program with
-        // steps.
-        let view = instance
-            .and_then(|instance| program.view_state(&instance.state))
-            .unwrap_or(Value::Null);
+        let Some(instance) = instance else {
+            return Self::default();
+        };
+        // Without the view, which has all variables.
+        let steps = program
+            .as_compiled()
+            .and_then(|compiled| compiled.view_steps(&instance.state));
+        let Some(steps) = steps else {
+            return Self::of_view(program, instance);
+        };
 
+        let states = Self::of_steps(steps);
+        if cfg!(test) {
+            assert_eq!(states, Self::of_view(program, instance));
+        }
+        states
+    }
+
+    fn of_steps(steps: StepsView) -> Self {
+        let mut states = Self {
+            phase: steps.phase.to_owned(),
+            ..Self::default()
+        };
+        for UnitView {
+            tag,
+            state,
+            attempts,
+        } in steps.units
+        {
+            if let Some(attempts) = attempts {
+                states.attempts.insert(tag.clone(), attempts);
+            }
+            states.by_tag.insert(tag, state.to_owned());
+        }
+        states
+    }
+
+    /// Returns the states from the view, which each program with steps has.
+    fn of_view(program: &dyn Program, instance: &Instance) -> Self {
+        let view = program.view_state(&instance.state).unwrap_or(Value::Null);
         let mut states = Self {
             phase: view["phase"].as_str().unwrap_or_default().to_owned(),
             ..Self::default()

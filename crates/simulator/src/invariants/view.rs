@@ -1,5 +1,7 @@
 //! View of one decision for the invariants.
 
+use std::sync::Arc;
+
 use orlog_model::Status;
 use orlog_program::{Action, Definition, Step};
 
@@ -11,8 +13,8 @@ use crate::simulator::ObservedDecision;
 pub(super) struct DecisionView<'a> {
     pub(super) seen: &'a ObservedDecision<'a>,
     pub(super) definition: Option<&'a Definition>,
-    pub(super) before: StepStates,
-    pub(super) after: StepStates,
+    pub(super) before: Arc<StepStates>,
+    pub(super) after: Arc<StepStates>,
     pub(super) status: Status,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orlog_model::Status;
 use orlog_program::Program;
 
-use super::graph::Reached;
+use super::graph::{Reached, StateGraph};
 use super::liveness::LiveVariables;
 use super::moves::{MoveClass, Moves};
 use super::state::{Move, ProofState};
@@ -49,10 +49,18 @@ pub(super) struct MoveLimits {
     pub(super) only_progress: bool,
 }
 
+/// State after a move.
+pub(super) struct ReachedState {
+    pub(super) reached: Reached,
+    pub(super) status: Option<Status>,
+    /// `None` if the state was visited before, which most are: then only its key is needed.
+    pub(super) after: Option<ProofState>,
+}
+
 /// Moves from one state.
 #[derive(Default)]
 pub(super) struct Expansion {
-    pub(super) reached: Vec<(Reached, Option<Status>, ProofState)>,
+    pub(super) reached: Vec<ReachedState>,
     pub(super) completed: BTreeSet<String>,
     /// Steps without a compensation that completed although the saga did not.
     pub(super) remaining: BTreeSet<String>,
@@ -60,6 +68,8 @@ pub(super) struct Expansion {
     pub(super) without_value: BTreeSet<String>,
     /// First violation, and the moves from the state to it.
     pub(super) violation: Option<(Violation, Vec<Move>)>,
+    /// A move whose consequences do not end; the search stops.
+    pub(super) endless: Option<String>,
 }
 
 impl Prover<'_> {
@@ -77,12 +87,13 @@ impl Prover<'_> {
         )
     }
 
-    /// Makes every move from a state and checks the result.
+    /// Makes every move from a state and checks the result. `visited` may be incomplete.
     pub(super) fn expand(
         &self,
         state: &ProofState,
         disturbances: u8,
         limits: MoveLimits,
+        visited: &StateGraph,
     ) -> Expansion {
         let step_states = self.moves.step_states(state);
         let completed = step_states
@@ -116,7 +127,8 @@ impl Prover<'_> {
             return expansion;
         }
 
-        let mut all = self.moves.of(state, &step_states);
+        let permits_disturbances = disturbances < limits.disturbances;
+        let mut all = self.moves.of(state, &step_states, permits_disturbances);
 
         // Other moves have the same result before the first and after the last attempt.
         if self.exploration == Exploration::Reduced
@@ -134,10 +146,8 @@ impl Prover<'_> {
             // Without a limit, unexpected inputs would make the number of states infinite.
             let is_permitted = match offered.class {
                 MoveClass::Expected => true,
-                MoveClass::Disturbance => disturbances < limits.disturbances,
-                MoveClass::Cancellation => {
-                    !limits.only_progress && disturbances < limits.disturbances
-                }
+                MoveClass::Disturbance => permits_disturbances,
+                MoveClass::Cancellation => !limits.only_progress && permits_disturbances,
                 MoveClass::Unawaited => !limits.only_progress,
             };
 
@@ -148,6 +158,10 @@ impl Prover<'_> {
             let mut next = state.clone();
             // A move can be impossible, for example a response to work that a condition excludes.
             if !next.apply(&offered.proof_move) {
+                if let Some(endless) = next.runner.simulator.endless() {
+                    expansion.endless = Some(endless.to_string());
+                    return expansion;
+                }
                 continue;
             }
 
@@ -189,7 +203,14 @@ impl Prover<'_> {
                 is_progress: matches!(offered.class, MoveClass::Expected | MoveClass::Disturbance),
             };
 
-            expansion.reached.push((reached, status, next));
+            let is_visited = visited
+                .covering(&reached.key, reached.disturbances)
+                .is_some();
+            expansion.reached.push(ReachedState {
+                reached,
+                status,
+                after: (!is_visited).then_some(next),
+            });
         }
         expansion
     }
@@ -203,6 +224,7 @@ impl Prover<'_> {
         self.moves
             .second_results(state, of)
             .into_iter()
+            .filter(|second| !state.ignores(second))
             .find_map(|second| {
                 let mut copy = state.clone();
                 copy.apply(&second);

@@ -63,16 +63,7 @@ impl StateGraph {
     /// Records a transition. Returns the state if it is new: no visited state covers its key with
     /// at most as many disturbances.
     pub(super) fn reach(&mut self, from: StateId, to: &Reached) -> Option<StateId> {
-        let StateKey { core, optional } = &to.key;
-        let known = self
-            .visited
-            // A state that was reached with fewer disturbances permits more moves, so it covers
-            // this one.
-            .range((*core, 0)..=(*core, to.disturbances))
-            .flat_map(|(_, states)| states);
-        let covering = known
-            .copied()
-            .find(|state| is_subset(optional, &self.node(*state).optional));
+        let covering = self.covering(&to.key, to.disturbances);
         let state = covering.unwrap_or_else(|| self.add(from, to));
 
         // A result that nothing waits for is no progress towards an end.
@@ -80,6 +71,18 @@ impl StateGraph {
             self.edges.push((from, state));
         }
         covering.is_none().then_some(state)
+    }
+
+    /// Returns a visited state that covers a key with at most as many disturbances.
+    pub(super) fn covering(&self, key: &StateKey, disturbances: u8) -> Option<StateId> {
+        let StateKey { core, optional } = key;
+        self.visited
+            // A state that was reached with fewer disturbances permits more moves, so it covers
+            // this one.
+            .range((*core, 0)..=(*core, disturbances))
+            .flat_map(|(_, states)| states)
+            .copied()
+            .find(|state| is_subset(optional, &self.node(*state).optional))
     }
 
     /// Adds a state that is reached for the first time.

@@ -1,6 +1,8 @@
 //! Moves of a state: every response to its work, every timer that can fire, and inputs that nothing
 //! requested.
 
+use std::sync::Arc;
+
 use orlog_model::{EventType, Instance, Name, Status, WaitKind, Work};
 use orlog_program::in_doubt::NOT_EXECUTED;
 use orlog_program::{Action, AfterHandler, Definition, Program, Step, TimeLimit, TimeSpec};
@@ -80,12 +82,21 @@ impl Moves<'_> {
     }
 
     /// Returns the states of the steps.
-    pub(super) fn step_states(&self, state: &ProofState) -> StepStates {
-        StepStates::of(self.program, state.instance())
+    pub(super) fn step_states(&self, state: &ProofState) -> Arc<StepStates> {
+        let key = state.runner.instance();
+        state
+            .checker
+            .step_states_of(key, self.program, state.instance())
     }
 
-    /// Returns all moves of a state.
-    pub(super) fn of(&self, state: &ProofState, step_states: &StepStates) -> Vec<OfferedMove> {
+    /// Returns all moves of a state; disturbances only if they are permitted, because there are
+    /// many and each has a payload.
+    pub(super) fn of(
+        &self,
+        state: &ProofState,
+        step_states: &StepStates,
+        permits_disturbances: bool,
+    ) -> Vec<OfferedMove> {
         let mut expected = Vec::new();
         let mut disturbances = Vec::new();
         let mut unawaited = Vec::new();
@@ -93,7 +104,9 @@ impl Moves<'_> {
         match state.instance() {
             None => {
                 self.starts(&mut expected);
-                self.events(false, &mut disturbances);
+                if permits_disturbances {
+                    self.events(false, &mut disturbances);
+                }
             }
             Some(instance) => {
                 self.responses(state, step_states, &mut expected, &mut unawaited);
@@ -110,7 +123,9 @@ impl Moves<'_> {
                     (false, _) => &[],
                 };
                 expected.extend(operator.iter().cloned().map(SimulationStep::Operator));
-                self.events(true, &mut disturbances);
+                if permits_disturbances {
+                    self.events(true, &mut disturbances);
+                }
             }
         }
 

@@ -25,6 +25,15 @@ pub(super) struct Payloads {
     of_start: Vec<Value>,
     by_step: BTreeMap<String, Vec<Value>>,
     by_event: BTreeMap<String, Vec<Value>>,
+    /// Combinations of values that are not tried, by input.
+    omitted: BTreeMap<String, Omitted>,
+}
+
+/// Payloads of an input of which not all are tried.
+#[derive(Clone, Copy, Debug)]
+struct Omitted {
+    combinations: usize,
+    tried: usize,
 }
 
 impl Payloads {
@@ -86,9 +95,12 @@ impl Payloads {
 
         // Each input varies only the fields that its readers use; the others would multiply the
         // moves.
-        this.of_start = this.for_reader(&(&definition.vars, &definition.reference));
+        this.of_start = this.for_reader(
+            "the start event",
+            &(&definition.vars, &definition.reference),
+        );
         for step in &definition.steps {
-            let payloads = this.for_reader(step);
+            let payloads = this.for_reader(&format!("the results of {}", step.id), step);
             this.by_step.insert(step.id.to_string(), payloads);
         }
         for kind in definition.on.iter().flat_map(|on| &on.event) {
@@ -97,11 +109,23 @@ impl Payloads {
                 .iter()
                 .filter(|on| on.event.contains(kind))
                 .collect();
-            let payloads = this.for_reader(&handlers);
+            let payloads = this.for_reader(&format!("the event {kind}"), &handlers);
             this.by_event.insert(kind.to_string(), payloads);
         }
 
         this
+    }
+
+    /// Returns a sentence for each input of which not all combinations of values are tried.
+    pub(super) fn limits(&self) -> Vec<String> {
+        let payloads = self.omitted.iter().map(|(input, omitted)| {
+            let Omitted {
+                combinations,
+                tried,
+            } = omitted;
+            format!("{tried} of {combinations} combinations of values are tried for {input}")
+        });
+        payloads.chain(self.envelopes.limit()).collect()
     }
 
     /// Returns the payloads of a start event.
@@ -129,8 +153,8 @@ impl Payloads {
     }
 
     /// Returns the payloads for an input that the given part of the definition reads: the usual
-    /// one, then variants of the fields that decide a condition.
-    fn for_reader(&self, reader: &impl Serialize) -> Vec<Value> {
+    /// one, then variants of the fields that decide a condition. `input` names it in the report.
+    fn for_reader(&mut self, input: &str, reader: &impl Serialize) -> Vec<Value> {
         let mut reads = BTreeSet::new();
         for text in texts(reader) {
             for (chain, rest) in chains(&text) {
@@ -145,7 +169,8 @@ impl Payloads {
             .filter(|(path, values)| reads.contains(*path) && values.len() > 1)
             .collect();
 
-        let combinations: usize = fields.iter().map(|(_, values)| values.len()).product();
+        let sizes = fields.iter().map(|(_, values)| values.len());
+        let combinations = sizes.fold(1, usize::saturating_mul);
         let mut payloads = vec![self.usual.clone()];
         for (path, values) in fields {
             // All combinations if there are few; otherwise each value alone.
@@ -166,6 +191,13 @@ impl Payloads {
 
         // The usual payload is the first, so it always remains.
         payloads.truncate(MAX_PAYLOADS);
+        if payloads.len() < combinations {
+            let omitted = Omitted {
+                combinations,
+                tried: payloads.len(),
+            };
+            self.omitted.insert(input.to_owned(), omitted);
+        }
         payloads
     }
 }

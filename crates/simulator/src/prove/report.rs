@@ -28,6 +28,8 @@ pub struct ProveReport {
     /// Steps whose compensation can make the instance stuck, because no result has set a value that
     /// it reads.
     pub undo_without_value: Vec<String>,
+    /// Parts of the inputs that were not tried, because there are too many combinations.
+    pub limits: Vec<String>,
     /// Outcome of the proof.
     pub outcome: ProofOutcome,
 }
@@ -81,6 +83,7 @@ impl ProveReport {
             "never_completed": self.never_completed,
             "remaining": self.remaining,
             "undo_without_value": self.undo_without_value,
+            "limits": self.limits,
             "counterexample": counterexample,
         })
     }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::expand::{Expansion, MoveLimits, Prover};
+use super::expand::{Expansion, MoveLimits, Prover, ReachedState};
 use super::graph::{START, StateGraph, StateId};
 use super::options::ProveOptions;
+use super::progress::{ProofObserver, ProofPhase, ProofProgress};
 use super::report::ProofOutcome;
 use super::state::{Move, ProofState};
 use crate::explore::Counterexample;
@@ -68,7 +69,7 @@ impl<'s, 'p> Search<'s, 'p> {
     }
 
     /// Visits all states. Returns why it stopped early.
-    pub(super) fn run(&mut self) -> Option<Stop> {
+    pub(super) fn run(&mut self, observer: &mut dyn ProofObserver) -> Option<Stop> {
         // Level by level, so that the first violation has the fewest inputs.
         let mut level = vec![(START, Some(self.start.clone()))];
         while !level.is_empty() {
@@ -83,7 +84,11 @@ impl<'s, 'p> Search<'s, 'p> {
             let mut next = Vec::new();
             // Batches bound the memory: an expansion contains all reached states until it is
             // recorded.
-            for batch in level.chunks(BATCH) {
+            for (number, batch) in level.chunks(BATCH).enumerate() {
+                observer.on_progress(&ProofProgress {
+                    queued: level.len() - number * BATCH + next.len(),
+                    ..self.progress(ProofPhase::Search)
+                });
                 let expansions = self.expand_all(batch);
                 for ((state, _), expansion) in batch.iter().zip(expansions) {
                     if let Some(stop) = self.record(*state, expansion, &mut next) {
@@ -97,6 +102,15 @@ impl<'s, 'p> Search<'s, 'p> {
             self.depth += usize::from(!level.is_empty());
         }
         None
+    }
+
+    fn progress(&self, phase: ProofPhase) -> ProofProgress {
+        ProofProgress {
+            states: self.graph.len(),
+            queued: 0,
+            depth: self.depth,
+            phase,
+        }
     }
 
     /// Returns the end at a limit, with the bound within which everything was checked.
@@ -148,7 +162,7 @@ impl<'s, 'p> Search<'s, 'p> {
         for (state, kept) in states {
             let disturbances = self.graph.disturbances(*state);
             if let Some(kept) = kept {
-                expansions.push(self.prover.expand(kept, disturbances, limits));
+                expansions.push(self.prover.expand(kept, disturbances, limits, &self.graph));
                 continue;
             }
 
@@ -162,7 +176,10 @@ impl<'s, 'p> Search<'s, 'p> {
             let made_again = parent
                 .1
                 .after(from_parent.map_or(&[], std::slice::from_ref));
-            expansions.push(self.prover.expand(&made_again, disturbances, limits));
+            expansions.push(
+                self.prover
+                    .expand(&made_again, disturbances, limits, &self.graph),
+            );
         }
         expansions
     }
@@ -193,8 +210,17 @@ impl<'s, 'p> Search<'s, 'p> {
             return None;
         }
 
+        if let Some(endless) = expansion.endless {
+            return Some(self.limit(&endless));
+        }
+
         self.transitions += expansion.reached.len();
-        for (reached, status, after) in expansion.reached {
+        for ReachedState {
+            reached,
+            status,
+            after,
+        } in expansion.reached
+        {
             let Some(new) = self.graph.reach(state, &reached) else {
                 continue;
             };
@@ -208,7 +234,7 @@ impl<'s, 'p> Search<'s, 'p> {
 
             // A state has kilobytes. Its moves are made again in microseconds.
             let is_kept = next.len() < MAX_KEPT;
-            next.push((new, is_kept.then_some(after)));
+            next.push((new, after.filter(|_| is_kept)));
 
             if self.graph.len() >= self.options.max_states {
                 let limit = self.options.max_states;
@@ -223,7 +249,11 @@ impl<'s, 'p> Search<'s, 'p> {
         None
     }
 
-    pub(super) fn outcome(&self, stop: Option<Stop>) -> ProofOutcome {
+    pub(super) fn outcome(
+        &self,
+        stop: Option<Stop>,
+        observer: &mut dyn ProofObserver,
+    ) -> ProofOutcome {
         let limit = match stop {
             Some(Stop::Violated(found)) => return ProofOutcome::Violated(found),
             Some(Stop::Limit(reason)) => Some(reason),
@@ -239,7 +269,7 @@ impl<'s, 'p> Search<'s, 'p> {
 
         // Also after a limit: a dead end among the visited states is a violation at any size of the
         // search.
-        match self.check_dead_ends() {
+        match self.check_dead_ends(observer) {
             DeadEnds::Violated(found) => ProofOutcome::Violated(found),
             DeadEnds::Unproved(reason) => ProofOutcome::NotProved {
                 // A limit comes first, because its reason names the option to increase.
@@ -254,7 +284,7 @@ impl<'s, 'p> Search<'s, 'p> {
     }
 
     /// Examines the states from which no visited transition leads to an end.
-    fn check_dead_ends(&self) -> DeadEnds {
+    fn check_dead_ends(&self, observer: &mut dyn ProofObserver) -> DeadEnds {
         let dead_ends = self.graph.dead_ends();
         let paths: Vec<_> = dead_ends
             .iter()
@@ -271,20 +301,26 @@ impl<'s, 'p> Search<'s, 'p> {
 
         // A dead end may only need an event that no step waits for. The limit of disturbances can
         // have excluded it.
-        let unproved: Vec<_> = paths
-            .iter()
-            .filter(|path| !self.ends_with_disturbances(path))
-            .collect();
+        let mut unproved = Vec::new();
+        for (examined, path) in paths.iter().enumerate() {
+            let total = paths.len();
+            observer.on_progress(&self.progress(ProofPhase::DeadEnds { examined, total }));
+            let stop = self.search_end_with_disturbances(path);
+            if !matches!(stop, Some(Stop::Ended)) {
+                let is_limited = matches!(stop, Some(Stop::Limit(_)));
+                unproved.push(DeadEnd { path, is_limited });
+            }
+        }
 
         // A state that waits for something explains itself better than one that waits for nothing.
-        let waiting = unproved.iter().find(|path| {
+        let waiting = unproved.iter().find(|dead_end| {
             self.start
-                .after(path)
+                .after(dead_end.path)
                 .instance()
                 .is_some_and(|instance| !instance.waits.is_empty())
         });
-        if let Some(path) = waiting.or(unproved.first()) {
-            return DeadEnds::Unproved(self.describe_dead_end(path));
+        if let Some(dead_end) = waiting.or(unproved.first()) {
+            return DeadEnds::Unproved(self.describe_dead_end(dead_end));
         }
 
         if dead_ends.len() > MAX_DEAD_ENDS {
@@ -296,8 +332,9 @@ impl<'s, 'p> Search<'s, 'p> {
         DeadEnds::None
     }
 
-    /// Returns whether a state reaches an end if further events that no step waits for may arrive.
-    fn ends_with_disturbances(&self, path: &[Move]) -> bool {
+    /// Searches an end from a state if further events that no step waits for may arrive. Returns
+    /// why the search stopped.
+    fn search_end_with_disturbances(&self, path: &[Move]) -> Option<Stop> {
         let start = self.start.after(path);
         let options = ProveOptions {
             max_states: MAX_DEAD_END_STATES,
@@ -311,19 +348,25 @@ impl<'s, 'p> Search<'s, 'p> {
             stops_at_end: true,
             ..Search::new(self.prover, start, options)
         };
-        matches!(search.run(), Some(Stop::Ended))
+        search.run(&mut ())
     }
 
-    fn describe_dead_end(&self, path: &[Move]) -> String {
+    fn describe_dead_end(&self, dead_end: &DeadEnd<'_>) -> String {
+        let DeadEnd { path, is_limited } = dead_end;
         let state = self.start.after(path);
         let waits = state.instance().map_or(&[][..], |instance| &instance.waits);
         let waits: Vec<_> = waits.iter().map(|wait| wait.name.as_str()).collect();
 
         let moves: Vec<_> = path.iter().map(ToString::to_string).collect();
+        let scope = if *is_limited {
+            format!(" within {MAX_DEAD_END_STATES} states")
+        } else {
+            String::new()
+        };
 
         format!(
             "the instance waits for {}, and no payload with the values of the definition leads to \
-            an end; check the conditions. Inputs: {}",
+            an end{scope}; check the conditions. Inputs: {}",
             if waits.is_empty() {
                 "nothing".to_owned()
             } else {
@@ -332,6 +375,13 @@ impl<'s, 'p> Search<'s, 'p> {
             moves.join(", ")
         )
     }
+}
+
+/// State that reaches no end.
+struct DeadEnd<'d> {
+    path: &'d [Move],
+    /// Whether the search for an end stopped at its limit of states.
+    is_limited: bool,
 }
 
 /// Result of the examination of dead ends.

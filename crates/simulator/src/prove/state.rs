@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use orlog_engine::Decision;
 use orlog_model::{Input, Instance, Name};
 use orlog_program::canonical_state;
 
@@ -82,6 +83,30 @@ impl ProofState {
         match proof_move {
             Move::Step(step) => self.runner.run_step(step, None, &mut self.checker).is_ok(),
             Move::Timer(name) => self.runner.fire_timer(name, &mut self.checker),
+        }
+    }
+
+    /// Returns whether a second result changes nothing and violates no invariant. Most do so, and a
+    /// copy of the state for each of them would take more time than all moves.
+    pub(super) fn ignores(&self, second: &Move) -> bool {
+        let Move::Step(step) = second else {
+            return false;
+        };
+        let Some(key) = self.runner.instance() else {
+            return false;
+        };
+        // A result that nothing has requested is not possible.
+        let Ok(input) = self.runner.preview(step) else {
+            return true;
+        };
+
+        match self.runner.simulator.preview(key, &input) {
+            None => true,
+            // A success that arrives for the first time must not be ignored.
+            Some(Decision::Ignore { .. }) => input
+                .completed_work_id()
+                .is_some_and(|work_id| !self.checker.awaits_result(key, work_id)),
+            Some(Decision::Commit(_) | Decision::Reject(_)) => false,
         }
     }
 
@@ -181,7 +206,8 @@ fn hash_entry(
             key.add((&task.spec.tag, &task.spec.assignee, &task.claimed_by));
         }
         // Users who acted before can be excluded from later tasks.
-        key.add(format!("{:?}", instance.users));
+        let users = instance.users.as_ref();
+        key.add(users.map(|users| (&users.started_by, &users.last_task_user)));
     }
 
     for input in entry.buffered_inputs() {

@@ -649,7 +649,7 @@ fn check_reduction(program: impl Program + 'static, disturbances: u8) -> [usize;
         ..options()
     };
     let [reduced, full] = [Exploration::Reduced, Exploration::Full]
-        .map(|exploration| prove_with(&program, options, exploration).unwrap());
+        .map(|exploration| prove_with(&program, options, exploration, &mut ()).unwrap());
     assert_eq!(summary(&reduced), summary(&full));
     [reduced.states, full.states]
 }
@@ -776,4 +776,52 @@ fn lost_early_event_is_found() {
     };
     assert_eq!(found.violation.rule, Invariant::EventKept);
     assert_eq!(found.steps.len(), 2, "{:?}", found.steps);
+}
+
+#[test]
+fn report_names_combinations_that_are_not_tried() {
+    let text = "
+saga: many
+version: 1
+start: Requested
+vars: { a: =event.a, b: =event.b, c: =event.c, d: =event.d }
+steps:
+  - { id: first, do: { effect: e.first }, when: \"=vars.a == 1 && vars.b == 2 && vars.c == 3 && vars.d == 4\" }
+";
+    let report = prove_program(compiled(text));
+    assert_eq!(
+        report.limits,
+        ["5 of 16 combinations of values are tried for the start event"]
+    );
+    assert_eq!(prove_program(compiled(TRIP)).limits, Vec::<String>::new());
+}
+
+#[test]
+fn observer_receives_the_progress_of_a_proof() {
+    #[derive(Default)]
+    struct Recorder(Vec<ProofProgress>);
+
+    impl ProofObserver for Recorder {
+        fn on_progress(&mut self, progress: &ProofProgress) {
+            self.0.push(*progress);
+        }
+    }
+
+    let program: Arc<dyn Program> = Arc::new(compiled(TRIP));
+    let mut recorder = Recorder::default();
+    let report = prove_observed(&program, options(), &mut recorder).unwrap();
+
+    let first = recorder.0[0];
+    assert_eq!((first.states, first.queued, first.depth), (1, 1, 0));
+    let last = recorder.0.last().unwrap();
+    assert_eq!((last.states, last.depth), (report.states, report.depth));
+    let ascending = recorder
+        .0
+        .windows(2)
+        .all(|two| two[0].states <= two[1].states);
+    assert!(
+        ascending && recorder.0.len() > report.depth,
+        "{:?}",
+        recorder.0
+    );
 }

@@ -10,10 +10,10 @@ use orlog_model::{
 use orlog_program::{Action, Definition, Program};
 use serde_json::Value;
 
-use super::names::{FailureName, correlation_field, set_if_absent};
+use super::names::{FailureName, control_action, correlation_field, set_if_absent};
 use crate::responses::{ResponseSource, WorkTag, response_spec, step_of};
-use crate::simulator::Simulator;
-use crate::step::EventStep;
+use crate::simulator::{EndlessSaga, Simulator};
+use crate::step::{EventStep, SimulationStep};
 
 /// User of an event, if the step states none.
 const STARTER: &str = "starter";
@@ -48,6 +48,9 @@ pub enum StepError {
     /// There is no previous input.
     #[error("no input to duplicate")]
     NothingToDuplicate,
+    /// A saga causes inputs without end.
+    #[error("{0}")]
+    Endless(EndlessSaga),
 }
 
 fn pending_tags(open: &[String]) -> String {
@@ -68,6 +71,58 @@ pub(super) struct InputFactory<'r> {
 }
 
 impl InputFactory<'_> {
+    /// Returns the input of a step that targets one instance at the current time.
+    pub(super) fn of_step(
+        mut self,
+        step: &SimulationStep,
+        key: &InstanceKey,
+    ) -> Result<Input, StepError> {
+        match step {
+            SimulationStep::InDoubt { tag } => self.in_doubt(key, tag),
+            SimulationStep::Ok { tag, event, data } => self.ok(key, tag, event.as_ref(), data),
+            SimulationStep::Fail {
+                tag,
+                event,
+                code,
+                message,
+                data,
+            } => {
+                let failure = Failure {
+                    code: code.clone().unwrap_or_else(|| "failed".to_owned()),
+                    message: message.clone().unwrap_or_else(|| format!("{tag} failed")),
+                };
+                // A code means a rejection of the command itself, even if the definition names a
+                // `fail` event.
+                let failure_name = match event {
+                    Some(event) => FailureName::Event(event),
+                    None if code.is_some() => FailureName::Code,
+                    None => FailureName::Nothing,
+                };
+                self.fail(key, tag, failure_name, failure, data)
+            }
+            SimulationStep::Task {
+                tag,
+                outcome,
+                user,
+                data,
+            } => self.task(key, tag, outcome.as_ref(), user.as_deref(), data),
+            SimulationStep::Operator(action) => Ok(self.control(control_action(action))),
+            SimulationStep::Signal { kind, data } => Ok(self.control(ControlAction::Signal {
+                kind: kind.clone(),
+                data: data.clone(),
+                due_at: None,
+            })),
+            // Time advances until it fires the timer of the work.
+            SimulationStep::Timeout { .. }
+            | SimulationStep::Event(_)
+            | SimulationStep::Advance(_)
+            | SimulationStep::At(_)
+            | SimulationStep::Duplicate => Err(StepError::InvalidPayload(
+                "the step targets no instance".to_owned(),
+            )),
+        }
+    }
+
     pub(super) fn starts(&self, kind: &EventType) -> bool {
         let program = self.simulator.programs().of(self.saga);
         program.is_some_and(|p| {
@@ -115,7 +170,7 @@ impl InputFactory<'_> {
         EventId::new(format!("input-{}", self.count)).expect("the generated id is a valid event id")
     }
 
-    pub(super) fn ok(
+    fn ok(
         &mut self,
         key: &InstanceKey,
         tag: &str,
@@ -152,7 +207,7 @@ impl InputFactory<'_> {
         }
     }
 
-    pub(super) fn fail(
+    fn fail(
         &mut self,
         key: &InstanceKey,
         tag: &str,
@@ -222,7 +277,7 @@ impl InputFactory<'_> {
         self.outcome(key, tag, WorkOutcome::TimedOut { failure })
     }
 
-    pub(super) fn task(
+    fn task(
         &mut self,
         key: &InstanceKey,
         tag: &str,
@@ -292,7 +347,7 @@ impl InputFactory<'_> {
         ))
     }
 
-    pub(super) fn control(&mut self, action: ControlAction) -> Input {
+    fn control(&mut self, action: ControlAction) -> Input {
         self.control_by(None, action)
     }
 

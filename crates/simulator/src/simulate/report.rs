@@ -44,6 +44,9 @@ pub struct ViolationCount {
 /// Result of a simulation.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SimulationReport {
+    /// Why the simulation ended before all events and timers were simulated; `None`: it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
     /// Number of simulated events.
     pub events: usize,
     /// Number of started instances.

@@ -1,6 +1,7 @@
 //! State that the simulator holds for one instance.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use orlog_engine::BufferedInputRef;
 use orlog_model::{
@@ -12,10 +13,11 @@ use uuid::Uuid;
 /// Instance: its snapshot, work, tasks, history and dead letters.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedInstance {
-    /// `None` until the instance starts, while its early inputs are buffered.
-    pub(super) instance: Option<Instance>,
+    /// `None` until the instance starts, while its early inputs are buffered. Shared, because a
+    /// proof copies the instance for each of its moves.
+    pub(super) instance: Option<Arc<Instance>>,
     /// Last work requested under each tag.
-    pub(super) requested: BTreeMap<Name, RequestedWork>,
+    pub(super) requested: BTreeMap<Name, Arc<RequestedWork>>,
     /// Inputs buffered while the instance is paused or not started, by number.
     pub(super) buffered: BTreeMap<u64, Input>,
     numbers: u64,
@@ -51,7 +53,7 @@ impl SimulatedInstance {
     /// Returns the snapshot after the instance has started.
     #[must_use]
     pub fn instance(&self) -> Option<&Instance> {
-        self.instance.as_ref()
+        self.instance.as_deref()
     }
 
     /// Returns the status after the instance has started.
@@ -62,7 +64,9 @@ impl SimulatedInstance {
 
     /// Returns the last work requested under each tag, completed or not.
     pub fn requested_work(&self) -> impl Iterator<Item = (&Name, &RequestedWork)> {
-        self.requested.iter()
+        self.requested
+            .iter()
+            .map(|(tag, requested)| (tag, &**requested))
     }
 
     /// Returns the last work requested under a tag.
@@ -71,12 +75,14 @@ impl SimulatedInstance {
         self.requested
             .iter()
             .find(|(name, _)| name.as_str() == tag)
-            .map(|(_, requested)| requested)
+            .map(|(_, requested)| &**requested)
     }
 
     /// Returns the open tasks.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
-        self.instance.iter().flat_map(|instance| &instance.tasks)
+        self.instance()
+            .into_iter()
+            .flat_map(|instance| &instance.tasks)
     }
 
     /// Returns the history.
@@ -130,7 +136,7 @@ impl SimulatedInstance {
         self.requested
             .values_mut()
             .filter(|requested| requested.item.id == work_id)
-            .for_each(|requested| requested.completed = true);
+            .for_each(|requested| Arc::make_mut(requested).completed = true);
     }
 
     /// Applies the part of a commit that concerns the instance itself; its work and timers are
@@ -139,7 +145,7 @@ impl SimulatedInstance {
         if let Some(completed) = &commit.settles {
             for requested in self.requested.values_mut() {
                 if requested.outbox == *completed {
-                    requested.completed = true;
+                    Arc::make_mut(requested).completed = true;
                 }
             }
         }
@@ -174,7 +180,7 @@ impl SimulatedInstance {
 
         // A commit without a snapshot only buffers, cleans up or dead-letters.
         if commit.instance.is_some() {
-            self.instance = commit.instance.map(std::sync::Arc::unwrap_or_clone);
+            self.instance = commit.instance;
         }
     }
 
@@ -186,7 +192,7 @@ impl SimulatedInstance {
         }
         // A repeated request replaces the earlier one, as in the pending work of the engine.
         if let Some(tag) = requested.item.work.tag().cloned() {
-            self.requested.insert(tag, requested);
+            self.requested.insert(tag, Arc::new(requested));
         }
     }
 
