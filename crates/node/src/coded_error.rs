@@ -46,7 +46,7 @@ impl CodedError {
 
     /// Returns the error of something that exceeds a limit in bytes.
     #[must_use]
-    pub fn too_large(found: &str, limit: usize) -> Self {
+    pub fn too_large(found: &str, limit: u64) -> Self {
         Self::new(
             Code::TooLarge,
             format!("{found}; the limit is {limit} bytes"),

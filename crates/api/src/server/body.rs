@@ -20,6 +20,7 @@ use super::body_budget::{PartialBody, RequestBody};
 use super::context::{ApiState, RequestContext};
 use super::problem::{Code, Problem, ProblemDetail};
 use super::signed_request;
+use orlog_node::coded_error::CodedError;
 
 /// Maximum length of `found` text in a problem, in characters.
 const MAX_FOUND_CHARS: usize = 64;
@@ -236,10 +237,7 @@ async fn collect(api: &RequestContext, body: Body, limit: u64) -> Result<Request
 
 /// Creates the problem of a body that exceeds `limit`.
 pub(crate) fn too_large(found: &str, limit: u64) -> Problem {
-    Problem::new(
-        Code::TooLarge,
-        format!("{found}; the limit is {limit} bytes"),
-    )
+    CodedError::too_large(found, limit).into()
 }
 
 /// Returns the content type without its parameters, in lower case; empty if there is none.

@@ -134,6 +134,12 @@ impl ApiState {
     }
 }
 
+impl FromRef<ApiState> for Arc<MessageExchange> {
+    fn from_ref(api: &ApiState) -> Self {
+        api.messages()
+    }
+}
+
 impl FromRef<ApiState> for Arc<OverviewCache> {
     fn from_ref(api: &ApiState) -> Self {
         Arc::clone(&api.shared.overview_cache)

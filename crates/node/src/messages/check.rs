@@ -40,7 +40,7 @@ pub fn check_fields(message: &Message) -> Result<(), CodedError> {
     if size > MAX_MESSAGE_BYTES {
         return Err(CodedError::too_large(
             &format!("the message has {size} bytes"),
-            MAX_MESSAGE_BYTES,
+            MAX_MESSAGE_BYTES as u64,
         ));
     }
     Ok(())

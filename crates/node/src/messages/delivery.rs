@@ -212,10 +212,7 @@ impl MessageDelivery {
                 .await
                 .map_err(failed),
             SlotOwner::Pod(pod) => self.sender.post_to_pod(&pod, &request).await,
-            SlotOwner::None => Err(ProviderError::unavailable(
-                "moving",
-                "the shard is moving between pods",
-            )),
+            SlotOwner::None => Err(failed(CodedError::moving())),
         }
     }
 

@@ -261,7 +261,7 @@ impl MessageExchange {
         if size > MAX_REPORT_BYTES {
             return Err(CodedError::too_large(
                 &format!("the report has {size} bytes"),
-                MAX_REPORT_BYTES,
+                MAX_REPORT_BYTES as u64,
             ));
         }
         if status.report.lines.len() > MAX_LINES {

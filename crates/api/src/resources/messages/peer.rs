@@ -6,25 +6,19 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRef, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 
 use crate::server::body::{self, CheckedBody};
-use crate::server::context::{ApiState, RequestContext};
+use crate::server::context::RequestContext;
 use crate::server::forward;
 use crate::server::parts::cluster::Cluster;
 use crate::server::problem::Problem;
 use orlog_node::auth::Caller;
 use orlog_node::messages::exchange::{MessageExchange, Origin};
 use orlog_node::messages::peer_message::PeerMessage;
-
-impl FromRef<ApiState> for Arc<MessageExchange> {
-    fn from_ref(api: &ApiState) -> Self {
-        api.messages()
-    }
-}
 
 /// Receive a message or a report of another node
 ///
