@@ -18,8 +18,8 @@ use crate::server::connections::ConnectionLimits;
 use crate::server::context::ApiState;
 use crate::server::serve::Server;
 use crate::server::{
-    caller, errors, forward, health, index, login, metrics, openapi, request_context, serve,
-    tenant_storage, ui,
+    caller, errors, forward, health, index, login, metrics, openapi, query_guard, request_context,
+    serve, tenant_storage, ui,
 };
 use orlog_node::app::App;
 use orlog_node::config::MIN_CONNECTIONS;
@@ -28,14 +28,17 @@ use orlog_node::descriptors;
 /// Returns the API as a service.
 pub fn router(app: Arc<App>) -> Router {
     let (routes, description) = described();
-    let description =
-        serde_json::to_string(&description).expect("the description serializes to JSON");
     let api = ApiState::new(app, description);
 
     routes
         .fallback(errors::no_route)
         .method_not_allowed_fallback(errors::no_method)
-        // Innermost: the owner of the shard knows the size of a tenant.
+        // Innermost: the owner of the shard receives the query as the client sent it.
+        .layer(axum::middleware::from_fn_with_state(
+            api.clone(),
+            query_guard::check,
+        ))
+        // The owner of the shard knows the size of a tenant.
         .layer(axum::middleware::from_fn_with_state(
             api.clone(),
             tenant_storage::enforce,

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::api::node::{Node, PANICS, placed};
+use crate::harness::http::HttpResponse;
 
 const ROUTES: [&str; 135] = [
     "DELETE /admin/backup/{id}",
@@ -215,6 +216,63 @@ async fn openapi_document_covers_every_route() {
                 assert!(response.headers.contains_key("allow"), "{name} {path}");
             }
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_rejects_unknown_query_parameters() {
+    let node = Node::start().await;
+    let description = node.get("/openapi.json").await.ok();
+    // Others choose their parameters.
+    let open = ["/auth/callback", "/v1/webhooks/{name}"];
+    for (path, item) in description["paths"].as_object().unwrap() {
+        let filled = path.replace(['{', '}'], "");
+        for method in item.as_object().unwrap().keys() {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let uri = format!("{filled}?not_a_parameter=1");
+            let response = node.ask(method.clone(), "", &uri, Body::empty()).await;
+            let names_it = response.text.contains("unknown field `not_a_parameter`");
+            assert_eq!(
+                names_it,
+                !open.contains(&path.as_str()) && !is_forbidden(&response),
+                "{method} {path}: {response:?}"
+            );
+        }
+    }
+}
+
+/// Returns whether the node rejects a request before it reads the query: those of peers need a
+/// signature.
+fn is_forbidden(response: &HttpResponse) -> bool {
+    [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cursor_belongs_to_its_list() {
+    let node = Node::start().await;
+    for id in ["o-1", "o-2"] {
+        node.order("", id, 5, "running").await;
+    }
+    let page = node.get("/v1/sagas?limit=1").await.ok();
+    let cursor = page["next_cursor"].as_str().unwrap();
+    let next = node
+        .get(&format!("/v1/sagas?limit=1&cursor={cursor}"))
+        .await;
+    assert_eq!(next.ok()["items"][0]["correlation"], "o-2");
+    for list in [
+        "flows",
+        "batches",
+        "schedules",
+        "shadows",
+        "messages",
+        "timers",
+    ] {
+        let other = node.get(&format!("/v1/{list}?cursor={cursor}")).await;
+        other.problem("OR0008");
+        assert!(
+            other.text.contains("not a cursor of this list"),
+            "{other:?}"
+        );
     }
 }
 

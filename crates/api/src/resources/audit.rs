@@ -118,7 +118,7 @@ pub(crate) async fn list(
 
         Ok(AuditPageView {
             items: page.records,
-            next_cursor: page.next,
+            next_cursor: page.next.map(|position| limits.list.cursor(&position)),
             broken_at: page.broken_at,
         })
     })

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{FromRef, FromRequestParts};
-use axum::http::Extensions;
 use axum::http::request::Parts;
+use axum::http::{Extensions, Uri};
 use orlog_actors::RuntimeHealth;
 use orlog_model::{Clock, SteadyTime, Timestamp, TraceParent};
 use orlog_signature::KeyId;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use utoipa::openapi::OpenApi;
 
 use super::allowed_hosts::AllowedHosts;
 use super::body_budget::BodyBudget;
@@ -23,6 +24,7 @@ use super::health::bus_check::BusCheck;
 use super::page::EncodedJson;
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
+use super::query_parameters::QueryParameters;
 use super::quotas::{CallerBudgets, LongPollPermit, QueryTimer, Quotas, RequestPermit};
 use super::read_scope::ReadScope;
 use super::request_metrics::RequestMetrics;
@@ -50,6 +52,8 @@ pub(crate) struct RequestScope {
     pub(crate) key: Option<KeyId>,
     /// Name of the authenticated caller.
     pub(crate) user: Option<Arc<str>>,
+    /// URI of the request: its path identifies a list.
+    pub(crate) uri: Uri,
 }
 
 impl RequestScope {
@@ -71,6 +75,7 @@ pub(crate) struct SharedState {
     pub(super) app: Arc<App>,
     pub(super) requests: Arc<RequestMetrics>,
     pub(super) description: Arc<str>,
+    pub(super) query_parameters: QueryParameters,
     pub(super) overview_cache: Arc<OverviewCache>,
     pub(super) hosts: Arc<AllowedHosts>,
     pub(super) bus_check: Arc<BusCheck>,
@@ -84,8 +89,9 @@ pub(crate) struct SharedState {
 }
 
 impl ApiState {
-    pub(crate) fn new(app: Arc<App>, description: String) -> Self {
-        let description = description.into();
+    pub(crate) fn new(app: Arc<App>, description: OpenApi) -> Self {
+        let json = serde_json::to_string(&description);
+        let json = json.expect("the description serializes to JSON");
         let queries = QueryLimit::new(app.config.http.max_concurrent_queries);
         // The limit of open files can lower the configured number, and the quotas are shares of it.
         let connections = descriptors::max_connections(&app.config).unwrap_or(MIN_CONNECTIONS);
@@ -98,7 +104,8 @@ impl ApiState {
         let shared = SharedState {
             app,
             requests,
-            description,
+            description: json.into(),
+            query_parameters: QueryParameters::of(description),
             overview_cache,
             hosts,
             bus_check,

@@ -16,6 +16,7 @@ use utoipa::IntoParams;
 
 use super::context::{ApiState, RequestContext};
 use super::errors::invalid_parameter;
+use super::list_tag::ListTag;
 use super::page::PageLimits;
 use super::problem::{Code, Problem};
 use orlog_node::admitted_tenants::AdmittedTenants;
@@ -207,6 +208,7 @@ pub(crate) fn page_limits(requested: Option<usize>, api: &RequestContext) -> Pag
     PageLimits {
         entries: page_limit(requested, api),
         bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        list: ListTag::of(api.scope.uri.path()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::extensions::{Extensions, ExtensionsBuilder};
-use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn, PathItem};
+use utoipa::openapi::path::{Operation, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBody;
 use utoipa::openapi::schema::{Object, Schema, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -15,6 +15,7 @@ use utoipa::{PartialSchema, ToSchema};
 use super::extract::TENANT_HEADER;
 use super::permissions::{self, Permission};
 use super::problem::{Problem, ProblemDetail};
+use super::query_parameters::operations;
 use orlog_node::auth::Right;
 
 const DESCRIPTION: &str = "Durable saga runner: publish events, inspect and control instances. \
@@ -124,28 +125,6 @@ fn is_null(schema: &RefOr<Schema>) -> bool {
         RefOr::T(Schema::Object(object)) => object.schema_type == Type::Null.into(),
         _ => false,
     }
-}
-
-fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
-    let PathItem {
-        get,
-        put,
-        post,
-        delete,
-        patch,
-        ..
-    } = item;
-    let methods = [
-        ("GET", get),
-        ("PUT", put),
-        ("POST", post),
-        ("DELETE", delete),
-        ("PATCH", patch),
-    ];
-
-    methods
-        .into_iter()
-        .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
 /// Returns the required right and the scope of an operation: `public`, `authenticated`, `tenant` or

@@ -9,13 +9,17 @@ use axum::response::{IntoResponse, Response};
 use orlog_model::json_length;
 use serde::Serialize;
 
-/// Limits of a page.
+use super::list_tag::ListTag;
+
+/// Limits of a page, and the list that it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageLimits {
     /// Maximum number of entries.
     pub(crate) entries: usize,
     /// Maximum size of the entries as JSON, in bytes.
     pub(crate) bytes: usize,
+    /// List of the cursors.
+    pub(crate) list: ListTag,
 }
 
 /// Page in construction.
@@ -80,7 +84,7 @@ impl<T: Serialize> PageBuilder<T> {
         let next = if self.is_full { self.last } else { rest };
         BuiltPage {
             entries: self.entries,
-            next,
+            next: next.map(|position| self.limits.list.cursor(&position)),
         }
     }
 }
@@ -116,12 +120,12 @@ impl IntoResponse for EncodedJson {
 mod tests {
     use super::*;
 
-    const LIMITS: PageLimits = PageLimits {
-        entries: 3,
-        bytes: 20,
-    };
-
-    fn built(limits: PageLimits, entries: &[&str]) -> BuiltPage<String> {
+    fn built(entries: &[&str]) -> BuiltPage<String> {
+        let limits = PageLimits {
+            entries: 3,
+            bytes: 20,
+            list: ListTag::of("/v1/flows"),
+        };
         let mut page = PageBuilder::new(limits);
         for (number, entry) in entries.iter().enumerate() {
             if !page.push((*entry).to_owned(), number.to_string()) {
@@ -131,31 +135,35 @@ mod tests {
         page.finish(Some("rest".to_owned()))
     }
 
+    fn cursor(position: &str) -> String {
+        ListTag::of("/v1/flows").cursor(position)
+    }
+
     #[test]
     fn page_ends_before_the_entry_that_exceeds_its_size() {
-        let page = built(LIMITS, &["aaaaa", "bbbbb", "ccccc"]);
+        let page = built(&["aaaaa", "bbbbb", "ccccc"]);
         assert_eq!(page.entries, ["aaaaa", "bbbbb"]);
-        assert_eq!(page.next.as_deref(), Some("1"));
+        assert_eq!(page.next, Some(cursor("1")));
     }
 
     #[test]
     fn page_ends_at_its_number_of_entries() {
-        let page = built(LIMITS, &["a", "b", "c", "d"]);
+        let page = built(&["a", "b", "c", "d"]);
         assert_eq!(page.entries.len(), 3);
-        assert_eq!(page.next.as_deref(), Some("2"));
+        assert_eq!(page.next, Some(cursor("2")));
     }
 
     #[test]
     fn entry_that_is_larger_than_the_limit_is_alone() {
         let large = "x".repeat(100);
-        let page = built(LIMITS, &[&large, "b"]);
+        let page = built(&[&large, "b"]);
         assert_eq!(page.entries, [large]);
-        assert_eq!(page.next.as_deref(), Some("0"));
+        assert_eq!(page.next, Some(cursor("0")));
     }
 
     #[test]
     fn page_with_all_entries_has_the_cursor_of_its_source() {
-        let page = built(LIMITS, &["a", "b"]);
-        assert_eq!(page.next.as_deref(), Some("rest"));
+        let page = built(&["a", "b"]);
+        assert_eq!(page.next, Some(cursor("rest")));
     }
 }

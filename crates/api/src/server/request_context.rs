@@ -57,8 +57,10 @@ pub(crate) async fn with_request_context(
     );
 
     // Before the authorization, which adds the caller to it.
+    let uri = request.uri().clone();
     request.extensions_mut().insert(RequestScope {
         trace,
+        uri,
         ..RequestScope::default()
     });
     request.extensions_mut().insert(RequestId(id.clone()));

@@ -143,7 +143,7 @@ async fn read(instances: &Instances, request: &LineRequest) -> Result<LinePage, 
         // entries; its size is limited.
         let mut page = PageBuilder::new(PageLimits {
             entries: usize::MAX,
-            bytes: limits.bytes,
+            ..limits
         });
         let mut last = after;
 
