@@ -20,6 +20,7 @@ pub(crate) mod forward;
 pub(crate) mod health;
 pub(crate) mod index;
 pub(crate) mod list_tag;
+pub(crate) mod logged_reads;
 pub(crate) mod login;
 pub(crate) mod metrics;
 pub(crate) mod openapi;

@@ -21,6 +21,7 @@ use utoipa::openapi::OpenApi;
 use super::allowed_hosts::AllowedHosts;
 use super::body_budget::BodyBudget;
 use super::health::bus_check::BusCheck;
+use super::logged_reads::LoggedReads;
 use super::page::EncodedJson;
 use super::problem::{Code, Problem};
 use super::query_limit::QueryLimit;
@@ -74,6 +75,7 @@ pub(crate) struct ApiState {
 pub(crate) struct SharedState {
     pub(super) app: Arc<App>,
     pub(super) requests: Arc<RequestMetrics>,
+    pub(super) logged_reads: Arc<LoggedReads>,
     pub(super) description: Arc<str>,
     pub(super) query_parameters: QueryParameters,
     pub(super) overview_cache: Arc<OverviewCache>,
@@ -104,6 +106,7 @@ impl ApiState {
         let shared = SharedState {
             app,
             requests,
+            logged_reads: Arc::default(),
             description: json.into(),
             query_parameters: QueryParameters::of(description),
             overview_cache,

@@ -24,6 +24,7 @@ use orlog_actors::MetricSink as _;
 
 use super::context::{ApiState, RequestContext};
 use super::health;
+use super::logged_reads::LoggedReads;
 use super::problem::Problem;
 use failed_reads::FailedReads;
 use node::BusMetrics;
@@ -66,6 +67,7 @@ pub(crate) async fn metrics(
 
     // Without a response there are no backlogs; the states of the consumers are known.
     let consumers = consumers.unwrap_or_else(|_| app.job_consumer_states());
+    let logged = Arc::clone(&api.shared.logged_reads);
     let gauges = request
         .read(move |_| {
             let bus = BusMetrics {
@@ -73,7 +75,7 @@ pub(crate) async fn metrics(
                 lags: &lags,
                 consumers: &consumers,
             };
-            Ok(read_gauges(&app, &caller, bus))
+            Ok(read_gauges(&app, &caller, bus, &logged))
         })
         .await?;
 
@@ -93,7 +95,12 @@ pub(crate) async fn metrics(
 }
 
 /// Reads the gauges, and the counters of definitions.
-fn read_gauges(app: &App, caller: &Caller, bus: BusMetrics<'_>) -> MetricsRegistry {
+fn read_gauges(
+    app: &App,
+    caller: &Caller,
+    bus: BusMetrics<'_>,
+    logged: &LoggedReads,
+) -> MetricsRegistry {
     let mut registry = MetricsRegistry::default();
     let mailboxes = app.runtime.mailboxes();
     registry.register("instance_mailbox_depth", types::mailboxes(&mailboxes));
@@ -102,7 +109,7 @@ fn read_gauges(app: &App, caller: &Caller, bus: BusMetrics<'_>) -> MetricsRegist
         types::int_gauge(mailboxes.deepest),
     );
 
-    let mut failed = FailedReads::default();
+    let mut failed = FailedReads::new(logged);
     stores::register(app, &mut failed, &mut registry);
     sagas::register(app, caller, &mut failed, &mut registry);
     messages::register(app, &mut failed, &mut registry);

@@ -15,6 +15,9 @@ use orlog_node::telemetry::MetricsRegistry;
 /// Maximum number of scanned work items per shard and tenant; more are not counted.
 const SCAN_LIMIT: usize = 10_000;
 
+/// Name of the values in the log.
+const VALUES: &str = "undelivered messages";
+
 /// Messages whose delivery is pending.
 #[derive(Default)]
 struct Undelivered {
@@ -23,11 +26,13 @@ struct Undelivered {
 }
 
 /// Registers the metrics.
-pub(super) fn register(app: &App, failed: &mut FailedReads, registry: &mut MetricsRegistry) {
+pub(super) fn register(app: &App, failed: &mut FailedReads<'_>, registry: &mut MetricsRegistry) {
     let mut undelivered = Undelivered::default();
     for (shard, reader) in app.runtime.numbered_readers() {
-        if let Err(error) = undelivered.add(&reader) {
-            failed.report(shard, "undelivered messages", &error);
+        match undelivered.add(&reader) {
+            Ok(true) => {}
+            Ok(false) => failed.truncate(shard, VALUES, SCAN_LIMIT),
+            Err(error) => failed.report(shard, VALUES, &error),
         }
     }
 
@@ -43,14 +48,19 @@ pub(super) fn register(app: &App, failed: &mut FailedReads, registry: &mut Metri
 }
 
 impl Undelivered {
-    fn add(&mut self, reader: &Reader) -> Result<(), Error> {
+    /// Adds the messages of a shard. Returns whether all are counted.
+    fn add(&mut self, reader: &Reader) -> Result<bool, Error> {
+        let mut is_complete = true;
         let destinations = reader.outbox_destinations()?;
         let is_peers = |name: &str| message::EFFECTS.contains(&name);
         for to in destinations
             .iter()
             .filter(|to| to.kind == WorkKind::Effect && is_peers(&to.name))
         {
-            for (_, item) in reader.outbox(to, 0, SCAN_LIMIT)? {
+            // One more than is counted shows that there are more.
+            let items = reader.outbox(to, 0, SCAN_LIMIT + 1)?;
+            is_complete &= items.len() <= SCAN_LIMIT;
+            for (_, item) in items.into_iter().take(SCAN_LIMIT) {
                 // The same effects carry withdrawals and reports, which are not messages of users.
                 if item
                     .work
@@ -66,6 +76,6 @@ impl Undelivered {
             }
         }
 
-        Ok(())
+        Ok(is_complete)
     }
 }

@@ -30,7 +30,7 @@ struct AttentionCounts {
 pub(super) fn register(
     app: &App,
     caller: &Caller,
-    failed: &mut FailedReads,
+    failed: &mut FailedReads<'_>,
     registry: &mut MetricsRegistry,
 ) {
     let visible = VisibleDefinitions::to(caller, Right::Metrics, &app.access, &app.programs);
@@ -43,7 +43,7 @@ pub(super) fn register(
 fn attention(
     app: &App,
     visible: &VisibleDefinitions,
-    failed: &mut FailedReads,
+    failed: &mut FailedReads<'_>,
     labeled: &mut LabeledMetrics,
 ) {
     let active = app.definitions.active();
@@ -67,16 +67,22 @@ fn attention(
         .map(|name| (name, AttentionCounts::default()))
         .collect();
     for (shard, reader) in app.runtime.numbered_readers() {
-        let found = match reader.attention(SCAN_LIMIT) {
+        let values = "instances that require attention";
+        // One more than is counted shows that there are more.
+        let found = match reader.attention(SCAN_LIMIT + 1) {
             Ok(found) => found,
             // Without this, an alert on stuck instances reads a 0 that was never counted.
             Err(error) => {
-                failed.report(shard, "instances that require attention", &error);
+                failed.report(shard, values, &error);
                 continue;
             }
         };
 
-        for (key, attention) in found {
+        if found.len() > SCAN_LIMIT {
+            failed.truncate(shard, values, SCAN_LIMIT);
+        }
+
+        for (key, attention) in found.into_iter().take(SCAN_LIMIT) {
             let saga = visible.of_instance(&key.tenant, &key.saga);
             let saga = sagas.entry(saga.to_owned()).or_default();
             saga.paused += u64::from(attention.status.paused);

@@ -17,7 +17,7 @@ use orlog_node::telemetry::MetricsRegistry;
 const MAX_DUE_COUNTED: usize = 1000;
 
 /// Registers the metrics.
-pub(super) fn register(app: &App, failed: &mut FailedReads, registry: &mut MetricsRegistry) {
+pub(super) fn register(app: &App, failed: &mut FailedReads<'_>, registry: &mut MetricsRegistry) {
     let mut gauges = LabeledMetrics::default();
     let now = app.clock.now();
     let mut fsync = StaticHistograms::default();
