@@ -16,7 +16,7 @@ pub use spec::{
     DEFAULT_CATCH_UP, MAX_NAME_BYTES, Overlap, ScheduleError, ScheduleSpec, check_name,
 };
 pub use state::{Counts, DueRun, EndedRun, MAX_RUNNING, Run, ScheduleState};
-pub use times::{Times, local_time};
+pub use times::{LAST_CRON_YEAR, Times, local_time};
 
 /// Name of the saga of schedules.
 pub const SAGA: &str = "orlog.schedule";

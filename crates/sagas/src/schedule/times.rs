@@ -26,6 +26,8 @@ use orlog_model::Timestamp;
 use super::cron_fields;
 use orlog_program::did_you_mean;
 
+/// Last year in which a cron expression is due: the search for its next time ends with it.
+pub const LAST_CRON_YEAR: i32 = croner::YEAR_UPPER_LIMIT - 1;
 /// Minimum interval.
 pub(super) const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
