@@ -371,6 +371,29 @@ async fn form_is_mapped_to_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn deliveries_with_different_ids_that_are_not_unicode_are_two_events() {
+    let secrets = Secrets::new();
+    let node = secrets.node().await;
+    for (delivery, order) in [(r"\ud83d", "o-1"), (r"\ud83e", "o-2")] {
+        let body = format!(r#"{{"delivery":"{delivery}","order":"{order}","total":"5"}}"#);
+        let signature = hmac_hex("form secret", &[body.as_bytes()]);
+        let headers = [
+            ("x-form-signature", format!("sha256={signature}")),
+            ("content-type", "application/json".to_owned()),
+        ];
+        // A repetition of the same bytes is the same event.
+        for _ in 0..2 {
+            let sent = send(&node, "form", &headers, &body).await;
+            assert!(sent.status.is_success(), "{sent:?}");
+        }
+    }
+    node.until("", "/v1/sagas?saga=order", |page| {
+        page["items"].as_array().is_some_and(|all| all.len() == 2)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unmapped_body_names_the_expression() {
     let secrets = Secrets::new();
     let node = secrets.node().await;

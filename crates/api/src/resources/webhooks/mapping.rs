@@ -66,6 +66,11 @@ pub(super) fn event(
         delivery = id_in_body(&templates.id, body).unwrap_or_else(|| digest(received.bytes));
     }
 
+    // The replacements of text that is not Unicode can make the ids of two deliveries equal.
+    if delivery.contains(char::REPLACEMENT_CHARACTER) {
+        delivery = digest(received.bytes);
+    }
+
     let event = json!({
         "specversion": "1.0",
         "id": format!("webhook:{name}:{delivery}"),
