@@ -473,6 +473,36 @@ struct AckLists {
 }
 
 impl ReportBatch {
+    /// Returns the acknowledgements of reports that another pod has rejected together: each has the
+    /// problem of the response. None if the response has no problem.
+    fn rejected(self, status: StatusCode, problem: &[u8]) -> Self {
+        let problem: Value = serde_json::from_slice(problem).unwrap_or_default();
+        if !problem["code"].is_string() {
+            return Self::default();
+        }
+
+        // A repetition of a request with another error has the same result.
+        let is_transient = status.is_server_error()
+            || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
+        let status = if is_transient {
+            ReportStatus::NotStored
+        } else {
+            ReportStatus::Invalid
+        };
+        let acknowledge = |reports: Vec<Value>| {
+            reports
+                .into_iter()
+                .map(|report| json!({ "job": report["job"], "status": status, "problem": problem }))
+                .collect()
+        };
+
+        Self {
+            logs: acknowledge(self.logs),
+            heartbeats: acknowledge(self.heartbeats),
+            results: acknowledge(self.results),
+        }
+    }
+
     fn into_lists(self) -> AckLists {
         AckLists {
             logs: self.logs.into_iter(),
@@ -486,22 +516,22 @@ impl ReportBatch {
 /// not respond.
 async fn send_reports(jobs: &Jobs, headers: &HeaderMap, reports: ReportsOfPod) -> ReportBatch {
     let ReportsOfPod { pod, body } = reports;
-    let body = serde_json::to_vec(&body).expect("reports serialize to JSON");
+    let sent = serde_json::to_vec(&body).expect("reports serialize to JSON");
     let headers = credentials(headers);
     let response = forward::forward_post(
         &jobs.cluster,
         &pod,
         "/v1/work/exchange",
         &headers,
-        body.into(),
+        sent.into(),
     );
 
     // The pod responds when the results are stored, or after its own limit.
     match in_time(RESULT_TIMEOUT + RESPONSE_TIMEOUT, response).await {
-        Ok((StatusCode::OK, body)) => serde_json::from_slice(&body).unwrap_or_default(),
-        Ok((status, _)) => {
+        Ok((StatusCode::OK, acks)) => serde_json::from_slice(&acks).unwrap_or_default(),
+        Ok((status, problem)) => {
             tracing::debug!(pod = pod.name, %status, "reports of a worker not forwarded");
-            ReportBatch::default()
+            body.rejected(status, &problem)
         }
         Err(error) => {
             tracing::debug!(pod = pod.name, %error, "reports of a worker not forwarded");
@@ -601,6 +631,29 @@ fn items_of<T: ToSchema>() -> Array {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reports_that_another_pod_rejects_have_its_problem() {
+        let sent = || ReportBatch {
+            results: vec![json!({ "job": "7", "result": "done" })],
+            ..ReportBatch::default()
+        };
+        let problem = br#"{"code":"OR0021","detail":"a reason"}"#;
+        for (status, expected) in [
+            (StatusCode::FORBIDDEN, "invalid"),
+            (StatusCode::TOO_MANY_REQUESTS, "not_stored"),
+            (StatusCode::SERVICE_UNAVAILABLE, "not_stored"),
+        ] {
+            let acks = sent().rejected(status, problem);
+            assert_eq!(acks.results.len(), 1);
+            assert_eq!(acks.results[0]["job"], "7");
+            assert_eq!(acks.results[0]["status"], expected);
+            assert_eq!(acks.results[0]["problem"]["code"], "OR0021");
+        }
+
+        let acks = sent().rejected(StatusCode::BAD_GATEWAY, b"<html>");
+        assert!(acks.results.is_empty());
+    }
 
     #[test]
     fn report_is_invalid_only_if_a_repetition_has_the_same_result() {
