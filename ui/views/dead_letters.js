@@ -6,7 +6,7 @@ import * as caller from '../caller.js';
 import * as format from '../format.js';
 import * as router from '../router.js';
 import { errorContent, openDialog } from '../dialog.js';
-import { atLeast, button, json, section, table, time } from '../components.js';
+import { atLeast, button, json, pager, section, table, time, turnPage } from '../components.js';
 
 const INTERVAL_MS = 5000;
 const PAGE_SIZE = 50;
@@ -30,18 +30,17 @@ const REMEDIES = {
 
 export function open(page) {
   page.title('Dead letters');
-  const state = { cursors: [''], originals: new Map() };
+  const state = { cursors: [''], nextCursor: null, originals: new Map() };
   const refresh = page.poll(async (signal) => {
     const [groups, deadLetters] = await Promise.all([
       api.get('/v1/dead-letters/causes', { limit: PAGE_SIZE }, signal),
       api.get('/v1/dead-letters', { limit: PAGE_SIZE, cursor: state.cursors.at(-1) }, signal),
     ]);
-    Object.assign(state, { groups, deadLetters });
+    Object.assign(state, { groups, deadLetters, nextCursor: deadLetters.next_cursor });
     render();
   }, INTERVAL_MS);
   const changePage = (forward) => {
-    if (forward) state.cursors.push(state.deadLetters.next_cursor);
-    else state.cursors.pop();
+    turnPage(state, forward);
     refresh();
   };
   const render = () => page.render(causes(state.groups, refresh), list(state, render, refresh), pager(state, changePage));
@@ -146,12 +145,4 @@ function discard(deadLetter, refresh) {
       return `${deadLetter.label} was discarded.`;
     },
   });
-}
-
-function pager(state, onChange) {
-  if (state.cursors.length < 2 && !state.deadLetters.next_cursor) return null;
-  return h('nav', { class: 'pager', 'aria-label': 'Pages' },
-    button('Previous page', () => onChange(false), { disabled: state.cursors.length < 2 }),
-    h('span', {}, `Page ${state.cursors.length}`),
-    button('Next page', () => onChange(true), { disabled: !state.deadLetters.next_cursor }));
 }
