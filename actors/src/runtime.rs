@@ -237,18 +237,19 @@ impl Runtime {
         self.deliver(key, Input::Control(control), None).await
     }
 
-    /// Applies a start request to an instance as [`Self::control`], and commits the record of its
-    /// idempotency key with it, also if the instance exists.
+    /// Sends a control request as [`Self::control`] does, once for its idempotency key: `record`
+    /// is the [`Change::RequestKey`] that is committed with it, also if it changes nothing.
     ///
     /// # Errors
-    /// Those of [`Self::control`].
-    pub async fn start_instance(
+    /// Those of [`Self::control`], and [`Rejection::KeyReused`](orlog_engine::Rejection::KeyReused) if another request has the key.
+    pub async fn control_once(
         &self,
         key: &InstanceKey,
         control: ControlRequest,
-        record: Option<Change>,
+        record: Change,
     ) -> Result<ControlResult, ControlError> {
-        self.deliver(key, Input::Control(control), record).await
+        self.deliver(key, Input::Control(control), Some(record))
+            .await
     }
 
     pub(crate) async fn deliver(

@@ -14,7 +14,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_MATCH, RETRY_AFTE
 use reqwest::{Certificate, Identity, Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Map, Value};
 
-use super::console::{items, text};
+use super::console::{items, note, text};
 use super::credentials::Credentials;
 use super::exit::{CommandError, CommandExit};
 pub(crate) use orlog_node::http_client::SIGNATURE_LIFETIME;
@@ -351,14 +351,14 @@ impl ApiClient {
         timeout: Duration,
     ) -> Result<Value, CommandError> {
         let response = self.call(Method::POST, path, &[], body, timeout).await;
-        response.map_err(|trouble| self.failure(trouble))
+        self.changed(response)
     }
 
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, CommandError> {
         let response = self
             .call(Method::PUT, path, &[], Some(body), REQUEST_TIMEOUT)
             .await;
-        response.map_err(|trouble| self.failure(trouble))
+        self.changed(response)
     }
 
     /// Replaces a resource. The caller handles error responses.
@@ -375,7 +375,16 @@ impl ApiClient {
         let response = self
             .call(Method::DELETE, path, query, None, REQUEST_TIMEOUT)
             .await;
-        response.map_err(|trouble| self.failure(trouble))
+        self.changed(response)
+    }
+
+    /// Returns the response to a change, and prints a note if a paused instance has stored it.
+    fn changed(&self, response: Result<Value, ClientError>) -> Result<Value, CommandError> {
+        let response = response.map_err(|trouble| self.failure(trouble))?;
+        if let Some(deferred) = response["deferred"].as_str() {
+            note(deferred);
+        }
+        Ok(response)
     }
 
     /// Requests JSON lines. The caller handles error responses.

@@ -218,6 +218,92 @@ async fn schedule_is_paused_resumed_triggered_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn changes_of_a_paused_instance_say_that_they_wait_for_its_resume() {
+    let clock = clock();
+    let node = node(&clock, None).await;
+    put(&node, "", "s", &hourly("skip")).await;
+    let instance = "/v1/sagas/orlog.schedule/s";
+    node.post(&format!("{instance}/pause"), &json!({}))
+        .await
+        .ok();
+
+    let changed = node
+        .ask(
+            Method::PUT,
+            "",
+            "/v1/schedules/s",
+            hourly("allow").to_string(),
+        )
+        .await;
+    assert_eq!(changed.status, 202, "{changed:?}");
+    let changed = changed.json();
+    assert_eq!(changed["spec"]["overlap"], "skip");
+    let deferred = changed["deferred"].as_str().unwrap();
+    assert!(deferred.contains("applied on resume"), "{deferred}");
+    assert!(
+        deferred.contains(&format!("{instance}/resume")),
+        "{deferred}"
+    );
+
+    let paused = node.post("/v1/schedules/s/pause", &json!({})).await;
+    assert_eq!(paused.status, 202, "{paused:?}");
+    let url = node.serve().await;
+    let args = ["schedule", "trigger", "s", "--url", &url];
+    let triggered = run(orlog(&args)).await;
+    assert_eq!(triggered.0, 0, "{triggered:?}");
+    assert!(
+        triggered.2.contains("accepted; applied on resume"),
+        "{triggered:?}"
+    );
+    let deleted = node.ask(Method::DELETE, "", "/v1/schedules/s", "").await;
+    assert_eq!(deleted.status, 202, "{deleted:?}");
+    assert!(deleted.json()["deferred"].is_string(), "{deleted:?}");
+
+    node.post(&format!("{instance}/resume"), &json!({}))
+        .await
+        .ok();
+    orlog_testkit::wait::until("the schedule is deleted", async || {
+        let shown = node.get("/v1/schedules/s").await;
+        (shown.status == 404).then_some(())
+    })
+    .await;
+    // A repetition is that of a schedule which does not exist, as for every resource.
+    node.ask(Method::DELETE, "", "/v1/schedules/s", "")
+        .await
+        .problem("OR0034");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn id_of_a_change_belongs_to_one_operation() {
+    let clock = clock();
+    let node = node(&clock, None).await;
+    put(&node, "", "s", &hourly("skip")).await;
+    let pause = json!({ "id": "c-1", "reason": "holiday" });
+    node.post("/v1/schedules/s/pause", &pause).await.ok();
+    let other = json!({ "id": "c-1" });
+    let reused = node.post("/v1/schedules/s/resume", &other).await;
+    reused.rejected(422, "OR0037");
+    let shown = node.get("/v1/schedules/s").await.ok();
+    assert_eq!(shown["status"], "paused");
+
+    // The user and the reason of a repetition can differ.
+    let again = node
+        .post("/v1/schedules/s/pause", &json!({ "id": "c-1" }))
+        .await;
+    assert_eq!(again.ok()["status"], "paused");
+
+    // A request that changed nothing has its id too.
+    node.post("/v1/schedules/s/pause", &json!({ "id": "c-2" }))
+        .await
+        .ok();
+    let other = json!({ "id": "c-2" });
+    let reused = node.post("/v1/schedules/s/trigger", &other).await;
+    reused.rejected(422, "OR0037");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn cancel_policy_compensates_the_run_before_the_next_starts() {
     let clock = clock();
     let node = node(&clock, None).await;
@@ -311,6 +397,15 @@ async fn invalid_schedule_is_rejected_with_locations() {
     );
     let error = rejected(json!({ "saga": "bill", "at": "2027-01-01T00:00:00Z" })).await;
     assert_eq!(error["detail"], "at: the date has passed");
+    let error = rejected(json!({ "saga": "bill", "cron": "0 0 31 2 *" })).await;
+    assert_eq!(error["pointer"], "/cron");
+    assert!(
+        error["detail"]
+            .as_str()
+            .unwrap()
+            .contains("no date matches it"),
+        "{error}"
+    );
     node.ask(Method::PUT, "", "/v1/schedules/s", "{\"sag\": 1}")
         .await
         .problem("OR0002");

@@ -39,6 +39,7 @@ impl Completion {
             version: 0,
             status: Status::Running,
             paused: false,
+            is_deferred: false,
         };
 
         let (reply, response) = oneshot::channel();
@@ -132,6 +133,8 @@ pub struct ControlResult {
     pub status: Status,
     /// The instance is paused.
     pub paused: bool,
+    /// The request is stored, and applied when the instance is resumed.
+    pub is_deferred: bool,
 }
 
 /// Error of a control request.

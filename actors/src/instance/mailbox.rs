@@ -14,6 +14,7 @@ use orlog_model::{Change, Input, Instance, InstanceKey};
 use parking_lot::{Mutex, MutexGuard};
 use ractor::{ActorId, ActorRef};
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use crate::instance::completion::Completion;
 
@@ -49,11 +50,42 @@ impl Envelope {
         }
     }
 
+    /// Returns the idempotency key that is recorded with the input.
+    fn request_key(&self) -> Option<RequestKey> {
+        match self.extra_change.as_ref()? {
+            Change::RequestKey {
+                key, fingerprint, ..
+            } => Some(RequestKey {
+                key: *key,
+                fingerprint: *fingerprint,
+            }),
+            _ => None,
+        }
+    }
+
     /// Returns true if the input is from a stream, which delivers it again until it is
     /// acknowledged.
     fn is_from_stream(&self) -> bool {
         matches!(self.completion, Completion::Ack(_))
     }
+}
+
+/// Idempotency key of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestKey {
+    /// Hash of the key.
+    pub(crate) key: Uuid,
+    /// Hash of the request.
+    pub(crate) fingerprint: Uuid,
+}
+
+/// Attempt to process the first input.
+pub(crate) struct Attempt {
+    pub(crate) input: Arc<Input>,
+    /// Number of the attempt, from 1.
+    pub(crate) number: u32,
+    /// Idempotency key that is recorded with the input.
+    pub(crate) request_key: Option<RequestKey>,
 }
 
 /// Mailbox of a live instance. See the module documentation.
@@ -191,9 +223,9 @@ impl Mailbox {
         self.lock().crashes
     }
 
-    /// Returns the first input and its number of attempts, including this one. An input that must
-    /// be spilled is not returned.
-    pub(crate) fn start_attempt(&self) -> Option<(Arc<Input>, u32)> {
+    /// Begins an attempt to process the first input. There is none for an input that must be
+    /// spilled.
+    pub(crate) fn start_attempt(&self) -> Option<Attempt> {
         let mut inner = self.lock();
         if inner.closed {
             return None;
@@ -206,7 +238,11 @@ impl Mailbox {
             .filter(|front| !(spilled && front.is_from_stream()))?;
 
         front.attempts += 1;
-        Some((Arc::clone(&front.input), front.attempts))
+        Some(Attempt {
+            input: Arc::clone(&front.input),
+            number: front.attempts,
+            request_key: front.request_key(),
+        })
     }
 
     /// Takes back the last attempt: it failed for a reason outside the input.
@@ -240,6 +276,13 @@ impl Mailbox {
             .queue
             .front()
             .is_some_and(|envelope| envelope.extra_change.is_some())
+    }
+
+    /// Drops the extra change of the first input: the store has it.
+    pub(crate) fn drop_own_change(&self) {
+        if let Some(front) = self.lock().queue.front_mut() {
+            front.extra_change = None;
+        }
     }
 
     /// Returns true if the first input is from a stream.

@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use orlog_engine::{Decision, Rejection};
 use orlog_model::{Change, ControlAction, ControlRequest, Input, Instance};
-use orlog_store::Error as StoreError;
+use orlog_store::{Error as StoreError, RequestKeyUse};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::instance::completion::{ALREADY_APPLIED, ControlError};
-use crate::instance::mailbox::SagaMessage;
+use crate::instance::mailbox::{Attempt, RequestKey, SagaMessage};
 use crate::instance::saga::state::{SagaDependencies, State};
 use crate::shard::submission::Submission;
 use crate::telemetry::log_instance;
@@ -34,6 +34,9 @@ const MAX_INPUTS_PER_TURN: usize = 64;
 /// Delay before a failed read is retried; it doubles up to the maximum.
 const READ_RETRY_DELAY: Duration = Duration::from_millis(50);
 const MAX_READ_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Reason why a request has no effect whose idempotency key belongs to another one.
+const KEY_REUSED: &str = "the idempotency key belongs to another request";
 
 /// Saga actor.
 pub(crate) struct SagaActor;
@@ -147,14 +150,30 @@ impl State {
 
     /// Processes the first input of the queue; returns `false` if the queue is empty.
     async fn process_next(&mut self) -> Result<bool, StoreError> {
-        let Some((input, attempts)) = self.mailbox.start_attempt() else {
+        let Some(attempt) = self.mailbox.start_attempt() else {
             return Ok(false);
         };
+        let Attempt {
+            input,
+            number: attempts,
+            request_key,
+        } = attempt;
 
         // Held until the commit is submitted to the committer: see `ProgramRegistry`.
         let _guard = self.shared.programs.guard();
 
         let started = self.trace_start(&input);
+
+        if let Some(key) = request_key
+            && self
+                .is_reused(key)
+                .await
+                .inspect_err(|_| self.mailbox.retract_attempt())?
+        {
+            self.trace_ignored(&input, started, KEY_REUSED);
+            self.finish_without_commit(KEY_REUSED.into(), Some(Rejection::KeyReused.into()));
+            return Ok(true);
+        }
 
         // The bus delivers at least once, and a caller repeats its request: the dedupe keys decide.
         let repeated = self.is_repeated(&input).await;
@@ -191,6 +210,24 @@ impl State {
             self.keep_open(self.unbuffers);
         }
         Ok(true)
+    }
+
+    /// Returns whether another request has the idempotency key of the first input. The key of a
+    /// repetition is not recorded again.
+    async fn is_reused(&self, key: RequestKey) -> Result<bool, StoreError> {
+        // The first request with the key can be in flight.
+        self.mailbox.wait_durable().await;
+
+        let found = self.shared.reader.request_key_use(
+            &self.mailbox.key.tenant,
+            key.key,
+            key.fingerprint,
+            self.shared.clock.now(),
+        )?;
+        if found == RequestKeyUse::Same {
+            self.mailbox.drop_own_change();
+        }
+        Ok(found == RequestKeyUse::Other)
     }
 
     /// Submits the commit of a decision, or completes the input without one.
@@ -316,7 +353,12 @@ impl State {
     }
 
     async fn process_quarantined(&mut self, reason: String) -> bool {
-        let Some((input, attempts)) = self.mailbox.start_attempt() else {
+        let Some(Attempt {
+            input,
+            number: attempts,
+            ..
+        }) = self.mailbox.start_attempt()
+        else {
             return false;
         };
 

@@ -472,7 +472,7 @@ fn is_extra(change: &Change) -> bool {
         Change::Settle(_)
             | Change::DropDeadLetter { .. }
             | Change::JobResult { .. }
-            | Change::StartKey { .. }
+            | Change::RequestKey { .. }
     )
 }
 

@@ -65,6 +65,12 @@ pub enum Rejection {
         /// Reason of the program, or what the request lacks.
         reason: String,
     },
+    /// Another request has the idempotency key.
+    #[error(
+        "the idempotency key was used for another request; use another key, or repeat the first \
+         request as it was"
+    )]
+    KeyReused,
     /// The stored data of the instance cannot be read.
     #[error(
         "the instance is quarantined, because its data cannot be read: {reason}; replay or drop it"

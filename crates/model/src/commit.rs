@@ -285,12 +285,12 @@ pub enum Change {
         /// Claim under which a worker reported the result.
         claim: Uuid,
     },
-    /// Records that a start request with this idempotency key is stored with the next change, for as
-    /// long as dedupe keys are.
-    StartKey {
+    /// Records that a request with this idempotency key is stored with the next change, for as long
+    /// as dedupe keys are.
+    RequestKey {
         /// Tenant of the request.
         tenant: TenantId,
-        /// Hash of the saga and the key.
+        /// Hash of the key, and of what it belongs to: a saga or an instance.
         key: Uuid,
         /// Hash of the request.
         fingerprint: Uuid,

@@ -123,6 +123,7 @@ impl From<ControlError> for CodedError {
             ControlError::Rejected(Rejection::TaskConflict { .. }) => Code::TaskConflict,
             ControlError::Rejected(Rejection::MigrationBlocked { .. }) => Code::MigrationBlocked,
             ControlError::Rejected(Rejection::Exists { .. }) => Code::InstanceExists,
+            ControlError::Rejected(Rejection::KeyReused) => Code::KeyReused,
             ControlError::Rejected(Rejection::StartRejected { .. }) => Code::StartRejected,
             ControlError::DeadLettered(_) => Code::DeadLettered,
             ControlError::Unavailable => Code::Unavailable,

@@ -81,7 +81,7 @@ pub use read::inspect::{InspectPage, InspectQuery, InspectRow};
 pub use read::job_log::NumberedLine;
 pub use read::query::{FoundInstance, FoundTimer, InstanceQuery, Page, TimerQuery};
 pub use read::reader::Reader;
-pub use read::start_key::StartKeyUse;
+pub use read::request_key::RequestKeyUse;
 pub use read::sweep::{PURGE_BATCH, SweepCursor, SweepPage};
 pub use read::tasks::{TaskQuery, merge_tasks};
 pub use rebuild::{RebuildBase, RebuiltTables, rebuild_tables};

@@ -26,12 +26,13 @@ use crate::table::Table;
 mod job_claim;
 mod job_log;
 mod purge;
-mod start_key;
+mod request_key;
+mod unbound_key;
 
 pub(crate) use job_claim::result_key;
 pub(crate) use job_log::JobLogRange;
 pub(crate) use purge::{DedupePurge, PURGE_BATCH, is_orphaned_task};
-pub(crate) use start_key::start_key;
+pub(crate) use request_key::request_key;
 
 /// Maximum size of the record of several changes, in bytes. It limits the memory and the duration
 /// of a commit; a larger change is a group of its own.
@@ -224,13 +225,13 @@ impl<'a> ChangeTranslator<'a> {
                 let (key, id) = job_claim::result_key(tenant, *job, *claim);
                 self.put_dedupe_key(&self.keys.instance(&key), id)
             }
-            Change::StartKey {
+            Change::RequestKey {
                 tenant,
                 key,
                 fingerprint,
             } => {
-                let row = self.keys.instance(&start_key(tenant, *key));
-                self.put_dedupe_key(&row, start_key::fingerprint_key(*fingerprint))
+                let (key, id) = request_key(tenant, *key, *fingerprint);
+                self.put_dedupe_key(&self.keys.instance(&key), id)
             }
             Change::TrimFeed {
                 before,

@@ -155,9 +155,11 @@ async fn instruct(
         ""
     };
     let reason = Some(text(&response, "reason")).filter(|reason| !reason.is_empty());
-    let unchanged = reason
-        .map(|reason| format!("; no effect: {reason}"))
-        .unwrap_or_default();
+    let unchanged = match reason {
+        Some(reason) if response["deferred"] == true => format!("; accepted: {reason}"),
+        Some(reason) => format!("; no effect: {reason}"),
+        None => String::new(),
+    };
 
     console.status(
         &format!("{saga} {correlation}: "),

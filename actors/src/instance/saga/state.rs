@@ -414,6 +414,10 @@ impl State {
     fn control_reply(&self, commit: &Commit, ignored: Option<Cow<'static, str>>) -> ControlReply {
         match &commit.dead_letter {
             Some(dead_letter) => Err(ControlError::DeadLettered(dead_letter.message.clone())),
+            None if commit.buffer.is_some() => Ok(ControlResult {
+                is_deferred: true,
+                ..self.control_result(true, None)
+            }),
             None => Ok(self.control_result(ignored.is_none(), ignored)),
         }
     }
@@ -429,6 +433,7 @@ impl State {
             version: self.instance.as_ref().map_or(0, |i| i.version),
             status: self.instance.as_ref().map_or(Status::Running, |i| i.status),
             paused: self.is_paused(),
+            is_deferred: false,
         }
     }
 

@@ -5,13 +5,14 @@ mod create;
 mod dry_run;
 mod view;
 
-use orlog_model::{ControlAction, Instance, InstanceKey, TenantId};
+use orlog_model::{Instance, InstanceKey, TenantId};
 use orlog_sagas::batch::{self, BatchAction};
-use serde_json::Value;
 
 use crate::resources::access::check_signed;
-use crate::resources::sagas::built_in::{self, signal};
-use crate::resources::sagas::resource::{Changes, ListedResource, Resource, missing, resource};
+use crate::resources::sagas::built_in;
+use crate::resources::sagas::resource::{
+    Changes, ListedResource, Resource, Verb, missing, resource,
+};
 use crate::server::parts::access::Access;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
@@ -24,7 +25,6 @@ use view::{BatchPage, BatchView, decoded};
 pub(crate) struct Batch;
 
 impl Resource for Batch {
-    const PARAMETER: &'static str = "id";
     const NOT_FOUND: Code = Code::BatchNotFound;
     type View = BatchView;
 
@@ -45,11 +45,7 @@ impl Resource for Batch {
     }
 
     /// A batch needs the rights that its instruction requires for one instance.
-    async fn permit(
-        changes: &Changes,
-        key: &InstanceKey,
-        change: &ControlAction,
-    ) -> Result<(), Problem> {
+    async fn permit(changes: &Changes, key: &InstanceKey, verb: Verb) -> Result<(), Problem> {
         let api = &changes.instances.request;
         let read = built_in::show(api, key.clone(), missing::<Batch>, |_, key, instance| {
             decoded(key, instance).map(|state| Some(state.spec.action))
@@ -57,11 +53,7 @@ impl Resource for Batch {
         let instruction = read.await?;
         permit(&changes.caller, &instruction)?;
 
-        let continues = matches!(
-            change,
-            ControlAction::Signal { kind, .. } if kind.as_str() == batch::RESUME
-        );
-        if continues {
+        if verb == Verb::Signal(batch::RESUME) {
             check_signals(&changes.access, &changes.caller, &key.tenant, &instruction)?;
         }
         Ok(())
@@ -97,17 +89,17 @@ resource! {
         /// Its specification, its progress and its first failures.
     }
 
-    change pause "/v1/batches/{id}/pause" -> BatchView = |_| signal(batch::PAUSE, Value::Null), {
+    change pause "/v1/batches/{id}/pause" -> BatchView = Verb::Signal(batch::PAUSE), {
         /// Pause a batch: no further instance receives the instruction until it is resumed
         ///
         /// A page of at most 100 instances that is in flight ends.
     }
 
-    change resume "/v1/batches/{id}/resume" -> BatchView = |_| signal(batch::RESUME, Value::Null), {
+    change resume "/v1/batches/{id}/resume" -> BatchView = Verb::Signal(batch::RESUME), {
         /// Resume a batch that is paused, or approve its canary
     }
 
-    change stop "/v1/batches/{id}/stop" -> BatchView = |_| signal(batch::STOP, Value::Null), {
+    change stop "/v1/batches/{id}/stop" -> BatchView = Verb::Signal(batch::STOP), {
         /// Stop a batch: no further instance receives the instruction
         ///
         /// A page of at most 100 instances that is in flight ends. A stopped batch cannot be

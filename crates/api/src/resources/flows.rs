@@ -5,16 +5,16 @@ pub(crate) mod lines;
 pub(crate) mod submit;
 mod view;
 
-use axum::Json;
-use orlog_model::{ControlAction, Instance, InstanceKey, TenantId};
+use orlog_model::{Instance, InstanceKey, TenantId};
 use orlog_sagas::flow;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use utoipa::IntoParams;
 
-use crate::resources::sagas::built_in::signal;
 use crate::resources::sagas::control::ControlBody;
-use crate::resources::sagas::resource::{self, Changes, ListedResource, Resource, resource};
+use crate::resources::sagas::resource::{
+    self, Changed, Changes, ListedResource, Resource, Verb, resource,
+};
 use crate::server::body::CheckedBody;
 use crate::server::extract::{PathParams, Tenant};
 use crate::server::problem::{Code, Problem};
@@ -27,7 +27,6 @@ use view::{FlowPage, FlowSummary, FlowView};
 pub(crate) struct Flow;
 
 impl Resource for Flow {
-    const PARAMETER: &'static str = "id";
     const NOT_FOUND: Code = Code::FlowNotFound;
     type View = FlowView;
 
@@ -77,14 +76,14 @@ resource! {
         /// Its status, and the status, the runner and the result of each job.
     }
 
-    change cancel "/v1/flows/{id}/cancel" -> FlowView = |reason| ControlAction::Cancel { reason }, {
+    change cancel "/v1/flows/{id}/cancel" -> FlowView = Verb::Cancel, {
         /// Cancel a flow
         ///
         /// Its jobs are withdrawn: runners receive none of them any more, and lose their claims.
         /// Finished jobs keep their results.
     }
 
-    change retry "/v1/flows/{id}/retry" -> FlowView = |_| signal(flow::RETRY, Value::Null), {
+    change retry "/v1/flows/{id}/retry" -> FlowView = Verb::Signal(flow::RETRY), {
         /// Execute the failed jobs of a flow again
         ///
         /// Each has a new idempotency key. An ended flow continues.
@@ -110,15 +109,23 @@ pub(crate) struct FlowJobPath {
     tag = "flows",
     params(FlowJobPath),
     request_body(content = Option<ControlBody>),
-    responses((status = 200, description = "Durable", body = FlowView))
+    responses(
+        (status = 200, description = "Durable", body = FlowView),
+        (
+            status = 202,
+            description = "Durable; applied when the paused instance is resumed",
+            body = Changed<FlowView>
+        )
+    )
 )]
 pub(crate) async fn rerun(
     changes: Changes,
     Tenant(tenant): Tenant,
     PathParams(path): PathParams<FlowJobPath>,
     body: CheckedBody,
-) -> Result<Json<FlowView>, Problem> {
+) -> Result<Changed<FlowView>, Problem> {
     let key = resource::key::<Flow>(tenant, &path.id)?;
-    let action = |_| signal(flow::RERUN, json!({ "job": path.job }));
-    changes.apply::<Flow>(key, &body, action).await
+    let data = json!({ "job": path.job });
+    let verb = Verb::Signal(flow::RERUN);
+    changes.apply::<Flow>(key, verb, data, &body).await
 }

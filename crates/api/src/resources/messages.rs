@@ -6,16 +6,16 @@ pub(crate) mod peer;
 pub(crate) mod send;
 mod view;
 
-use axum::Json;
-use orlog_model::{ControlAction, Instance, InstanceKey, TenantId, json_length};
+use orlog_model::{Instance, InstanceKey, TenantId, json_length};
 use orlog_sagas::message::{self, ProcessMessage};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::resources::sagas::built_in::signal;
-use crate::resources::sagas::control::ControlCaller;
-use crate::resources::sagas::resource::{self, Changes, Resource, resource};
+use crate::resources::sagas::control::ControlBody;
+use crate::resources::sagas::resource::{
+    self, Changed, Changes, NamedInPath as _, Resource, Verb, resource,
+};
 use crate::server::body::{self, CheckedBody};
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::{PathParams, Tenant};
@@ -31,7 +31,6 @@ const MAX_RESULT_BYTES: usize = 192 * 1024;
 pub(crate) struct MessageResource;
 
 impl Resource for MessageResource {
-    const PARAMETER: &'static str = "id";
     const NOT_FOUND: Code = Code::MessageNotFound;
     type View = MessageView;
 
@@ -52,13 +51,13 @@ impl Resource for MessageResource {
     }
 
     /// A sent message and a received one have changes of their own.
-    async fn permit(_: &Changes, key: &InstanceKey, change: &ControlAction) -> Result<(), Problem> {
-        let (saga, reason) = match change {
-            ControlAction::Cancel { .. } => (
+    async fn permit(_: &Changes, key: &InstanceKey, verb: Verb) -> Result<(), Problem> {
+        let (saga, reason) = match verb {
+            Verb::Cancel => (
                 message::SAGA,
                 "only its sender cancels a message; reject it instead",
             ),
-            _ => (
+            Verb::Signal(_) => (
                 message::INBOX_SAGA,
                 "only its receiver changes a message; its id starts with \"in-\"",
             ),
@@ -81,14 +80,14 @@ resource! {
     }
 
     change cancel "/v1/messages/{id}/cancel" -> MessageView
-        = |reason| ControlAction::Cancel { reason }, {
+        = Verb::Cancel, {
         /// Cancel a sent message
         ///
         /// Its status is `error`. The receiver withdraws it, and stops the flow of a job.
     }
 
     change acknowledge "/v1/messages/{id}/acknowledge" -> MessageView
-        = |_| signal(message::ACKNOWLEDGE, Value::Null), {
+        = Verb::Signal(message::ACKNOWLEDGE), {
         /// Acknowledge a received message
     }
 }
@@ -133,14 +132,24 @@ pub(crate) struct LineBody {
     tag = "messages",
     params(MessagePath),
     request_body(content = Option<ProcessBody>),
-    responses((status = 200, description = "Durable", body = MessageView))
+    responses(
+        (status = 200, description = "Durable", body = MessageView),
+        (
+            status = 202,
+            description = "Durable; applied when the paused instance is resumed",
+            body = Changed<MessageView>
+        )
+    )
 )]
 pub(crate) async fn process(
     changes: Changes,
     Tenant(tenant): Tenant,
     PathParams(path): PathParams<MessagePath>,
     body: CheckedBody,
-) -> Result<Json<MessageView>, Problem> {
+) -> Result<Changed<MessageView>, Problem> {
+    let key = resource::key::<MessageResource>(tenant, &path.id)?;
+    let verb = Verb::Signal(message::PROCESS);
+    let change = changes.permit::<MessageResource>(key, verb).await?;
     let ProcessBody { result, user } = body.optional()?;
     let size = json_length(&result);
     if size > MAX_RESULT_BYTES {
@@ -150,9 +159,8 @@ pub(crate) async fn process(
         ));
     }
 
-    let action = signal(message::PROCESS, json!(ProcessMessage { result }));
-    let key = resource::key::<MessageResource>(tenant, &path.id)?;
-    change(&changes, key, user, action).await
+    let data = json!(ProcessMessage { result });
+    change.show(by(user), data).await
 }
 
 /// End a received message with an error for its sender
@@ -162,14 +170,24 @@ pub(crate) async fn process(
     tag = "messages",
     params(MessagePath),
     request_body = RejectBody,
-    responses((status = 200, description = "Durable", body = MessageView))
+    responses(
+        (status = 200, description = "Durable", body = MessageView),
+        (
+            status = 202,
+            description = "Durable; applied when the paused instance is resumed",
+            body = Changed<MessageView>
+        )
+    )
 )]
 pub(crate) async fn reject(
     changes: Changes,
     Tenant(tenant): Tenant,
     PathParams(path): PathParams<MessagePath>,
     CheckedBody(bytes): CheckedBody,
-) -> Result<Json<MessageView>, Problem> {
+) -> Result<Changed<MessageView>, Problem> {
+    let key = resource::key::<MessageResource>(tenant, &path.id)?;
+    let verb = Verb::Signal(message::REJECT);
+    let change = changes.permit::<MessageResource>(key, verb).await?;
     let RejectBody { reason, user } = changes
         .instances
         .request
@@ -177,9 +195,7 @@ pub(crate) async fn reject(
         .parse(&bytes, body::parse)
         .await?;
     check_text("reason", &reason)?;
-    let action = signal(message::REJECT, json!({ "reason": reason }));
-    let key = resource::key::<MessageResource>(tenant, &path.id)?;
-    change(&changes, key, user, action).await
+    change.show(by(user), json!({ "reason": reason })).await
 }
 
 /// Add a line to the log of a received message
@@ -191,14 +207,24 @@ pub(crate) async fn reject(
     tag = "messages",
     params(MessagePath),
     request_body = LineBody,
-    responses((status = 200, description = "Durable", body = MessageView))
+    responses(
+        (status = 200, description = "Durable", body = MessageView),
+        (
+            status = 202,
+            description = "Durable; applied when the paused instance is resumed",
+            body = Changed<MessageView>
+        )
+    )
 )]
 pub(crate) async fn add_line(
     changes: Changes,
     Tenant(tenant): Tenant,
     PathParams(path): PathParams<MessagePath>,
     CheckedBody(bytes): CheckedBody,
-) -> Result<Json<MessageView>, Problem> {
+) -> Result<Changed<MessageView>, Problem> {
+    let key = resource::key::<MessageResource>(tenant, &path.id)?;
+    let verb = Verb::Signal(message::LINE);
+    let change = changes.permit::<MessageResource>(key, verb).await?;
     let LineBody { text, user } = changes
         .instances
         .request
@@ -206,26 +232,15 @@ pub(crate) async fn add_line(
         .parse(&bytes, body::parse)
         .await?;
     check_text("text", &text)?;
-    let action = signal(message::LINE, json!({ "text": text }));
-    let key = resource::key::<MessageResource>(tenant, &path.id)?;
-    change(&changes, key, user, action).await
+    change.show(by(user), json!({ "text": text })).await
 }
 
-/// Sends a control request to a message, and returns the message.
-async fn change(
-    changes: &Changes,
-    key: InstanceKey,
-    user: Option<String>,
-    action: ControlAction,
-) -> Result<Json<MessageView>, Problem> {
-    let options = ControlCaller {
+/// Returns the options of a change by a user.
+fn by(user: Option<String>) -> ControlBody {
+    ControlBody {
         user,
-        ..ControlCaller::default()
-    };
-    changes
-        .send::<MessageResource>(&key, options, action)
-        .await?;
-    resource::show::<MessageResource>(&changes.instances.request, key).await
+        ..ControlBody::default()
+    }
 }
 
 /// Rejects a text for the sender that is too long for a line.

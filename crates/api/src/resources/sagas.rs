@@ -8,10 +8,10 @@ pub(crate) mod flow;
 mod history;
 pub(crate) mod overview;
 mod page;
+mod request_key;
 pub(crate) mod resource;
 pub(crate) mod result;
 pub(crate) mod start;
-mod start_key;
 mod view;
 mod work;
 

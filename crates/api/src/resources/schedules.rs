@@ -5,17 +5,19 @@ mod view;
 
 use axum::Json;
 use axum::extract::State;
-use orlog_model::{ControlAction, EventId, Instance, InstanceKey, TenantId};
-use orlog_sagas::schedule::{self, PutSchedule, ScheduleError, ScheduleSpec};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use orlog_model::{EventId, Instance, InstanceKey, TenantId};
+use orlog_sagas::schedule::{self, LAST_CRON_YEAR, PutSchedule, ScheduleError, ScheduleSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::IntoParams;
 
 use crate::resources::access::check_signed;
-use crate::resources::sagas::built_in::{self, signal};
-use crate::resources::sagas::control::ControlCaller;
+use crate::resources::sagas::built_in;
+use crate::resources::sagas::control::ControlBody;
 use crate::resources::sagas::resource::{
-    self, Changes, ListedResource, Resource, missing, resource,
+    self, Changed, Changes, Deferral, ListedResource, Resource, Verb, missing, resource,
 };
 use crate::server::body::{self, CheckedBody};
 use crate::server::context::RequestContext;
@@ -58,7 +60,6 @@ pub(crate) struct DeleteQuery {
 pub(crate) struct Schedule;
 
 impl Resource for Schedule {
-    const PARAMETER: &'static str = "name";
     const NOT_FOUND: Code = Code::ScheduleNotFound;
     type View = ScheduleView;
 
@@ -79,21 +80,18 @@ impl Resource for Schedule {
         ScheduleView::of(key, instance, scope.redact(), scope.now(), NEXT)
     }
 
-    async fn permit(
-        changes: &Changes,
-        key: &InstanceKey,
-        change: &ControlAction,
-    ) -> Result<(), Problem> {
-        let ControlAction::Signal { kind, .. } = change else {
-            return Ok(());
-        };
-
+    async fn permit(changes: &Changes, key: &InstanceKey, verb: Verb) -> Result<(), Problem> {
         // Starts follow, except after these two.
-        if ![schedule::PAUSE, schedule::DELETE].contains(&kind.as_str()) {
+        if ![
+            Verb::Signal(schedule::PAUSE),
+            Verb::Signal(schedule::DELETE),
+        ]
+        .contains(&verb)
+        {
             check_signed(&changes.access, &changes.caller, &key.tenant)?;
         }
         // A control request creates a schedule; it would also be delivered to a deleted one.
-        if kind.as_str() != schedule::PUT {
+        if verb != Verb::Signal(schedule::PUT) {
             drop(view(&changes.instances.request, key.clone(), 0).await?);
         }
         Ok(())
@@ -124,17 +122,17 @@ resource! {
     }
 
     change pause "/v1/schedules/{name}/pause" -> ScheduleView
-        = |_| signal(schedule::PAUSE, Value::Null), {
+        = Verb::Signal(schedule::PAUSE), {
         /// Pause a schedule: due times are ignored until it is resumed
     }
 
     change resume "/v1/schedules/{name}/resume" -> ScheduleView
-        = |_| signal(schedule::RESUME, Value::Null), {
+        = Verb::Signal(schedule::RESUME), {
         /// Resume a schedule after the current time
     }
 
     change trigger "/v1/schedules/{name}/trigger" -> ScheduleView
-        = |_| signal(schedule::TRIGGER, Value::Null), {
+        = Verb::Signal(schedule::TRIGGER), {
         /// Trigger a run now, under the overlap policy
     }
 }
@@ -169,7 +167,14 @@ pub(crate) async fn show(
     tag = "schedules",
     params(SchedulePath),
     request_body = ScheduleBody,
-    responses((status = 200, description = "Durable", body = ScheduleView))
+    responses(
+        (status = 200, description = "Durable", body = ScheduleView),
+        (
+            status = 202,
+            description = "Durable; applied when the paused instance is resumed",
+            body = Changed<ScheduleView>
+        )
+    )
 )]
 pub(crate) async fn put(
     changes: Changes,
@@ -177,11 +182,11 @@ pub(crate) async fn put(
     Tenant(tenant): Tenant,
     PathParams(path): PathParams<SchedulePath>,
     CheckedBody(body): CheckedBody,
-) -> Result<Json<ScheduleView>, Problem> {
+) -> Result<Changed<ScheduleView>, Problem> {
     let api = &changes.instances.request;
-    // Before the body, whose errors are of no use to a caller without a signature.
-    check_signed(&changes.access, &changes.caller, &tenant)?;
     let key = resource::key::<Schedule>(tenant, &path.name)?;
+    let put = Verb::Signal(schedule::PUT);
+    let change = changes.permit::<Schedule>(key.clone(), put).await?;
     let spec: ScheduleSpec = api
         .bodies()
         .parse(&body, body::parse::<ScheduleBody>)
@@ -198,11 +203,7 @@ pub(crate) async fn put(
                 .times()
                 .is_ok_and(|times| times.next_after(now).is_none())
         {
-            let message = "the date has passed".to_owned();
-            errors.push(ScheduleError {
-                field: "at".to_owned(),
-                message,
-            });
+            errors.push(never_due(&spec));
         }
     }
 
@@ -212,12 +213,7 @@ pub(crate) async fn put(
 
     // `file: None` marks a schedule of a user, in contrast to one of a deployed file.
     let data = json!(PutSchedule { spec, file: None });
-    let action = signal(schedule::PUT, data);
-    changes
-        .send::<Schedule>(&key, ControlCaller::default(), action)
-        .await?;
-
-    view(api, key, NEXT).await
+    change.show(ControlBody::default(), data).await
 }
 
 /// Delete a schedule
@@ -228,26 +224,37 @@ pub(crate) async fn put(
     path = "/v1/schedules/{name}",
     tag = "schedules",
     params(SchedulePath, DeleteQuery),
-    responses((status = 204, description = "Durable"))
+    responses(
+        (status = 204, description = "Durable"),
+        (
+            status = 202,
+            description = "Durable; applied when the paused instance is resumed",
+            body = Deferral
+        )
+    )
 )]
 pub(crate) async fn delete(
     changes: Changes,
     Tenant(tenant): Tenant,
     PathParams(path): PathParams<SchedulePath>,
     QueryParams(query): QueryParams<DeleteQuery>,
-) -> Result<axum::http::StatusCode, Problem> {
+) -> Result<Response, Problem> {
     let key = resource::key::<Schedule>(tenant, &path.name)?;
+    let delete = Verb::Signal(schedule::DELETE);
+    let change = changes.permit::<Schedule>(key, delete).await?;
     let DeleteQuery { id, user, reason } = query;
-    let options = ControlCaller {
+    let options = ControlBody {
         id,
         user,
         reason,
-        ..ControlCaller::default()
+        ..ControlBody::default()
     };
-    let action = signal(schedule::DELETE, Value::Null);
-    changes.send::<Schedule>(&key, options, action).await?;
 
-    Ok(axum::http::StatusCode::NO_CONTENT)
+    let deferral = change.send(options, Value::Null).await?;
+    Ok(match deferral.status(StatusCode::NO_CONTENT) {
+        StatusCode::ACCEPTED => (StatusCode::ACCEPTED, Json(deferral)).into_response(),
+        status => status.into_response(),
+    })
 }
 
 /// Reads a schedule that is not deleted.
@@ -266,6 +273,21 @@ async fn view(
     );
 
     view.await.map(Json)
+}
+
+/// Returns the error of a schedule without a due time.
+fn never_due(spec: &ScheduleSpec) -> ScheduleError {
+    let (field, message) = match &spec.cron {
+        Some(cron) => (
+            "cron",
+            format!("{cron:?} is never due: no time matches it up to the year {LAST_CRON_YEAR}"),
+        ),
+        None => ("at", "the date has passed".to_owned()),
+    };
+    ScheduleError {
+        field: field.to_owned(),
+        message,
+    }
 }
 
 fn invalid(errors: &[ScheduleError]) -> Problem {

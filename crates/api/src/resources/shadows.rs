@@ -5,12 +5,13 @@ mod promote;
 mod start;
 mod view;
 
-use orlog_model::{ControlAction, Instance, InstanceKey, TenantId};
+use orlog_model::{Instance, InstanceKey, TenantId};
 use orlog_sagas::shadow::{self, ShadowState};
-use serde_json::Value;
 
-use crate::resources::sagas::built_in::{self, signal};
-use crate::resources::sagas::resource::{Changes, ListedResource, Resource, missing, resource};
+use crate::resources::sagas::built_in;
+use crate::resources::sagas::resource::{
+    Changes, ListedResource, Resource, Verb, missing, resource,
+};
 use crate::server::context::RequestContext;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
@@ -23,7 +24,6 @@ use view::{ShadowPage, ShadowView, decoded};
 pub(crate) struct Shadow;
 
 impl Resource for Shadow {
-    const PARAMETER: &'static str = "saga";
     const NOT_FOUND: Code = Code::ShadowNotFound;
     type View = ShadowView;
 
@@ -45,11 +45,7 @@ impl Resource for Shadow {
     }
 
     /// A control request would create the instance of a shadow that was never started.
-    async fn permit(
-        changes: &Changes,
-        key: &InstanceKey,
-        _: &ControlAction,
-    ) -> Result<(), Problem> {
+    async fn permit(changes: &Changes, key: &InstanceKey, _: Verb) -> Result<(), Problem> {
         state(&changes.instances.request, key).await?;
         Ok(())
     }
@@ -85,7 +81,7 @@ resource! {
         /// difference, with examples.
     }
 
-    change stop "/v1/shadows/{saga}/stop" -> ShadowView = |_| signal(shadow::STOP, Value::Null), {
+    change stop "/v1/shadows/{saga}/stop" -> ShadowView = Verb::Signal(shadow::STOP), {
         /// Stop a shadow
         ///
         /// The page in flight ends; then the inputs of new instances are no longer recorded. The

@@ -18,7 +18,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use crate::resources::sagas::control::{ControlCaller, ControlResponse, send_control};
+use crate::resources::sagas::control::{ControlBody, ControlResponse, send_control};
 use crate::server::body::CheckedBody;
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
@@ -267,15 +267,15 @@ orders! {
 }
 
 impl TaskUser {
-    fn claims(self) -> (TaskAction, Vec<String>, ControlCaller) {
+    fn claims(self) -> (TaskAction, Vec<String>, ControlBody) {
         self.into_parts(TaskAction::Claim)
     }
 
-    fn releases(self) -> (TaskAction, Vec<String>, ControlCaller) {
+    fn releases(self) -> (TaskAction, Vec<String>, ControlBody) {
         self.into_parts(TaskAction::Release)
     }
 
-    fn into_parts(self, order: TaskAction) -> (TaskAction, Vec<String>, ControlCaller) {
+    fn into_parts(self, order: TaskAction) -> (TaskAction, Vec<String>, ControlBody) {
         let Self {
             user: by,
             roles,
@@ -286,7 +286,7 @@ impl TaskUser {
         (
             order,
             roles,
-            ControlCaller {
+            ControlBody {
                 id,
                 user: by,
                 reason,
@@ -298,7 +298,7 @@ impl TaskUser {
 }
 
 impl AssignBody {
-    fn into_parts(self) -> (TaskAction, Vec<String>, ControlCaller) {
+    fn into_parts(self) -> (TaskAction, Vec<String>, ControlBody) {
         let Self {
             assignee,
             roles,
@@ -307,7 +307,7 @@ impl AssignBody {
             reason,
             expected_version,
         } = self;
-        let control_caller = ControlCaller {
+        let control_caller = ControlBody {
             id,
             user: by,
             reason,
@@ -324,7 +324,7 @@ impl AssignBody {
 }
 
 impl CompleteBody {
-    fn into_parts(self) -> (TaskAction, Vec<String>, ControlCaller) {
+    fn into_parts(self) -> (TaskAction, Vec<String>, ControlBody) {
         let Self {
             outcome,
             data,
@@ -335,7 +335,7 @@ impl CompleteBody {
             expected_version,
         } = self;
 
-        let control_caller = ControlCaller {
+        let control_caller = ControlBody {
             id,
             user: by,
             reason,
@@ -357,7 +357,7 @@ async fn send_action(
     caller: &Caller,
     tenant: TenantId,
     id: Uuid,
-    control_caller: ControlCaller,
+    control_caller: ControlBody,
     order: TaskAction,
     roles: Vec<String>,
 ) -> Result<Json<ControlResponse>, Problem> {

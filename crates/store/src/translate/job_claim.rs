@@ -1,8 +1,9 @@
 //! Claims of jobs, and the keys of the results that workers reported under them.
 
-use orlog_model::{CorrelationId, DedupeKey, InstanceKey, JobClaimUpdate, SagaName, TenantId};
+use orlog_model::{DedupeKey, InstanceKey, JobClaimUpdate, TenantId};
 use uuid::Uuid;
 
+use super::unbound_key::unbound_key;
 use crate::encoding::keys::{self, KeyEncoder};
 use crate::encoding::record::{KeyPresence, RecordWriter};
 use crate::encoding::value::encode;
@@ -46,12 +47,7 @@ pub(super) fn update(
 
 /// Returns the dedupe key of a result: a report of a worker does not state the instance of its job.
 pub(crate) fn result_key(tenant: &TenantId, job: Uuid, claim: Uuid) -> (InstanceKey, DedupeKey) {
-    let key = InstanceKey {
-        tenant: tenant.clone(),
-        saga: SagaName::new(RESULTS).expect("the name is short"),
-        correlation: CorrelationId::new(job.to_string()).expect("a UUID is a correlation id"),
-    };
-    (key, DedupeKey::from_uuid(claim))
+    unbound_key(RESULTS, tenant, job, claim)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::view::BatchView;
 use super::{Batch, check_signals, permit};
 use crate::resources::definitions::migrate::target;
 use crate::resources::sagas::built_in;
-use crate::resources::sagas::control::{ControlCaller, send_control};
+use crate::resources::sagas::control::{ControlBody, send_control};
 use crate::resources::sagas::resource;
 use crate::server::body::{self, CheckedBody};
 use crate::server::errors::invalid_parameter;
@@ -169,7 +169,7 @@ pub(crate) async fn create(
         return Ok(response);
     }
 
-    let provided = ControlCaller {
+    let provided = ControlBody {
         id: None,
         user: spec.user.clone(),
         reason: spec.reason.clone(),

@@ -12,7 +12,7 @@ use super::Flow;
 use super::view::FlowView;
 use crate::resources::events::takes_work;
 use crate::resources::sagas::built_in;
-use crate::resources::sagas::control::{ControlCaller, send_control};
+use crate::resources::sagas::control::{ControlBody, send_control};
 use crate::resources::sagas::resource;
 use crate::resources::sagas::result::{await_end, wait};
 use crate::server::blocking::run_blocking;
@@ -100,7 +100,7 @@ pub(crate) async fn submit(
         return Ok(response);
     }
 
-    let provided = ControlCaller {
+    let provided = ControlBody {
         id: None,
         user: user.clone(),
         reason: None,

@@ -17,7 +17,7 @@ use super::MessageResource;
 use super::view::MessageView;
 use crate::resources::events::takes_work;
 use crate::resources::sagas::built_in;
-use crate::resources::sagas::control::{ControlCaller, send_control};
+use crate::resources::sagas::control::{ControlBody, send_control};
 use crate::resources::sagas::resource;
 use crate::resources::sagas::result::{await_end, wait};
 use crate::server::admission::Admission;
@@ -158,9 +158,9 @@ pub(crate) async fn send(
         acts_for_receiver,
     };
 
-    let provided = ControlCaller {
+    let provided = ControlBody {
         user,
-        ..ControlCaller::default()
+        ..ControlBody::default()
     };
     let submitted = send_control(
         &instances,

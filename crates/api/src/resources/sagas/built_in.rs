@@ -8,7 +8,7 @@ use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use super::start_key::IDEMPOTENCY_KEY;
+use super::request_key::IDEMPOTENCY_KEY;
 use crate::server::context::RequestContext;
 use crate::server::errors::invalid_parameter;
 use crate::server::extract::page_limits;

@@ -16,6 +16,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::request_key::control_key;
 use super::start::{StartBody, with_signal};
 use crate::resources::access::check_signed;
 use crate::resources::events::takes_work;
@@ -28,22 +29,25 @@ use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use orlog_node::auth::Caller;
 
+/// Reason why a request has changed nothing yet.
+const DEFERRED: &str = "the instance is paused; the request is applied when it is resumed";
+
 /// Options of a control request. All fields, and the body itself, are optional.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ControlBody {
     /// Idempotency key of the request. Default: a new id.
     #[schema(value_type = Option<String>)]
-    id: Option<EventId>,
+    pub(crate) id: Option<EventId>,
     /// User name recorded in the history.
-    user: Option<String>,
+    pub(crate) user: Option<String>,
     /// Reason recorded in the history.
-    reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// Reject the request unless the instance has this version.
-    expected_version: Option<u64>,
+    pub(crate) expected_version: Option<u64>,
     /// Reject the request unless the instance waits under this token.
     #[schema(value_type = Option<String>)]
-    wait_token: Option<WaitToken>,
+    pub(crate) wait_token: Option<WaitToken>,
 }
 
 /// Event that is delivered to one instance only.
@@ -79,39 +83,10 @@ pub(crate) struct SignalBody {
     start: Option<StartBody>,
 }
 
-/// User and options of a control request.
-#[derive(Default)]
-pub(crate) struct ControlCaller {
-    pub(crate) id: Option<EventId>,
-    pub(crate) user: Option<String>,
-    pub(crate) reason: Option<String>,
-    pub(crate) expected_version: Option<u64>,
-    pub(crate) wait_token: Option<WaitToken>,
-}
-
 impl ControlBody {
     /// Returns the reason; empty if none is stated.
     pub(crate) fn reason(&self) -> &str {
         self.reason.as_deref().unwrap_or_default()
-    }
-}
-
-impl From<ControlBody> for ControlCaller {
-    fn from(body: ControlBody) -> Self {
-        let ControlBody {
-            id,
-            user,
-            reason,
-            expected_version,
-            wait_token,
-        } = body;
-        Self {
-            id,
-            user,
-            reason,
-            expected_version,
-            wait_token,
-        }
     }
 }
 
@@ -128,6 +103,17 @@ pub(crate) struct ControlResponse {
     status: &'static str,
     /// Whether the instance is paused.
     paused: bool,
+    /// Whether the request is stored, and applied when the paused instance is resumed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(value_type = Option<bool>)]
+    deferred: bool,
+}
+
+impl ControlResponse {
+    /// Returns whether the request is stored, and applied when the instance is resumed.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.deferred
+    }
 }
 
 impl From<ControlResult> for ControlResponse {
@@ -138,13 +124,20 @@ impl From<ControlResult> for ControlResponse {
             version,
             status,
             paused,
+            is_deferred,
         } = controlled;
+        let reason = if is_deferred {
+            Some(DEFERRED.to_owned())
+        } else {
+            why.map(Cow::into_owned)
+        };
         Self {
-            applied,
-            reason: why.map(Cow::into_owned),
+            applied: applied && !is_deferred,
+            reason,
             version,
             status: status.as_str(),
             paused,
+            deferred: is_deferred,
         }
     }
 }
@@ -208,7 +201,7 @@ pub(crate) async fn signal(
         None => ControlAction::Signal { kind, data, due_at },
     };
 
-    let provided = ControlCaller {
+    let provided = ControlBody {
         id,
         user,
         reason,
@@ -269,7 +262,7 @@ pub(crate) async fn instruct(
 ) -> Result<Json<ControlResponse>, Problem> {
     let options: ControlBody = body.optional()?;
     let action = action(options.reason().to_owned());
-    send_control(instances, caller, key, options.into(), action).await
+    send_control(instances, caller, key, options, action).await
 }
 
 /// Sends a control request; returns after its commit is durable.
@@ -277,24 +270,25 @@ pub(crate) async fn send_control(
     instances: &Instances,
     caller: &Caller,
     key: &InstanceKey,
-    provided: ControlCaller,
+    options: ControlBody,
     action: ControlAction,
 ) -> Result<Json<ControlResponse>, Problem> {
     let new = || {
         EventId::new(format!("control:{}", Uuid::now_v7()))
             .expect("an id in this format is short ASCII")
     };
-    let ControlCaller {
+    let ControlBody {
         id,
         user: by,
         reason,
         expected_version,
         wait_token,
-    } = provided;
+    } = options;
 
     // Ids of new inputs must not contain bidirectional controls; ids of stored inputs may.
     let id = id.map(|id| EventId::for_input(id.as_str())).transpose();
     let id = id.map_err(|error| Problem::new(Code::InvalidBody, format!("id: {error}")))?;
+    let is_named = id.is_some();
     let control = ControlRequest {
         id: id.unwrap_or_else(new),
         action,
@@ -305,7 +299,13 @@ pub(crate) async fn send_control(
         trace: instances.request.scope.trace.clone(),
         wait_token,
     };
-    let controlled = instances.control(key, control).await?;
+    // An id that the client chose can be that of another request.
+    let controlled = if is_named {
+        let record = control_key(key, &control);
+        instances.control_once(key, control, record).await?
+    } else {
+        instances.control(key, control).await?
+    };
 
     Ok(Json(controlled.into()))
 }

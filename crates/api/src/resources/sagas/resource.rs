@@ -4,15 +4,20 @@
 //! [`Resource`] states what differs between two resources, `resource!` declares their routes. A new
 //! resource is a table of routes, a view and its program.
 
+use std::marker::PhantomData;
+
 use axum::extract::{FromRef, FromRequestParts};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use orlog_model::{ControlAction, Instance, InstanceKey, TenantId};
 use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::built_in::{self, ListQuery, ListedView};
-use super::control::{ControlBody, ControlCaller, send_control};
+use super::control::{ControlBody, ControlResponse, send_control};
 use crate::server::body::CheckedBody;
 use crate::server::context::{ApiState, RequestContext};
 use crate::server::errors::invalid_parameter;
@@ -22,11 +27,16 @@ use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 use crate::server::read_scope::ReadScope;
 use orlog_node::auth::Caller;
+use orlog_node::url_path::path;
 
-/// Built-in saga as a resource.
-pub(crate) trait Resource: 'static {
+/// Resource with a path, which `resource!` declares.
+pub(crate) trait NamedInPath {
     /// Parameter of the path that names an instance.
     const PARAMETER: &'static str;
+}
+
+/// Built-in saga as a resource.
+pub(crate) trait Resource: NamedInPath + 'static {
     /// Code of the error that an instance does not exist.
     const NOT_FOUND: Code;
     /// View of an instance.
@@ -51,17 +61,38 @@ pub(crate) trait Resource: 'static {
         instance: &Instance,
     ) -> Result<Option<Self::View>, Problem>;
 
-    /// Checks a change beyond the right that its route requires.
+    /// Checks a change beyond the right that its route requires, before its body is read.
     ///
     /// # Errors
     /// If the caller may not make it, or the instance does not exist for users.
     fn permit(
         changes: &Changes,
         key: &InstanceKey,
-        action: &ControlAction,
+        verb: Verb,
     ) -> impl Future<Output = Result<(), Problem>> + Send {
-        let _ = (changes, key, action);
+        let _ = (changes, key, verb);
         std::future::ready(Ok(()))
+    }
+}
+
+/// Kind of a change of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Cancels it.
+    Cancel,
+    /// Sends it the signal of this type.
+    Signal(&'static str),
+}
+
+impl Verb {
+    /// Returns the action of a control request; `data` is that of a signal.
+    fn action(self, reason: &str, data: Value) -> ControlAction {
+        match self {
+            Self::Cancel => ControlAction::Cancel {
+                reason: reason.to_owned(),
+            },
+            Self::Signal(kind) => built_in::signal(kind, data),
+        }
     }
 }
 
@@ -135,35 +166,123 @@ impl FromRequestParts<ApiState> for Changes {
 }
 
 impl Changes {
-    /// Sends a control request to an instance, and returns its view after the commit.
+    /// Checks that the caller may change an instance.
+    ///
+    /// # Errors
+    /// Those of [`Resource::permit`].
+    pub(crate) async fn permit<R: Resource>(
+        &self,
+        key: InstanceKey,
+        verb: Verb,
+    ) -> Result<PermittedChange<'_, R>, Problem> {
+        R::permit(self, &key, verb).await?;
+        Ok(PermittedChange {
+            changes: self,
+            key,
+            verb,
+            resource: PhantomData,
+        })
+    }
+
+    /// Makes a change with the options of a body, and returns the instance after its commit.
     pub(crate) async fn apply<R: Resource>(
         &self,
         key: InstanceKey,
+        verb: Verb,
+        data: Value,
         body: &CheckedBody,
-        action: impl FnOnce(String) -> ControlAction,
-    ) -> Result<Json<R::View>, Problem> {
-        let options: ControlBody = body.optional()?;
-        let action = action(options.reason().to_owned());
-        self.send::<R>(&key, options.into(), action).await?;
-        show::<R>(&self.instances.request, key).await
+    ) -> Result<Changed<R::View>, Problem> {
+        let change = self.permit::<R>(key, verb).await?;
+        change.show(body.optional()?, data).await
+    }
+}
+
+/// Change of an instance that its caller may make.
+pub(crate) struct PermittedChange<'a, R> {
+    changes: &'a Changes,
+    key: InstanceKey,
+    verb: Verb,
+    resource: PhantomData<R>,
+}
+
+impl<R: Resource> PermittedChange<'_, R> {
+    /// Makes the change, and returns the instance after its commit.
+    pub(crate) async fn show(
+        self,
+        options: ControlBody,
+        data: Value,
+    ) -> Result<Changed<R::View>, Problem> {
+        let request = &self.changes.instances.request;
+        let key = self.key.clone();
+        let deferral = self.send(options, data).await?;
+        let Json(view) = show::<R>(request, key).await?;
+
+        Ok(Changed { view, deferral })
     }
 
-    /// Sends a control request to an instance; returns after the commit.
-    pub(crate) async fn send<R: Resource>(
-        &self,
-        key: &InstanceKey,
-        options: ControlCaller,
-        action: ControlAction,
-    ) -> Result<(), Problem> {
-        R::permit(self, key, &action).await?;
+    /// Makes the change; returns after its commit.
+    pub(crate) async fn send(self, options: ControlBody, data: Value) -> Result<Deferral, Problem> {
+        let Changes {
+            instances, caller, ..
+        } = self.changes;
+        let action = self.verb.action(options.reason(), data);
 
-        let sent = send_control(&self.instances, &self.caller, key, options, action).await;
-        match sent {
-            Ok(_) => Ok(()),
+        match send_control(instances, caller, &self.key, options, action).await {
+            Ok(Json(response)) => Ok(Deferral::of(&self.key, &response)),
             // A missing instance is a missing resource for the caller, with a code of its own.
-            Err(problem) if problem.code() == Code::InstanceNotFound => Err(missing::<R>(key)),
+            Err(problem) if problem.code() == Code::InstanceNotFound => {
+                Err(missing::<R>(&self.key))
+            }
             Err(problem) => Err(problem),
         }
+    }
+}
+
+/// Whether a change waits: a paused instance stores its inputs, and applies them when it is resumed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Deferral {
+    /// When the change is applied; absent if it is applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deferred: Option<String>,
+}
+
+impl Deferral {
+    fn of(key: &InstanceKey, response: &ControlResponse) -> Self {
+        let InstanceKey {
+            saga, correlation, ..
+        } = key;
+        let deferred = response.is_deferred().then(|| {
+            let path = path(&["v1", "sagas", saga.as_str(), correlation.as_str(), "resume"]);
+            format!(
+                "accepted; applied on resume: the instance {saga} {correlation} is paused (POST \
+                 {path})"
+            )
+        });
+        Self { deferred }
+    }
+
+    /// Returns the status of the response to a change whose status is `applied` if it is applied.
+    pub(crate) fn status(&self, applied: StatusCode) -> StatusCode {
+        if self.deferred.is_some() {
+            StatusCode::ACCEPTED
+        } else {
+            applied
+        }
+    }
+}
+
+/// View of an instance after a change.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Changed<V> {
+    #[serde(flatten)]
+    view: V,
+    #[serde(flatten)]
+    deferral: Deferral,
+}
+
+impl<V: Serialize> IntoResponse for Changed<V> {
+    fn into_response(self) -> Response {
+        (self.deferral.status(StatusCode::OK), Json(self)).into_response()
     }
 }
 
@@ -176,7 +295,7 @@ macro_rules! resource {
         $(show $show_path:literal -> $shown:ident, $shown_doc:literal {
             $(#[doc = $show_doc:literal])+
         })?
-        $(change $verb:ident $verb_path:literal -> $changed:ident = $action:expr, {
+        $(change $verb:ident $verb_path:literal -> $changed:ident = $kind:expr, {
             $(#[doc = $verb_doc:literal])+
         })*
     ) => {
@@ -185,6 +304,10 @@ macro_rules! resource {
         pub(crate) struct $path {
             #[doc = $parameter_doc]
             $parameter: String,
+        }
+
+        impl $crate::resources::sagas::resource::NamedInPath for $resource {
+            const PARAMETER: &'static str = stringify!($parameter);
         }
 
         $(
@@ -239,7 +362,14 @@ macro_rules! resource {
                 tag = $tag,
                 params($path),
                 request_body(content = Option<$crate::resources::sagas::control::ControlBody>),
-                responses((status = 200, description = "Durable", body = $changed))
+                responses(
+                    (status = 200, description = "Durable", body = $changed),
+                    (
+                        status = 202,
+                        description = "Durable; applied when the paused instance is resumed",
+                        body = $crate::resources::sagas::resource::Changed<$changed>
+                    )
+                )
             )]
             pub(crate) async fn $verb(
                 changes: $crate::resources::sagas::resource::Changes,
@@ -247,10 +377,15 @@ macro_rules! resource {
                 $crate::server::extract::PathParams(path):
                     $crate::server::extract::PathParams<$path>,
                 body: $crate::server::body::CheckedBody,
-            ) -> Result<axum::Json<$changed>, $crate::server::problem::Problem> {
+            ) -> Result<
+                $crate::resources::sagas::resource::Changed<$changed>,
+                $crate::server::problem::Problem,
+            > {
                 use $crate::resources::sagas::resource;
                 let key = resource::key::<$resource>(tenant, &path.$parameter)?;
-                changes.apply::<$resource>(key, &body, $action).await
+                changes
+                    .apply::<$resource>(key, $kind, serde_json::Value::Null, &body)
+                    .await
             }
         )*
     };

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use super::request_key::{FingerprintedRequest, KEY_PREFIX, StartKey, idempotency_key};
 use super::result::{ResultView, await_end, wait};
-use super::start_key::{FingerprintedRequest, KEY_PREFIX, StartKey, idempotency_key};
 use crate::resources::access::check_signed;
 use crate::resources::events::takes_work;
 use crate::server::body::{self, CheckedBody};
@@ -189,12 +189,6 @@ pub(crate) async fn start(
         };
         StartKey::new(&key, id, &request)
     });
-    let mut record = None;
-    if let Some(start_key) = &start_key
-        && !start_key.check(&instances, &key).await?
-    {
-        record = Some(start_key.record());
-    }
 
     let control = ControlRequest {
         id: id.unwrap_or_else(new_id),
@@ -208,7 +202,16 @@ pub(crate) async fn start(
     };
 
     // A deadline of its own, before the wait: its problem says how to repeat the start.
-    let started = instances.start(&key, control, record);
+    let started = async {
+        match &start_key {
+            Some(start_key) => {
+                let record = start_key.record();
+                let started = instances.control_once(&key, control, record).await;
+                started.map_err(|error| start_key.named(error.into()))
+            }
+            None => Ok(instances.control(&key, control).await?),
+        }
+    };
     let Ok(started) = tokio::time::timeout(api.http().request_timeout, started).await else {
         let detail = "the start is not durable within http.request_timeout; its outcome is \
                       unknown: repeat the request with the same Idempotency-Key or correlation id";
@@ -222,10 +225,6 @@ pub(crate) async fn start(
         paused,
         ..
     } = started?;
-    // Another request with the key can have started the instance since the first check.
-    if let Some(start_key) = start_key.filter(|_| !applied) {
-        start_key.check(&instances, &key).await?;
-    }
 
     if let Some(wait) = wait {
         // An interrupted wait is no failure of the start: the caller asks for the result elsewhere.

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{Shadow, ShadowPath, state};
 use crate::resources::definitions::deploy::{deploy_one, user_name};
 use crate::resources::sagas::built_in;
-use crate::resources::sagas::control::{ControlCaller, send_control};
+use crate::resources::sagas::control::{ControlBody, send_control};
 use crate::resources::sagas::resource;
 use crate::server::body::CheckedBody;
 use crate::server::extract::{PathParams, Tenant};
@@ -92,7 +92,7 @@ pub(crate) async fn promote(
     .await?;
 
     if !state.status.is_final() {
-        let provided = ControlCaller {
+        let provided = ControlBody {
             id: None,
             user: Some(user),
             reason,

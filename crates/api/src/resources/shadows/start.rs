@@ -20,7 +20,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::Shadow;
-use crate::resources::sagas::control::{ControlCaller, send_control};
+use crate::resources::sagas::control::{ControlBody, send_control};
 use crate::resources::sagas::resource;
 use crate::server::blocking::run_blocking;
 use crate::server::body::{self, CheckedBody};
@@ -128,7 +128,7 @@ async fn run(
     key: &InstanceKey,
     spec: ShadowSpec,
 ) -> Result<(), Problem> {
-    let provided = ControlCaller {
+    let provided = ControlBody {
         id: None,
         user: spec.user.clone(),
         reason: spec.reason.clone(),

@@ -53,17 +53,17 @@ impl Instances {
         self.app.runtime.control(key, control).await
     }
 
-    /// Starts an instance, and records the idempotency key of the request with it, if it is given.
+    /// Applies a control request to an instance, once for the idempotency key that `record` states.
     ///
     /// # Errors
-    /// Those of [`orlog_actors::Runtime::start_instance`].
-    pub(crate) async fn start(
+    /// Those of [`orlog_actors::Runtime::control_once`].
+    pub(crate) async fn control_once(
         &self,
         key: &InstanceKey,
         control: ControlRequest,
-        record: Option<Change>,
+        record: Change,
     ) -> Result<ControlResult, ControlError> {
-        self.app.runtime.start_instance(key, control, record).await
+        self.app.runtime.control_once(key, control, record).await
     }
 
     /// Applies a dead letter again.

@@ -1,18 +1,19 @@
-//! Idempotency keys of start requests: a key belongs to one request of a saga.
+//! Idempotency keys of requests: a key of a start belongs to one request of a saga, the id of a
+//! control request to one request of an instance.
 //!
 //! The store keeps a fingerprint of the request with each key, in the shard of the tenant; of a
 //! key-sharded tenant, in that of the instance. A repetition has the same fingerprint.
 
 use axum::http::HeaderMap;
-use orlog_model::{Change, CorrelationId, EventId, InstanceKey, TenantId, Timestamp, derive_id};
-use orlog_store::StartKeyUse;
+use orlog_model::{
+    Change, ControlAction, ControlRequest, CorrelationId, EventId, InstanceKey, StartSignal,
+    TaskAction, TenantId, Timestamp, WaitToken, derive_id,
+};
 use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::server::blocking::run_blocking;
 use crate::server::errors::invalid_parameter;
-use crate::server::parts::instances::Instances;
 use crate::server::problem::{Code, Problem};
 
 /// Header with the idempotency key of a start.
@@ -74,41 +75,93 @@ impl StartKey {
 
     /// Returns the change that records the key.
     pub(super) fn record(&self) -> Change {
-        Change::StartKey {
+        Change::RequestKey {
             tenant: self.tenant.clone(),
             key: self.key,
             fingerprint: self.fingerprint,
         }
     }
 
-    /// Checks that no other request has the key. Returns whether that of this one is recorded.
-    ///
-    /// # Errors
-    /// [`Code::KeyReused`] if another one has it.
-    pub(super) async fn check(
-        &self,
-        instances: &Instances,
-        instance: &InstanceKey,
-    ) -> Result<bool, Problem> {
-        // The shard was here when the request arrived.
-        let reader = instances.reader(instance).ok_or_else(Problem::moving)?;
-        let now = instances.request.now();
-        let this = self.clone();
-        run_blocking(move || {
-            match reader.start_key_use(&this.tenant, this.key, this.fingerprint, now)? {
-                StartKeyUse::Unused => Ok(false),
-                StartKeyUse::Same => Ok(true),
-                StartKeyUse::Other => {
-                    let detail = format!(
-                        "{IDEMPOTENCY_KEY} {:?} was used for another request; use another key, or \
-                         repeat the first request as it was",
-                        this.text
-                    );
-                    Err(Problem::new(Code::KeyReused, detail))
-                }
-            }
-        })
-        .await
+    /// Returns the problem of a start, with the key as the client sent it.
+    pub(super) fn named(&self, problem: Problem) -> Problem {
+        if problem.code() != Code::KeyReused {
+            return problem;
+        }
+        let detail = format!(
+            "{IDEMPOTENCY_KEY} {:?} was used for another request; use another key, or repeat the \
+             first request as it was",
+            self.text
+        );
+        Problem::new(Code::KeyReused, detail)
+    }
+}
+
+/// Parts of a control request that a repetition must have too: not the user and the stated reason,
+/// and of a task not the roles, which change with the token of the caller.
+#[derive(Serialize)]
+struct FingerprintedControl<'a> {
+    operation: Operation<'a>,
+    expected_version: Option<u64>,
+    wait_token: Option<WaitToken>,
+}
+
+/// Operation of a control request.
+#[derive(Serialize)]
+enum Operation<'a> {
+    Task(Uuid, &'a TaskAction),
+    Start(FingerprintedStart<'a>),
+    Other(&'a ControlAction),
+}
+
+/// Start with a signal, without what a deployment can change.
+#[derive(Serialize)]
+struct FingerprintedStart<'a> {
+    data: &'a Value,
+    schema_version: u32,
+    subject: Option<&'a str>,
+    signal: &'a Option<StartSignal>,
+}
+
+impl<'a> Operation<'a> {
+    fn of(action: &'a ControlAction) -> Self {
+        match action {
+            ControlAction::Task { id, order, .. } => Self::Task(*id, order),
+            ControlAction::Start(request) => Self::Start(FingerprintedStart {
+                data: &request.data,
+                schema_version: request.schema_version,
+                subject: request.subject.as_deref(),
+                signal: &request.signal,
+            }),
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// Returns the change that records the id of a control request with its fingerprint.
+pub(super) fn control_key(instance: &InstanceKey, control: &ControlRequest) -> Change {
+    let request = FingerprintedControl {
+        operation: Operation::of(&control.action),
+        expected_version: control.expected_version,
+        wait_token: control.wait_token,
+    };
+    let content = serde_json::to_vec(&request).expect("a request is plain data");
+    let InstanceKey {
+        tenant,
+        saga,
+        correlation,
+    } = instance;
+    let key = [
+        b"control key",
+        tenant.as_str().as_bytes(),
+        saga.as_str().as_bytes(),
+        correlation.as_str().as_bytes(),
+        control.id.as_str().as_bytes(),
+    ];
+
+    Change::RequestKey {
+        tenant: tenant.clone(),
+        key: derive_id(Timestamp::from_millis(0), &key),
+        fingerprint: derive_id(Timestamp::from_millis(0), &[&content]),
     }
 }
 

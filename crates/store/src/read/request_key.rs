@@ -1,8 +1,8 @@
-//! Reads of the idempotency keys of start requests.
+//! Reads of the idempotency keys of requests.
 
 use std::ops::ControlFlow;
 
-use orlog_model::{DedupeKey, TenantId, Timestamp};
+use orlog_model::{TenantId, Timestamp};
 use uuid::Uuid;
 
 use super::reader::Reader;
@@ -10,11 +10,11 @@ use crate::encoding::keys;
 use crate::encoding::range::KeyRange;
 use crate::error::Error;
 use crate::table::Table;
-use crate::translate::start_key;
+use crate::translate::request_key;
 
 /// Use of an idempotency key within the window of dedupe keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartKeyUse {
+pub enum RequestKeyUse {
     /// No request has it.
     Unused,
     /// This request has it.
@@ -28,24 +28,24 @@ impl Reader {
     ///
     /// # Errors
     /// If a row cannot be read.
-    pub fn start_key_use(
+    pub fn request_key_use(
         &self,
         tenant: &TenantId,
         key: Uuid,
         fingerprint: Uuid,
         now: Timestamp,
-    ) -> Result<StartKeyUse, Error> {
-        let instance = start_key(tenant, key);
-        if self.is_duplicate(&instance, DedupeKey::from_uuid(fingerprint), now)? {
-            return Ok(StartKeyUse::Same);
+    ) -> Result<RequestKeyUse, Error> {
+        let (instance, id) = request_key(tenant, key, fingerprint);
+        if self.is_duplicate(&instance, id, now)? {
+            return Ok(RequestKeyUse::Same);
         }
 
         let row = self.keys().instance(&instance);
-        let mut found = StartKeyUse::Unused;
+        let mut found = RequestKeyUse::Unused;
         for bucket in self.dedupe_buckets(now)? {
             let range = KeyRange::of_prefix(keys::dedupe_of_instance(bucket, &row));
             self.scan(Table::Dedupe, &range, |_, _| {
-                found = StartKeyUse::Other;
+                found = RequestKeyUse::Other;
                 Ok(ControlFlow::Break(()))
             })?;
         }
