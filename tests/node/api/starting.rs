@@ -361,6 +361,17 @@ async fn idempotency_key_belongs_to_one_request() {
     assert_eq!(repeated["existing"], true);
     node.start_keyed(path, "k-2", &order("o-2", 5)).await.ok();
 
+    // The result of an ended instance is known, or absent.
+    let shipped = json!({ "type": "Shipped", "data": { "orderId": "o-2" } });
+    let signal = "/v1/sagas/order/o-2/signal";
+    node.until("", "/v1/sagas/order/o-2", |it| it["version"] == 2)
+        .await;
+    let ended = node.post(signal, &shipped).await.ok();
+    assert_eq!(ended["status"], "completed");
+    let joined = node.start_keyed(path, "k-2", &order("o-2", 5)).await;
+    assert_eq!(joined.status, 202);
+    assert_eq!(joined.json()["result"]["event"], "OrderCompleted");
+
     // A start that finds its instance has its key, too.
     for _ in 0..2 {
         let joined = node.start_keyed(path, "k-3", &order("o-2", 5)).await.ok();

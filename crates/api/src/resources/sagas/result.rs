@@ -51,9 +51,39 @@ pub(crate) struct ResultView {
     /// State version.
     version: u64,
     /// The last fact that the instance emitted at its end; null before, and if it emitted none.
-    result: Option<SagaResultView>,
-    /// Failure of an instance that is not completed, if there is one.
-    failure: Option<FailureView>,
+    /// Absent if the instance has ended and the response does not read it.
+    #[serde(skip_serializing_if = "ReadPart::is_unread")]
+    #[schema(value_type = Option<SagaResultView>)]
+    result: ReadPart<SagaResultView>,
+    /// Failure of an instance that is not completed, if there is one. Absent as the result.
+    #[serde(skip_serializing_if = "ReadPart::is_unread")]
+    #[schema(value_type = Option<FailureView>)]
+    failure: ReadPart<FailureView>,
+}
+
+/// Part of an instance that a response may not have read.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum ReadPart<T> {
+    /// The response does not read it.
+    Unread,
+    /// The part, if there is one.
+    Read(Option<T>),
+}
+
+impl<T> ReadPart<T> {
+    fn is_unread(&self) -> bool {
+        matches!(self, Self::Unread)
+    }
+
+    /// Returns a part that exists only after the end of an instance with this status.
+    fn of_status(status: Status) -> Self {
+        if status.is_final() {
+            Self::Unread
+        } else {
+            Self::Read(None)
+        }
+    }
 }
 
 /// Fact at the end of an instance.
@@ -75,7 +105,7 @@ impl SagaResultView {
 }
 
 impl ResultView {
-    /// Creates the view of an instance without its result.
+    /// Creates the view of an instance without reading it.
     pub(super) fn of_status(key: &InstanceKey, status: Status, paused: bool, version: u64) -> Self {
         Self {
             saga: key.saga.to_string(),
@@ -84,8 +114,8 @@ impl ResultView {
             status: status.as_str(),
             paused,
             version,
-            result: None,
-            failure: None,
+            result: ReadPart::of_status(status),
+            failure: ReadPart::of_status(status),
         }
     }
 
@@ -98,12 +128,13 @@ impl ResultView {
             .as_ref()
             .filter(|_| instance.status != Status::Completed);
 
+        let result = instance.result.as_deref();
+        let result = result.map(|result| SagaResultView::of(result, scope.redact()));
+        let failure = failure.map(|failure| FailureView::of_instance(failure, &hidden));
+
         Self {
-            result: instance
-                .result
-                .as_deref()
-                .map(|result| SagaResultView::of(result, scope.redact())),
-            failure: failure.map(|failure| FailureView::of_instance(failure, &hidden)),
+            result: ReadPart::Read(result),
+            failure: ReadPart::Read(failure),
             ..Self::of_status(key, instance.status, instance.paused, instance.version)
         }
     }

@@ -1,6 +1,7 @@
 //! `POST /v1/sagas/{saga}`: starts an instance, and waits for its result if requested.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
@@ -226,9 +227,15 @@ pub(crate) async fn start(
         ..
     } = started?;
 
-    if let Some(wait) = wait {
+    // The result of an ended instance needs no wait, only the right to read it.
+    let waits = wait.is_some();
+    let reads_end = status.is_final() && caller.roles.allow(Right::Read);
+    if let Some(wait) = wait.or(reads_end.then_some(Duration::ZERO)) {
         // An interrupted wait is no failure of the start: the caller asks for the result elsewhere.
         match await_end(&instances, &key, wait).await {
+            Ok((true, view)) if !waits => {
+                return Ok(view.existing(!applied).accepted());
+            }
             Ok((true, view)) => return Ok(Json(view.existing(!applied)).into_response()),
             Ok((false, view)) => return Ok(view.existing(!applied).accepted()),
             // A lasting error is no interruption: a request elsewhere has the same result.
