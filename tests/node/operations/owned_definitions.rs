@@ -501,27 +501,17 @@ async fn definitions_of_a_context_are_invisible_in_other_tenants() {
             missing.rejected(404, "OR0016"),
             format!("no definition {to} of saga order")
         );
-        let batch = json!({ "saga": "order", "action": { "type": "migrate", "to": to } });
+        let action = json!({ "type": "migrate", "to": to });
+        let batch = json!({ "saga": "order", "action": action, "dry_run": true });
         fixture
-            .call(
-                "ada",
-                "acme",
-                "POST",
-                "/v1/batches?dry_run=true",
-                Some(&batch),
-            )
+            .call("ada", "acme", "POST", "/v1/batches", Some(&batch))
             .await
             .rejected(404, "OR0016");
     }
-    let batch = json!({ "saga": "secret", "action": { "type": "cancel" } });
+    let action = json!({ "type": "cancel" });
+    let batch = json!({ "saga": "secret", "action": action, "dry_run": true });
     let missing = fixture
-        .call(
-            "ada",
-            "acme",
-            "POST",
-            "/v1/batches?dry_run=true",
-            Some(&batch),
-        )
+        .call("ada", "acme", "POST", "/v1/batches", Some(&batch))
         .await;
     assert!(!missing.rejected(404, "OR0016").contains("did you mean"));
     let schedule = json!({ "saga": "secret", "every": "1h" });
