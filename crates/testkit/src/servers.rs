@@ -193,10 +193,9 @@ pub fn pgbouncer() -> TestServer {
 pub fn nginx(http: &str) -> TestServer {
     let dir = dir("nginx");
     let port = free_port();
-    let temp: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
+    let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {}/{kind};\n", dir.display()))
-        .collect();
+        .concat();
     let settings = format!(
         "daemon off;\nworker_processes 1;\npid {}/pid;\nerror_log stderr notice;\n\
          events {{}}\nhttp {{\naccess_log off;\n{temp}{}\n}}\n",

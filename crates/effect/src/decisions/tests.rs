@@ -1,3 +1,5 @@
+//! Tests of the tables: each status has one row, and the documentation has the same rows.
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
