@@ -8,6 +8,7 @@ pub(crate) mod expressions;
 mod manifest;
 pub(crate) mod order;
 mod program;
+pub(crate) mod required_values;
 mod validate;
 
 use orlog_model::{DefinitionRef, EventType, Name};

@@ -1,10 +1,9 @@
 //! Assembly of a compiled saga: compiled templates, ordered steps.
 
-use std::collections::BTreeSet;
-
 use super::correlate::{self, CorrelationRules};
 use super::expressions::{DefinitionTexts, ExpressionCompiler, ExpressionScope, Site};
 use super::order::{self, StepOrder};
+use super::required_values::{RequiredValues, SavingSteps};
 use super::{events, validate};
 use crate::definition::{
     AfterFailure, CompensationSpec, Definition, FactSpec, FailureHandler, HandlerSpec, Join,
@@ -103,18 +102,19 @@ fn saga(
     order: &StepOrder,
 ) -> CompiledSaga {
     let forward = |path| Site::new(path, ExpressionScope::Forward);
+    let saving = saving_steps(definition);
     let mut steps = Vec::with_capacity(definition.steps.len());
     for (i, form) in definition.steps.iter().enumerate() {
         let join = form.after.as_ref().map_or(Join::All, |after| after.join);
         let in_loop = order.loops.get(i).copied().flatten();
-        let required = required_values(definition, order, i);
-        let mut step = step(
-            compiler,
-            &format!("steps[{i}]"),
-            form,
-            in_loop,
-            &required,
-        );
+        let undo = form.compensate.as_ref();
+        let earlier = undo.map_or_else(Vec::new, |_| order.up_to(i));
+        let required = RequiredValues {
+            saving: &saving,
+            earlier: &earlier,
+            allowed: undo.map_or(&[], |undo| undo.allow_null.as_slice()),
+        };
+        let mut step = step(compiler, &format!("steps[{i}]"), form, in_loop, required);
         let publishes_result = form.publish.or(definition.publish).unwrap_or(true);
 
         for handler in [&mut step.on_timeout, &mut step.on_failure] {
@@ -242,30 +242,18 @@ fn handler(compiler: &mut ExpressionCompiler<'_>, n: usize, form: &HandlerSpec) 
     }
 }
 
-/// Returns the variables and job results that the compensation of a step must not replace by null:
-/// those that the step itself, or a step before it, was to save.
-fn required_values(definition: &Definition, order: &StepOrder, step: usize) -> BTreeSet<String> {
-    let mut required = BTreeSet::new();
-    let Some(compensation) = &definition.steps[step].compensate else {
-        return required;
-    };
-    // Without an order, the compiled saga is dropped.
-    if order.sorted.is_empty() {
-        return required;
-    }
-
-    for (i, form) in definition.steps.iter().enumerate() {
-        if i != step && !order.precedes(i, step) {
-            continue;
+/// Returns the steps that save each variable and each job result.
+fn saving_steps(definition: &Definition) -> SavingSteps {
+    let mut saving = SavingSteps::default();
+    for (i, step) in definition.steps.iter().enumerate() {
+        for name in step.save.keys() {
+            saving.add(format!("{}.{name}", Root::Vars.name()), i);
         }
-        let saved = form.save.keys();
-        let saved = saved.filter(|name| !compensation.allow_null.contains(name));
-        required.extend(saved.map(|name| format!("{}.{name}", Root::Vars.name())));
-        if matches!(form.action, Action::Job(_)) {
-            required.insert(format!("{}.{}", Root::Results.name(), form.id));
+        if matches!(step.action, Action::Job(_)) {
+            saving.add(format!("{}.{}", Root::Results.name(), step.id), i);
         }
     }
-    required
+    saving
 }
 
 /// Compiles a step without its order.
@@ -274,7 +262,7 @@ fn step(
     path: &str,
     form: &Step,
     in_loop: Option<usize>,
-    required: &BTreeSet<String>,
+    required: RequiredValues<'_>,
 ) -> CompiledStep {
     let site = Site {
         in_loop: in_loop.is_some(),

@@ -1,11 +1,10 @@
 //! Compiler of the expressions and templates of a definition, with the variables of their
 //! locations.
 
-use std::collections::BTreeSet;
-
 use orlog_model::{Name, SagaName};
 use serde_json::{Map, Value};
 
+use super::required_values::RequiredValues;
 use crate::diagnostic::{RawDiagnostic, RawDiagnostics};
 use crate::expression::{Expression, Root, Scope};
 use crate::template::{Template, compile_expression};
@@ -41,7 +40,7 @@ pub(crate) struct Site<'p> {
     /// Whether the location belongs to a reminder, so that `reminder` exists.
     pub(crate) reminds: bool,
     /// In the action of a compensation: the variables and job results that must not be null.
-    pub(crate) required: Option<&'p BTreeSet<String>>,
+    pub(crate) required: Option<RequiredValues<'p>>,
 }
 
 /// Compiles expressions and collects diagnostics.
@@ -173,7 +172,7 @@ impl ExpressionCompiler<'_> {
                 .path
                 .split_once("].")
                 .map_or(site.path, |(_, path)| path);
-            template.require_values(path, &|source| required.contains(&source.name()));
+            template.require_values(path, &|source| required.contains(source));
         }
         self.reads_envelope |= template.reads_envelope();
         template

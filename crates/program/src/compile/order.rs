@@ -46,6 +46,15 @@ impl StepOrder {
         a != b && !self.finished_before[a][b] && !self.finished_before[b][a] && !self.exclude(a, b)
     }
 
+    /// Returns for each step whether it is `step`, or a path leads from it to `step`.
+    pub(crate) fn up_to(&self, step: usize) -> Vec<bool> {
+        let mut steps = self.ancestors.get(step).cloned().unwrap_or_default();
+        if let Some(own) = steps.get_mut(step) {
+            *own = true;
+        }
+        steps
+    }
+
     /// Returns true if a path leads from `first` to `second`.
     pub(crate) fn precedes(&self, first: usize, second: usize) -> bool {
         self.ancestors[second][first]

@@ -1,6 +1,8 @@
 //! Validation of steps: which fields each kind of action supports, and valid names, times and
 //! counts.
 
+use std::collections::BTreeSet;
+
 use orlog_model::InDoubtPolicy;
 use serde_json::Value;
 
@@ -17,6 +19,7 @@ const MAX_ID_BYTES: usize = 128;
 
 /// Checks each step by itself.
 pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
+    let saved = definition.saved_by_steps();
     for (i, step) in definition.steps.iter().enumerate() {
         let path = format!("steps[{i}]");
         id(&path, step, findings);
@@ -49,7 +52,7 @@ pub(super) fn check(definition: &Definition, findings: &mut RawDiagnostics) {
         }
         if let Some(form) = &step.compensate {
             compensation(&path, form, findings);
-            allowed_nulls(definition, &path, form, findings);
+            allowed_nulls(&saved, &path, form, findings);
         }
 
         dependencies(definition, i, step, findings);
@@ -307,16 +310,11 @@ fn check_priority(path: &str, action: &Action, has_priority: bool, findings: &mu
 
 /// Reports names in `allow_null` that are no variables of steps, and thus never required.
 fn allowed_nulls(
-    definition: &Definition,
+    saved: &BTreeSet<&str>,
     path: &str,
     compensation: &CompensationSpec,
     findings: &mut RawDiagnostics,
 ) {
-    if compensation.allow_null.is_empty() {
-        return;
-    }
-
-    let saved = definition.saved_by_steps();
     for (n, name) in compensation.allow_null.iter().enumerate() {
         if saved.contains(name.as_str()) {
             continue;
