@@ -662,7 +662,7 @@ fn timer_of_a_paused_instance_is_armed_again_by_the_resume() {
         token: armed.token,
     };
     assert!(cleanup.instance.is_none() && cleanup.buffer.is_none());
-    assert_eq!(cleanup.disarm, [row.clone()]);
+    assert_eq!(cleanup.disarm, std::slice::from_ref(&row));
 
     let resumed = commit(Some(&instance), &control(ControlAction::Resume));
     assert!(resumed.disarm.contains(&row));

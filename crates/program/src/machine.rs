@@ -60,6 +60,7 @@ mod compiled;
 mod complete;
 mod diversion;
 mod early_event;
+mod edge;
 mod execution;
 mod fail;
 mod failure_handler;
@@ -85,6 +86,7 @@ mod step_state;
 mod timers;
 mod version;
 mod view;
+mod wait;
 
 use orlog_model::{Event, Failure};
 

@@ -117,10 +117,8 @@ fn saga(
         let mut step = step(compiler, &format!("steps[{i}]"), form, in_loop, required);
         let publishes_result = form.publish.or(definition.publish).unwrap_or(true);
 
-        for handler in [&mut step.on_timeout, &mut step.on_failure] {
-            if let Some(handler) = handler {
-                handler.reached = order.reached_from(handler.selected());
-            }
+        for handler in step.on_timeout.iter_mut().chain(&mut step.on_failure) {
+            handler.reached = order.reached_from(handler.selected());
         }
 
         // Without an order, diagnostics exist, and the compiled saga is dropped.

@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use super::compiled::CompiledSaga;
-use super::join::{dead_edge, handler_of, selects_other_cases};
+use super::compiled::{CompiledFailureHandler, CompiledSaga};
+use super::edge::{dead_edge, handler_of, selects_other_cases};
 use super::state::State;
 use super::step_state::StepState;
 
@@ -36,7 +36,7 @@ impl<'s> Diversions<'s> {
         let failures = state.extra.iter().flat_map(|extra| &extra.failures);
         let mut failed = failures.map(|failure| usize::from(failure.step));
         let selects_steps =
-            |step| handler_of(saga, state, step).is_some_and(|handler| handler.selects_steps());
+            |step| handler_of(saga, state, step).is_some_and(CompiledFailureHandler::selects_steps);
         if !failed.any(selects_steps) {
             return diversions;
         }

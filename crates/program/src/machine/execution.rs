@@ -5,10 +5,10 @@ use orlog_model::{Fact, Name, TaskChange, TimerChange, VariableChange, Work};
 use serde_json::Value;
 
 use super::compiled::{
-    COMPENSATE, CompiledAction, CompiledFact, CompiledSaga, CompiledStep, ESCALATE, EventBinding,
-    RETRY, SAGA_TIMER, prefixed_name,
+    COMPENSATE, CompiledAction, CompiledFact, CompiledSaga, CompiledStep, EventBinding, RETRY,
+    SAGA_TIMER, prefixed_name,
 };
-use super::state::{Flags, State, StepEntry, StepIndex};
+use super::state::{Flags, State, StepIndex};
 use super::step_state::StepState;
 use crate::contract::{Context, FailureCause, ProgramError};
 use crate::expression::{Bindings, EvalError, EventData, Expression};
@@ -363,57 +363,6 @@ impl<'a> Execution<'a> {
             prefixed_name(RETRY, &tag)
         } else {
             tag
-        }
-    }
-
-    /// Ends the wait for a step or for its compensation and sets this state.
-    pub(super) fn finish_wait(&mut self, at: StepIndex, step_state: StepState) {
-        let old = self.state.entry(at);
-
-        // The name depends on the old state: a retry delay has another timer than the request.
-        if old.deadline.is_some() {
-            let name = self.timer_name(at, old.state);
-            self.cancel_timer(name);
-        }
-
-        // Most states have no optional part, so that the tag is not computed.
-        if self.state.extra.is_some() {
-            self.remove_child_and_escalation(&self.tag_of(at, old.state.is_compensation()));
-        }
-
-        // While a command is retried, its step still waits for the event.
-        if step_state != StepState::Retrying {
-            self.end_reminders(at, step_state);
-        }
-
-        // A step that is blocked past the pivot still waits for the missing events.
-        if !self.state.run.events.collected.is_empty() && step_state != StepState::Blocked {
-            let tag = self.tag_of(at, false);
-            self.state
-                .run
-                .events
-                .collected
-                .retain(|collected| collected.tag != tag);
-        }
-
-        // The attempts survive the wait: their limit counts all requests of the action.
-        *self.state.entry_mut(at) = StepEntry {
-            retries: old.retries,
-            null_allowed: old.null_allowed,
-            ..StepEntry::of(step_state)
-        };
-    }
-
-    /// Removes the child saga and the escalation of this tag.
-    fn remove_child_and_escalation(&mut self, tag: &Name) {
-        let extra = self.state.extra_mut();
-        extra.children.retain(|(of, _)| of != tag);
-        // A tag without an escalation has no such timer, so the change would only enlarge the
-        // transition.
-        let escalations = extra.escalations.len();
-        extra.escalations.retain(|(of, _)| of != tag);
-        if extra.escalations.len() < escalations {
-            self.cancel_timer(prefixed_name(ESCALATE, tag));
         }
     }
 

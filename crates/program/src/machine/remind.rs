@@ -1,7 +1,8 @@
 //! Reminders: a command or an effect that a step requests repeatedly while it waits.
 //!
 //! A reminder changes nothing but its number: its result is recorded and not awaited, and its
-//! failure does not end the wait. The reminders of a step end with its wait.
+//! failure does not end the wait. The reminders of a step begin and end with its wait
+//! ([`wait`](super::wait)).
 //!
 //! | a reminder is due | effect |
 //! |---|---|
@@ -17,60 +18,11 @@ use orlog_model::{Name, TimerChange};
 use super::compiled::{reminder_tag, reminder_timer};
 use super::execution::{Execution, NoTransition};
 use super::request::{RequestOrigin, action_bindings, request_of};
-use super::state::{Flags, Reminders, StepIndex};
+use super::state::{Flags, StepIndex};
 use super::step_state::StepState;
 use crate::contract::FailureCause;
 use crate::expression::EvalError;
 use crate::steps::kind::{EXPRESSION_ERROR, Request, RequestLimits};
-
-impl Execution<'_> {
-    /// Begins the reminders of a step that begins to wait.
-    pub(super) fn begin_reminders(&mut self, at: StepIndex) {
-        let Some(remind) = &self.step(at).remind else {
-            return;
-        };
-
-        // A command that is retried still waits for the same event, so its reminders continue.
-        let tag = self.tag_of(at, false);
-        if self.state.run.events.reminders_of(&tag).is_some() {
-            return;
-        }
-
-        let due = self.context.now.saturating_add(remind.every);
-        self.timers.push(TimerChange::Arm {
-            name: reminder_timer(&tag),
-            due,
-        });
-        self.state.run.events.reminders.push(Reminders {
-            tag,
-            sent: 0,
-            due: Some(due),
-        });
-    }
-
-    /// Ends the reminders of a step whose wait ends in this state.
-    pub(super) fn end_reminders(&mut self, at: StepIndex, step_state: StepState) {
-        // Most states have none, so that the tag is not computed.
-        if self.state.run.events.reminders.is_empty() {
-            return;
-        }
-
-        let tag = self.tag_of(at, false);
-        let Some(ended) = self.state.run.events.remove_reminders(&tag) else {
-            return;
-        };
-        let timer = reminder_timer(&tag);
-
-        // An operator can retry the step: its reminders then start again, and their numbers
-        // continue.
-        if step_state == StepState::Blocked && ended.sent > 0 {
-            self.state.pass_rounds(timer.clone(), ended.sent.into());
-        }
-        if ended.due.is_some() {
-            self.cancel_timer(timer);
-        }
-    }
-}
 
 /// Sends the reminder of a step that is due, and arms the timer of the next one.
 pub(super) fn send(run: &mut Execution<'_>, tag: &str) -> Result<(), NoTransition> {
