@@ -115,10 +115,12 @@ fn step_input_of<'e>(
             ))
         }
         // A late or duplicate result, or one during a retry delay, must not fail the step. Nor must
-        // an event that any publisher can send to a step that waits.
+        // an event that any publisher can send to a step that waits, or one that was kept for a
+        // step that starts in this transition: it answers no request.
         Err(_)
             if late
                 || is_wait(run, entry)
+                || run.state.entry(at).is_new
                 || !matches!(
                     run.state.entry(at).state,
                     StepState::Running | StepState::Compensating

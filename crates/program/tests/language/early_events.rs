@@ -113,6 +113,26 @@ const BOOKING: &str = "steps:
 ";
 
 #[test]
+fn early_event_that_no_condition_can_read_confirms_and_fails_nothing() {
+    let saga = saga(
+        "steps:
+  - { id: check, do: { effect: e.check } }
+  - { id: a, do: { command: x.A }, ok: { event: Done, when: event.n > 0 }, undo: { command: x.U, ok: { event: Released, when: event.n > 0 } } }
+  - { id: b, do: { effect: e.b } }
+",
+    );
+    let mut run = start_run(&saga, json!({}));
+    run.event("Done", json!({})).unwrap();
+    run.event("Released", json!({})).unwrap();
+    ok(&mut run, "check");
+    assert_eq!(step_state(&run, "a"), "running");
+    run.event("Done", json!({ "n": 1 })).unwrap();
+    fail(&mut run, "b");
+    assert_eq!(step_state(&run, "a"), "compensating");
+    assert_eq!(run.labels(), ["e.check", "x.A", "e.b", "x.U"]);
+}
+
+#[test]
 fn command_whose_confirmation_arrived_before_is_not_sent() {
     let saga = saga(BOOKING);
     let mut run = start_run(&saga, json!({}));
