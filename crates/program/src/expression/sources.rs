@@ -171,7 +171,7 @@ mod tests {
 
     /// Checks the value of an expression over these variables, and the sources that explain a null.
     #[track_caller]
-    fn check(source: &str, vars: Value, value: Value, expected: &[&str]) {
+    fn check(source: &str, vars: Value, value: &Value, expected: &[&str]) {
         let scope = Scope {
             roots: &[Root::Vars, Root::Results, Root::Key],
             vars: None,
@@ -188,7 +188,7 @@ mod tests {
         let results: Map<String, Value> =
             Map::from_iter([("pay".to_owned(), json!({ "id": null }))]);
         let bindings = Bindings::new(&key).vars(&vars).results(Some(&results));
-        assert_eq!(expression.evaluate(&bindings).unwrap(), value, "{source}");
+        assert_eq!(expression.evaluate(&bindings).unwrap(), *value, "{source}");
 
         let sources = expression.sources();
         let explaining = sources.iter().filter(|read| read.explains_null(&bindings));
@@ -199,37 +199,37 @@ mod tests {
     #[test]
     fn null_is_traced_to_the_variable_that_is_read() {
         let vars = || json!({ "a": null, "b": null, "c": 1, "d": { "id": null }, "l": [null, 2] });
-        check("vars.a", vars(), Value::Null, &["vars.a"]);
-        check("vars.d.id", vars(), Value::Null, &["vars.d.id"]);
-        check("vars.l[0]", vars(), Value::Null, &["vars.l"]);
+        check("vars.a", vars(), &Value::Null, &["vars.a"]);
+        check("vars.d.id", vars(), &Value::Null, &["vars.d.id"]);
+        check("vars.l[0]", vars(), &Value::Null, &["vars.l"]);
         check(
             "vars.c == 1 ? vars.a : vars.c",
             vars(),
-            Value::Null,
+            &Value::Null,
             &["vars.a"],
         );
-        check("results.pay.id", vars(), Value::Null, &["results.pay.id"]);
+        check("results.pay.id", vars(), &Value::Null, &["results.pay.id"]);
         check(
             "has(vars.a) ? vars.a : ''",
             vars(),
-            Value::Null,
+            &Value::Null,
             &["vars.a"],
         );
-        check("vars.?a.orValue('')", vars(), Value::Null, &["vars.a"]);
+        check("vars.?a.orValue('')", vars(), &Value::Null, &["vars.a"]);
     }
 
     #[test]
     fn null_that_the_expression_handles_has_no_source() {
         let vars = || json!({ "a": null, "b": null, "c": 1, "d": { "id": null } });
-        check("vars.a == null ? null : vars.a", vars(), Value::Null, &[]);
-        check("vars.a == null ? '' : vars.a", vars(), json!(""), &[]);
-        check("vars.?a.?id.orValue(null)", vars(), Value::Null, &[]);
+        check("vars.a == null ? null : vars.a", vars(), &Value::Null, &[]);
+        check("vars.a == null ? '' : vars.a", vars(), &json!(""), &[]);
+        check("vars.?a.?id.orValue(null)", vars(), &Value::Null, &[]);
         check(
             "vars.a != null ? vars.a : vars.b",
             vars(),
-            Value::Null,
+            &Value::Null,
             &["vars.b"],
         );
-        check("{'id': vars.a}", vars(), json!({ "id": null }), &[]);
+        check("{'id': vars.a}", vars(), &json!({ "id": null }), &[]);
     }
 }
