@@ -10,8 +10,8 @@
 use std::fmt;
 
 use Decision::{
-    Abandoned, Failed, ReportedThrottled, ReportedUnavailable, ResponseLost, Succeeded, Throttled,
-    Unavailable,
+    Abandoned, Declined, Failed, ReportedThrottled, ReportedUnavailable, ResponseLost, Succeeded,
+    Throttled, Unavailable,
 };
 
 /// Meaning of an answer for the attempt.
@@ -21,6 +21,8 @@ pub enum Decision {
     Succeeded,
     /// Rejected, thus not executed by this attempt. A retry is rejected too.
     Failed,
+    /// Rejected by the service itself, which knows the idempotency key: executed by no attempt.
+    Declined,
     /// Not executed, and the upstream works. Retried; no failure of the breaker.
     Throttled,
     /// Not executed: the upstream or the connection does not work. Retried.
@@ -54,6 +56,7 @@ impl fmt::Display for Decision {
         f.write_str(match self {
             Succeeded => "succeeded",
             Failed => "failed",
+            Declined => "declined",
             Throttled => "throttled",
             Unavailable => "unavailable",
             ReportedThrottled => "throttled, in doubt",
@@ -164,7 +167,9 @@ pub(crate) const HTTP: &[Row<Statuses>] = &[
     row(one(302), Abandoned, "Another address, or the answer after an executed request: frameworks redirect after a POST"),
     row(one(303), Abandoned, "The request was executed, and its result has another address (RFC 9110, 15.4.4)"),
     row(from(304, 399), Failed, "The resource has another address or is not modified; redirects are not followed"),
-    row(from(400, 407), Failed, "Rejected: invalid, not authorized, not found, not allowed"),
+    row(from(400, 401), Failed, "Rejected: invalid, not authenticated"),
+    row(one(402), Declined, "The service itself declines a payment, for all requests with this idempotency key; no proxy sends it"),
+    row(from(403, 407), Failed, "Rejected: not authorized, not found, not allowed"),
     row(one(408), ReportedUnavailable, "Time-out of a proxy or of a layer of the service: Envoy sends it for a stream that it forwarded, servers for a handler that they stopped"),
     row(from(409, 424), Failed, "Rejected: conflict, gone, precondition, size, type, content"),
     row(one(425), Throttled, "The server did not risk to process early data (RFC 8470)"),

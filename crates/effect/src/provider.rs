@@ -351,7 +351,7 @@ impl ProviderError {
         message: impl Into<String>,
     ) -> Self {
         let trouble = match decision {
-            Decision::Failed => return Self::permanent(code, message),
+            Decision::Failed | Decision::Declined => return Self::permanent(code, message),
             Decision::Abandoned => {
                 let failure = failure(code, message);
                 return Self::Abandoned { failure };

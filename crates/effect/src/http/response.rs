@@ -1,4 +1,4 @@
-//! Classification of HTTP responses by the table of [`decisions`](crate::decisions).
+//! Classification of HTTP responses by the table of `crate::decisions`.
 
 use std::fmt;
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::content_encoding::ContentEncoding;
-use crate::decisions::decide_http;
+use crate::decisions::{Decision, decide_http};
 use crate::http::headers::DATA_VERSION;
 use crate::provider::{ProviderError, Reply};
 use crate::quote::quote;
@@ -160,8 +160,11 @@ pub(crate) fn classify_status(
     let code = format!("http_{}", status.as_u16());
     let message = message(summary, response);
     let decision = decide_http(status.as_u16());
-    let error = ProviderError::decided(decision, code, message).of_attempt();
-    let error = error.with_payload(payload(body));
+    let error = ProviderError::decided(decision, code, message).with_payload(payload(body));
+    let error = match decision {
+        Decision::Failed => error.of_attempt(),
+        _ => error,
+    };
     Err(error.with_retry_after(retry_after(headers)))
 }
 
@@ -267,7 +270,7 @@ mod tests {
     use flate2::read::GzEncoder;
 
     use super::*;
-    use crate::provider::TransientCause;
+    use crate::provider::{RejectionScope, TransientCause};
 
     const SUMMARY: RequestSummary<'_> = RequestSummary {
         upstream: "payments",
@@ -321,10 +324,14 @@ mod tests {
 
     #[track_caller]
     fn check_final(status: u16, headers: &[(&'static str, &str)], body: &str, expected: &str) {
-        let Err(ProviderError::Permanent { failure, .. }) = classify(status, headers, body) else {
+        let Err(ProviderError::Permanent { failure, scope, .. }) = classify(status, headers, body)
+        else {
             panic!("{status} is not final");
         };
         assert_eq!(failure.message, expected);
+        // Only the service itself declines a payment.
+        let of_effect = scope == RejectionScope::Effect;
+        assert_eq!(of_effect, status == 402, "{status}");
     }
 
     #[test]
@@ -437,6 +444,7 @@ mod tests {
             "payments: POST /charges returned HTTP 404: no suchcard",
         );
         check_final(409, &[], "", "payments: POST /charges returned HTTP 409");
+        check_final(402, &[], "", "payments: POST /charges returned HTTP 402");
         check_final(
             307,
             &[("location", "http://elsewhere/")],

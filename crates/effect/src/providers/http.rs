@@ -2,9 +2,8 @@
 //!
 //! One provider calls one upstream. Each effect is a method and an address with placeholders. The
 //! arguments are the body unless the effect specifies another one. The rules of the effect classify
-//! a response, otherwise its status does, by the table of [`decisions`](crate::decisions).
-//! Redirects are not followed by default, because only the configuration decides where a request
-//! may go.
+//! a response, otherwise its status does, by the table of `crate::decisions`. Redirects are not
+//! followed by default, because only the configuration decides where a request may go.
 
 mod config;
 mod probe;

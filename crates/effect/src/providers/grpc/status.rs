@@ -1,4 +1,4 @@
-//! Classification of gRPC status codes by the table of [`decisions`](crate::decisions).
+//! Classification of gRPC status codes by the table of `crate::decisions`.
 //!
 //! The HTTP status of a proxy is mapped to one of them before (`response`).
 

@@ -1,4 +1,4 @@
-//! Classification of SMTP replies by the table of [`decisions`](crate::decisions). Replies 450 and
+//! Classification of SMTP replies by the table of `crate::decisions`. Replies 450 and
 //! 451 (greylisting) are retried after a delay.
 
 use std::time::Duration;

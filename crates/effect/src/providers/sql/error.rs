@@ -1,6 +1,6 @@
 //! Classification of database errors.
 //!
-//! [`decisions`](crate::decisions) has the decision about each SQLSTATE and error number. During
+//! `crate::decisions` has the decision about each SQLSTATE and error number. During
 //! the commit, an error that makes the database unavailable leaves the outcome unknown. Before the
 //! commit is sent, nothing is executed: any loss of the connection rolls the transaction back.
 
