@@ -23,7 +23,7 @@ use uuid::Uuid;
 const TIMEOUT: Duration = Duration::from_mins(30);
 const INSTANCES: usize = 6;
 /// Results that must occur at least once before a run may end.
-const MUST: [&str; 25] = [
+const MUST: [&str; 26] = [
     "OrderPlaced applied",
     "StockReserved applied",
     "StockRejected applied",
@@ -33,6 +33,7 @@ const MUST: [&str; 25] = [
     "Failed applied",
     "TimedOut applied",
     "timer applied",
+    "timer ignored",
     "cancel applied",
     "pause applied",
     "resume applied",
@@ -250,9 +251,8 @@ struct Run {
     previous: Vec<PairedOperation>,
     seen: BTreeSet<String>,
     forgotten: BTreeSet<InstanceKey>,
-    /// Number of the run by the token of its timer.
-    runs: BTreeMap<u64, u64>,
-    starts: BTreeMap<InstanceKey, u64>,
+    /// Numbers of the timers by token.
+    timer_numbers: BTreeMap<u64, u64>,
 }
 
 impl Run {
@@ -384,23 +384,18 @@ impl Run {
         Some(both)
     }
 
-    /// Numbers the runs of an instance by the tokens of their timers.
-    fn name_timers(&mut self, key: &InstanceKey) {
+    /// Gives the armed timer the number of the timer that the oracle has armed.
+    fn number_timers(&mut self, key: &InstanceKey) {
         let instance = self
             .system
             .reader()
             .instance(key)
             .expect("the store can be read");
-        for token in instance
-            .iter()
-            .flat_map(|instance| &instance.timers)
-            .map(|timer| timer.token)
-        {
-            if !self.runs.contains_key(&token) {
-                let starts = self.starts.entry(key.clone()).or_default();
-                *starts += 1;
-                self.runs.insert(token, *starts);
-            }
+        let saga = self.oracle.sagas.get(key.correlation.as_str());
+        let armed = saga.and_then(|saga| saga.timer).unwrap_or(u64::MAX);
+
+        for timer in instance.iter().flat_map(|instance| &instance.timers) {
+            self.timer_numbers.entry(timer.token).or_insert(armed);
         }
     }
 
@@ -417,11 +412,11 @@ impl Run {
                     token: row.token,
                     due: row.due,
                 };
-                let run = self.runs.get(&row.token).copied().unwrap_or_default();
+                let number = self.timer_numbers.get(&row.token).copied();
                 PairedOperation {
                     key,
                     input: Input::Timer(fired),
-                    op: OracleOp::Timer(run),
+                    op: OracleOp::Timer(number.unwrap_or_default()),
                 }
             })
             .collect()
@@ -460,8 +455,8 @@ impl Run {
         let early = self.oracle.early.get(&of).map_or(0, Vec::len);
         self.oracle.now = self.system.now.as_millis();
         let actual = self.system.take(&both.key, &both.input);
-        self.name_timers(&both.key);
         let foretold = self.oracle.take(&of, &both.op);
+        self.number_timers(&both.key);
         assert_eq!(
             actual, foretold,
             "operation {}: {:?} for {of}",
@@ -674,8 +669,7 @@ fn run(seed: u64, operations: usize) {
         previous: Vec::new(),
         seen: BTreeSet::new(),
         forgotten: BTreeSet::new(),
-        runs: BTreeMap::new(),
-        starts: BTreeMap::new(),
+        timer_numbers: BTreeMap::new(),
     };
     let missing = |run: &Run| {
         MUST.into_iter()

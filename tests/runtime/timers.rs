@@ -266,16 +266,13 @@ impl Case {
         if let Some(until) = pauses_until {
             case.control(ControlAction::Pause).await;
             case.clock.advance_to(until);
-            let is_buffered = |case: &Self| {
-                case.runtime
-                    .reader()
-                    .buffered_inputs(&key(), 9)
-                    .unwrap()
-                    .len()
-                    == 1
+            // It is buffered (a signal), or armed again by the resume.
+            let has_fired = |case: &Self| {
+                let due = case.runtime.reader().timers_due(until, 9).unwrap();
+                due.is_empty()
             };
             case.runtime
-                .wait_until("the timer is buffered", |_| is_buffered(&case))
+                .wait_until("the timer has fired", |_| has_fired(&case))
                 .await;
         }
         case.control(ControlAction::Migrate { to }).await;

@@ -25,12 +25,10 @@ pub struct OracleInstance {
     pub version: u64,
     /// Buffered inputs.
     pub buffered: Vec<OracleOp>,
-    /// Run that armed the timer of the first step, while its result is awaited.
+    /// Number of the armed timer of the first step, while its result is awaited.
     pub timer: Option<u64>,
     /// Whether the timer table contains the timer.
     pub timer_row: bool,
-    /// Number of the run: how often the instance was started.
-    run: u64,
     steps: BTreeMap<&'static str, &'static str>,
     done: Vec<&'static str>,
     open: BTreeMap<String, usize>,
@@ -55,8 +53,8 @@ pub struct Oracle {
     requested: BTreeMap<(String, String), usize>,
     /// Work that may have been executed: its next request repeats the last one.
     unknown: BTreeSet<(String, String)>,
-    /// Number of starts by correlation id.
-    runs: BTreeMap<String, u64>,
+    /// How often a timer was armed, by correlation id.
+    armings: BTreeMap<String, u64>,
     /// Dedupe keys of deleted instances, which outlive the instances.
     purged_dedupe_keys: BTreeMap<String, BTreeSet<String>>,
 }
@@ -96,6 +94,9 @@ impl Oracle {
             self.apply_once(of, &mut saga, op)
         };
         if resumes && !saga.paused {
+            if saga.timer.is_some() {
+                self.arm(of, &mut saga);
+            }
             for buffered in std::mem::take(&mut saga.buffered) {
                 self.apply_to_program(of, &mut saga, &buffered);
             }
@@ -115,13 +116,9 @@ impl Oracle {
             OracleOp::Event("OrderPlaced", id) => {
                 let applied = self.purged_dedupe_keys.get(of).cloned().unwrap_or_default();
                 self.unknown.retain(|(instance, _)| instance != of);
-                let run = self.runs.entry(of.to_owned()).or_default();
-                *run += 1;
-                let run = *run;
                 let mut saga = OracleInstance {
                     status: "running",
                     version: 1,
-                    run,
                     applied,
                     ..OracleInstance::default()
                 };
@@ -177,17 +174,17 @@ impl Oracle {
                 OracleResult::Ignored
             }
             OracleOp::Timer(token) if saga.timer != Some(*token) => OracleResult::Ignored,
-            OracleOp::Event(..) | OracleOp::Outcome(..) | OracleOp::Timer(_) if saga.paused => {
-                OracleResult::Buffered
+            // The resume arms it again.
+            OracleOp::Timer(_) if saga.paused => {
+                saga.timer_row = false;
+                OracleResult::Ignored
             }
+            OracleOp::Event(..) | OracleOp::Outcome(..) if saga.paused => OracleResult::Buffered,
             OracleOp::Event(..) | OracleOp::Outcome(..) | OracleOp::Timer(_) => {
                 self.apply_to_program(of, saga, op)
             }
         };
         self.clear(of, op);
-        if matches!(op, OracleOp::Timer(_)) && result == OracleResult::Buffered {
-            saga.timer_row = false;
-        }
         if result == OracleResult::Buffered {
             saga.buffered.push(op.clone());
         }
@@ -371,8 +368,7 @@ impl Oracle {
         };
         saga.steps.insert(next, "open");
         if next == "reserve" {
-            saga.timer = Some(saga.run);
-            saga.timer_row = true;
+            self.arm(of, saga);
         }
         self.request(of, saga, next, true);
     }
@@ -427,6 +423,13 @@ impl Oracle {
         if awaited {
             saga.open.insert(name.to_owned(), *requested);
         }
+    }
+
+    fn arm(&mut self, of: &str, saga: &mut OracleInstance) {
+        let armings = self.armings.entry(of.to_owned()).or_default();
+        *armings += 1;
+        saga.timer = Some(*armings);
+        saga.timer_row = true;
     }
 
     fn disarm(saga: &mut OracleInstance) {

@@ -20,7 +20,7 @@ pub enum OracleOp {
     Event(&'static str, String),
     /// Outcome of the n-th work item that was requested under a tag.
     Outcome(String, usize, OracleOutcome),
-    /// Timer of this run of the instance; 0: expiry of early events.
+    /// Timer with this number, counted for each instance; 0: expiry of early events.
     Timer(u64),
     /// Control request (`cancel`, `pause`, `resume`, `retry`) with this id.
     Control(&'static str, String),
