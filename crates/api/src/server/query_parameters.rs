@@ -8,7 +8,9 @@ use utoipa::openapi::path::{Operation, ParameterIn, PathItem};
 use utoipa::openapi::{OpenApi, RefOr};
 
 /// Routes with parameters that others choose, and why they accept all.
-const OPEN_ROUTES: [&str; 2] = [
+const OPEN_ROUTES: [&str; 3] = [
+    // Portals, mail programs and analytics add parameters to the links to a page.
+    "/",
     // An OpenID provider may add parameters, which a client must ignore (RFC 6749, 4.1.2).
     "/auth/callback",
     // The sender of a webhook can be unable to send a URL without parameters.
