@@ -19,7 +19,7 @@ use orlog_testkit::wait::until;
 use serde_json::json;
 
 use crate::effects::http_upstream::HttpUpstream;
-use crate::telemetry::node::{event, placed};
+use crate::telemetry::node::{Node, event, placed};
 use exercise::RunbookExercise;
 
 /// Saga that starts itself.
@@ -85,7 +85,63 @@ async fn runbook_stuck_saga() {
     }
     exercise.until_it_resolves().await;
     exercise.finds_nothing("shard 0").await;
+
+    give_missing_values(&exercise).await;
+    exercise.until_it_resolves().await;
     exercise.end().await;
+}
+
+/// Two refunds lack the receipt that the response of the bank did not have. The first result is
+/// corrected; a new version does without the second one.
+async fn give_missing_values(exercise: &RunbookExercise<Node>) {
+    let node = &exercise.node;
+    let with_receipt = |order: &str, version: u32, allow_null: &str| {
+        let refund = "    undo: { effect: bank.refund, data: { total: =vars.total";
+        let save = "    save: { receipt: =event.receipt }\n";
+        let order = order.replace("version: 1", &format!("version: {version}"));
+        let order = order.replace("    ok: Charged\n", &format!("    ok: Charged\n{save}"));
+        order.replace(
+            &format!("{refund} }}"),
+            &format!("{refund}, receipt: =vars.receipt }}{allow_null}"),
+        )
+    };
+    node.switches.refunds.store(true, Ordering::SeqCst);
+    node.write_definitions("definitions", |order| with_receipt(order, 2, ""));
+    exercise.run("orlog deploy definitions").await;
+    node.publish("acme", &[placed("edited-1", 5), placed("migrated-1", 5)])
+        .await;
+    let edited = exercise.dead_letter_of("edited-1").await;
+    exercise.dead_letter_of("migrated-1").await;
+    for order in ["edited-1", "migrated-1"] {
+        exercise
+            .run(&format!("orlog saga cancel order {order}"))
+            .await;
+        until_shown(exercise, order, "undo_without_value").await;
+    }
+
+    exercise
+        .try_run("printf '{\"receipt\": \"r-1\"}' >result.json")
+        .await;
+    let redrive = "orlog dlq redrive ID --data @result.json";
+    exercise.follow(redrive, &[("ID", &edited)]).await;
+    until_shown(exercise, "edited-1", "order edited-1: cancelled").await;
+
+    node.write_definitions("definitions", |order| {
+        with_receipt(order, 3, ", allow_null: [receipt]")
+    });
+    exercise.run("orlog deploy definitions").await;
+    exercise.follow("orlog migrate order --from 2", &[]).await;
+    let retry = "orlog saga retry order stuck-1 --reason \"the bank is open again\"";
+    exercise.follow(retry, &[("stuck-1", "migrated-1")]).await;
+    until_shown(exercise, "migrated-1", "order migrated-1: cancelled").await;
+}
+
+async fn until_shown(exercise: &RunbookExercise<Node>, order: &str, text: &str) {
+    until(&format!("{order} shows {text:?}"), async || {
+        let show = format!("orlog saga show order {order}");
+        exercise.run(&show).await.contains(text).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
