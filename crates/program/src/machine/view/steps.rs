@@ -8,7 +8,7 @@ use crate::machine::step_state::StepState;
 /// Phase of an instance and the states of its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepsView {
-    /// Phase, as in [`view`](super::view).
+    /// Phase, as in the view of the instance.
     pub phase: &'static str,
     /// Steps in the order of the definition, each with its elements and rounds.
     pub units: Vec<UnitView>,
