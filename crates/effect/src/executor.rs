@@ -545,9 +545,9 @@ impl EffectExecutor {
                 match (final_result(error), rejection) {
                     (Ok(end), None) => return NextStep::Finish(end),
                     (Ok(end), Some(rejection)) => {
-                        return self
-                            .reject_after_doubt(item, execution, rejection, end)
-                            .await;
+                        // Boxed, because it is rare, and its state would enlarge each task.
+                        let decided = self.reject_after_doubt(item, execution, rejection, end);
+                        return Box::pin(decided).await;
                     }
                     (Err(transient), _) => transient,
                 }
