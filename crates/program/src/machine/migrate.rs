@@ -11,24 +11,28 @@
 //! | not mapped | no step has its id | blocked |
 //! | started | iterates over elements, unlike the old one, or the reverse | blocked |
 //! | started | belongs to another loop or to none, unlike the old one | blocked |
+//! | failed, and a handler led on | has no such handler, or one that leads elsewhere | blocked |
+//! | failed, and a join tolerated it | a join of all requires it | blocked |
 
 mod extra;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use orlog_model::{Name, PendingWork, TimerChange};
 use serde_json::Value;
 
 use super::compiled::{
-    COMPENSATE, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE, REMIND, prefixed_name,
-    reminder_timer,
+    COMPENSATE, CompiledAfterFailure, CompiledMigration, CompiledSaga, CompiledStep, ESCALATE,
+    REMIND, prefixed_name, reminder_timer,
 };
+use super::edge::handler_of;
 use super::execution::{Execution, saga_timer};
 use super::output::into_transition;
 use super::remind::migrate_reminders;
-use super::state::{Flags, State, StepEntry, StepIndex};
+use super::state::{FailureReaction, Flags, State, StepEntry, StepIndex};
 use super::step_state::{Phase, StepState};
 use crate::contract::{Context, Migration};
+use crate::definition::Join;
 use crate::expression::Bindings;
 
 /// Source of a migration.
@@ -257,6 +261,59 @@ impl StateMigrator<'_> {
                 old.id
             ));
         }
+
+        blocked.extend(self.failure_obstacle(index, new));
+    }
+
+    /// Returns why the instance could not run on after the failure of a step: the steps that follow
+    /// would wait for ever, or others would start too.
+    fn failure_obstacle(&self, index: usize, new: &CompiledStep) -> Option<String> {
+        let old = &self.from.steps[index];
+        let (handler, field) = match self.old.failure(index)?.handled_by {
+            FailureReaction::OnTimeout => (&new.on_timeout, "on_timeout"),
+            FailureReaction::OnFailure => (&new.on_failure, "on_failure"),
+            FailureReaction::Join => return self.join_obstacle(index),
+        };
+        let taken = handler_of(self.from, self.old, index)?;
+
+        let Some(handler) = handler else {
+            return Some(format!(
+                "`{field}` of step `{}` handled its failure, and `{}` has no `{field}`",
+                old.id, new.id
+            ));
+        };
+        let leads_elsewhere = match (&taken.then, &handler.then) {
+            (CompiledAfterFailure::Steps(steps), CompiledAfterFailure::Steps(others)) => {
+                let expected: Option<BTreeSet<_>> =
+                    steps.iter().map(|step| self.targets[*step]).collect();
+                expected != Some(others.iter().copied().collect())
+            }
+            (before, after) => before != after,
+        };
+
+        leads_elsewhere.then(|| {
+            format!(
+                "`{field}` of step `{}` handled its failure, and that of `{}` leads to other steps",
+                old.id, new.id
+            )
+        })
+    }
+
+    fn join_obstacle(&self, index: usize) -> Option<String> {
+        let target = self.targets[index]?;
+        let started: BTreeSet<_> = (0..self.from.steps.len())
+            .filter(|step| self.old.step_state(*step) != StepState::Pending)
+            .filter_map(|step| self.targets[step])
+            .collect();
+
+        let mut steps = self.to.steps.iter().enumerate();
+        let (_, join) = steps.find(|(step, join)| {
+            join.join == Join::All && join.before.contains(&target) && !started.contains(step)
+        })?;
+        Some(format!(
+            "a join tolerated the failure of step `{}`, and `{}` requires all steps before it",
+            self.from.steps[index].id, join.id
+        ))
     }
 
     /// Returns whether the step belongs to a loop that is not in its first round.

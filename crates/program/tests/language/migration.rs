@@ -299,3 +299,84 @@ fn version_without_an_escalation_drops_its_timer() {
     run.advance(std::time::Duration::from_hours(72)).unwrap();
     assert!(run.tasks()[0].roles.is_empty());
 }
+
+/// The steps after a handled failure would otherwise wait for the handler for ever.
+#[test]
+fn handled_failure_needs_the_same_handler() {
+    let old = "steps:
+  - { id: verify, do: { event: Verified }, timeout: 1d, on_timeout: { then: farewell } }
+  - { id: card, do: { event: Card }, after: [] }
+  - { id: farewell, do: { event: Farewell }, after: verify }
+  - { id: reminder, do: { event: Reminded }, after: verify }
+  - { id: end, do: { effect: e.end }, after: [card, farewell] }
+";
+    let time_out = |run: &mut orlog_testkit::definition_suite::InstanceDriver<'_>| {
+        run.advance(Duration::from_hours(24)).unwrap();
+        assert_eq!(step_state(run, "verify"), "abandoned");
+    };
+    blocked(
+        old,
+        time_out,
+        &old.replace(", on_timeout: { then: farewell }", ""),
+        "`on_timeout` of step `verify` handled its failure, and `verify` has no `on_timeout`",
+    );
+    for other in ["reminder", "[farewell, reminder]"] {
+        blocked(
+            old,
+            time_out,
+            &old.replace("then: farewell", &format!("then: {other}")),
+            "`on_timeout` of step `verify` handled its failure, and that of `verify` leads to other steps",
+        );
+    }
+    blocked(
+        old,
+        time_out,
+        &old.replace("{ then: farewell }", "continue"),
+        "`on_timeout` of step `verify` handled its failure, and that of `verify` leads to other steps",
+    );
+
+    // Without a failure, the handler can change.
+    let (from, to) = (
+        version(1, old),
+        old.replace("then: farewell", "then: reminder"),
+    );
+    let mut run = start_run(&from, json!({}));
+    let to = version(2, &to);
+    run.migrate(&to).unwrap();
+
+    // A renamed step has the same handler.
+    let renamed = old.replace("farewell", "goodbye")
+        + "migrations: [{ from: 1, steps: { farewell: goodbye } }]\n";
+    let mut run = start_run(&from, json!({}));
+    time_out(&mut run);
+    let renamed = version(2, &renamed);
+    run.migrate(&renamed).unwrap();
+    run.event("Farewell", json!({})).unwrap();
+}
+
+/// A join of all would wait for the failed step for ever.
+#[test]
+fn tolerated_failure_needs_a_tolerant_join() {
+    let old = "steps:
+  - { id: a, do: { event: A }, timeout: 1h }
+  - { id: b, do: { event: B }, after: [] }
+  - { id: end, do: { effect: e.end }, after: { any: [a, b] } }
+";
+    let time_out = |run: &mut orlog_testkit::definition_suite::InstanceDriver<'_>| {
+        run.advance(Duration::from_hours(1)).unwrap();
+        assert_eq!(run.status(), Status::Running);
+    };
+    let strict = old.replace("{ any: [a, b] }", "[a, b]");
+    blocked(
+        old,
+        time_out,
+        &strict,
+        "a join tolerated the failure of step `a`, and `end` requires all steps before it",
+    );
+
+    let (from, to) = (version(1, old), version(2, &strict));
+    let mut run = start_run(&from, json!({}));
+    time_out(&mut run);
+    run.event("B", json!({})).unwrap();
+    run.migrate(&to).unwrap();
+}
