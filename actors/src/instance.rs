@@ -7,6 +7,7 @@ pub(crate) mod completion;
 pub(crate) mod decision_pool;
 pub(crate) mod fair_queue;
 pub(crate) mod idle_actors;
+pub(crate) mod ignored_events;
 pub(crate) mod live_instances;
 pub(crate) mod mailbox;
 pub(crate) mod owned_program;

@@ -27,6 +27,7 @@ mod workers;
 
 pub use effects::queue_provider::{QueueProvider, ResultListener};
 pub use instance::completion::{ALREADY_APPLIED, ControlError, ControlResult};
+pub use instance::ignored_events::IgnoredEvent;
 pub use instance::owned_program::OwnedProgram;
 pub use instance::program_registry::ProgramRegistry;
 pub use instance::recordings::{Recording, Recordings};

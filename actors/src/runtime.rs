@@ -23,6 +23,7 @@ use crate::effects;
 use crate::effects::providers::{ProviderRegistry, ReloadCatalog};
 use crate::instance::completion::{Completion, ControlError, ControlResult};
 use crate::instance::decision_pool::DecisionPool;
+use crate::instance::ignored_events::IgnoredEvent;
 use crate::instance::program_registry::ProgramRegistry;
 use crate::instance::waiters::{Awaited, InstanceWaiter};
 use crate::root::{self, RootActor};
@@ -320,6 +321,14 @@ impl Runtime {
     #[must_use]
     pub fn reader(&self, key: &InstanceKey) -> Option<Reader> {
         self.shards.owner_of(key).map(|shard| shard.reader.clone())
+    }
+
+    /// Returns the events that an instance ignored, oldest first: of the last ones of its shard since
+    /// the shard runs in this process.
+    #[must_use]
+    pub fn ignored_events(&self, key: &InstanceKey) -> Vec<IgnoredEvent> {
+        let shard = self.shards.owner_of(key);
+        shard.map_or_else(Vec::new, |shard| shard.ignored_events.of(key))
     }
 
     /// Returns the store readers of all shards of this process, ordered by number.

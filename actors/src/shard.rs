@@ -254,6 +254,7 @@ fn saga_dependencies(shard: &RunningShard, committer: CommitterHandle) -> SagaDe
         idle_actors: IdleActors::default(),
         live: Arc::clone(&shard.live),
         quarantined: Arc::clone(&shard.quarantined),
+        ignored_events: Arc::clone(&shard.ignored_events),
         reader: shard.reader.clone(),
         programs: Arc::clone(programs),
         decisions: Arc::clone(decisions),

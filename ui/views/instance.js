@@ -82,7 +82,7 @@ function render(page, detail, state, context) {
     h('p', { class: 'lead', 'data-key': 'lead' }, h('a', { href: router.to(['definitions', saga]) }, saga), ` v${detail.definition.version} · `, h('code', {}, correlation)),
     summary(detail, state),
     h('div', { class: 'split', 'data-key': 'split' },
-      h('div', {}, timeline(detail, state, context.loadEarlier), tasks(detail), deadLetters(detail), bufferedInputs(detail), pendingWork(detail), timers(detail), jobLogs(state), stateView(detail)),
+      h('div', {}, timeline(detail, state, context.loadEarlier), tasks(detail), deadLetters(detail), bufferedInputs(detail), ignoredEvents(detail), pendingWork(detail), timers(detail), jobLogs(state), stateView(detail)),
       h('div', {}, graph(detail, state), steps(detail), details(detail))),
   );
 }
@@ -292,6 +292,19 @@ function bufferedInputs({ buffered, state }) {
       { title: 'Input', head: true, render: (input) => input.label },
       { title: 'Reason', render: (input) => format.words(input.reason) },
       { title: 'Time', render: (input) => (input.at ? time(input.at) : null) },
+    ],
+  }));
+}
+
+/** Events that changed nothing; the node keeps the last ones in memory. */
+function ignoredEvents({ ignored_events: events }) {
+  if (!events.length) return null;
+  return section('Ignored events', { aside: 'recent' }, table({
+    caption: 'Ignored events', rows: events, key: (event, index) => `${event.id}-${index}`,
+    columns: [
+      { title: 'Event', head: true, render: (event) => event.type },
+      { title: 'Reason', render: (event) => event.reason },
+      { title: 'Time', render: (event) => time(event.at) },
     ],
   }));
 }

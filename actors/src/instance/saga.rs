@@ -252,6 +252,7 @@ impl State {
                     DEBUG, self.mailbox.key, input.trace(), input = input.label(), %reason,
                     "ignored"
                 );
+                self.record_ignored(input, &reason);
                 self.trace_ignored(input, started, &reason);
                 self.finish_with(commit, None, Some(reason));
             }
@@ -259,7 +260,7 @@ impl State {
                 reason,
                 cleanup: None,
             } => {
-                self.count_ignored_start(input);
+                self.record_ignored(input, &reason);
                 self.trace_ignored(input, started, &reason);
                 self.finish_without_commit(reason, None);
             }

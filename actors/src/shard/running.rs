@@ -16,6 +16,7 @@ use crate::effects::providers::ProviderRegistry;
 use crate::instance::InstanceRegistry;
 use crate::instance::completion::{Completion, ControlError, ControlResult};
 use crate::instance::decision_pool::DecisionPool;
+use crate::instance::ignored_events::IgnoredEvents;
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::Envelope;
 use crate::instance::program_registry::ProgramRegistry;
@@ -72,6 +73,7 @@ pub(crate) struct RunningShard {
     pub(crate) registry: Arc<InstanceRegistry>,
     pub(crate) live: Arc<LiveInstances>,
     pub(crate) quarantined: Arc<QuarantinedInstances>,
+    pub(crate) ignored_events: Arc<IgnoredEvents>,
     pub(crate) lost_streams: Arc<LostStreams>,
     pub(crate) writer: SharedWriter,
     pub(crate) reader: Reader,
@@ -96,6 +98,7 @@ impl RunningShard {
             registry: InstanceRegistry::new(Arc::clone(&live), lease, metrics.inputs.clone()),
             live,
             quarantined: Arc::default(),
+            ignored_events: Arc::default(),
             lost_streams: Arc::default(),
             writer: Arc::new(Mutex::new(WriterState {
                 writer: dependencies.writer,

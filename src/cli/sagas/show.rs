@@ -231,6 +231,11 @@ fn context(instance: &Value, console: &Console) -> Result<(), CommandError> {
         line("early events", kinds.join(", "))?;
     }
 
+    for event in items(instance, "ignored_events") {
+        let [kind, id, at, reason] = ["type", "id", "at", "reason"].map(|field| text(event, field));
+        line("ignored event", format!("{kind} {id} of {at}: {reason}"))?;
+    }
+
     for letter in items(instance, "dead_letters") {
         let [id, label, reason, message] =
             ["id", "label", "reason", "message"].map(|field| text(letter, field));

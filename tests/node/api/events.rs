@@ -112,6 +112,18 @@ async fn events_without_effect_are_reported_and_counted() {
         if counted { Ok(()) } else { Err(metrics) }
     })
     .await;
+
+    let instance = node.get("/v1/sagas/order/o-1").await.ok();
+    let ignored = instance["ignored_events"].as_array().unwrap();
+    let ids: Vec<_> = ignored.iter().map(|event| &event["id"]).collect();
+    assert_eq!(ids, ["p-2", "p-3"], "{ignored:?}");
+    assert_eq!(ignored[0]["type"], "OrderPlaced");
+    assert!(
+        ignored[0]["reason"].as_str().unwrap().len() > 10,
+        "{ignored:?}"
+    );
+    let other = node.order("", "o-2", 5, "running").await;
+    assert_eq!(other["ignored_events"], json!([]));
 }
 
 const IMPORT: &str = "

@@ -123,7 +123,11 @@ impl State {
         let started = self.trace_start(&input);
         let attempts = self.mailbox.crashes() + 1;
 
-        let mut commit = match self.decide(&input, attempts).await {
+        let decision = self.decide(&input, attempts).await;
+        if let Decision::Ignore { reason, .. } = &decision {
+            self.record_ignored(&input, reason);
+        }
+        let mut commit = match decision {
             Decision::Commit(commit)
             | Decision::Ignore {
                 cleanup: Some(commit),

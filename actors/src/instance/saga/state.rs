@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use crate::instance::completion::{Completion, ControlError, ControlReply, ControlResult};
 use crate::instance::decision_pool::DecisionPool;
 use crate::instance::idle_actors::IdleActors;
+use crate::instance::ignored_events::{IgnoredEvent, IgnoredEvents};
 use crate::instance::live_instances::LiveInstances;
 use crate::instance::mailbox::Mailbox;
 use crate::instance::program_registry::ProgramRegistry;
@@ -41,6 +42,7 @@ pub(crate) struct SagaDependencies {
     /// Receives the mailbox of an actor that has no more inputs.
     pub(crate) live: Arc<LiveInstances>,
     pub(crate) quarantined: Arc<QuarantinedInstances>,
+    pub(crate) ignored_events: Arc<IgnoredEvents>,
     pub(crate) reader: Reader,
     pub(crate) programs: Arc<ProgramRegistry>,
     /// Pool of the decisions that are too costly for the thread of the actor.
@@ -259,16 +261,25 @@ impl State {
         self.submit(commit, decided, envelope.extra_change, done);
     }
 
-    /// Counts an ignored event that starts the instances of its saga: the instance exists.
-    pub(super) fn count_ignored_start(&self, input: &Input) {
+    /// Records an event that the instance ignores, and counts one that starts instances: the
+    /// instance exists.
+    pub(super) fn record_ignored(&self, input: &Input, reason: &str) {
         let Input::Event(event) = input else { return };
-        let InstanceKey { tenant, saga, .. } = &self.mailbox.key;
-        let program = self
-            .shared
-            .programs
-            .active(tenant, saga)
-            .filter(|_| self.instance.is_some());
+        if self.instance.is_none() {
+            return;
+        }
+        let ignored = IgnoredEvent {
+            kind: event.kind.clone(),
+            id: event.id.clone(),
+            at: self.shared.clock.now(),
+            reason: reason.to_owned(),
+        };
+        self.shared
+            .ignored_events
+            .record(self.mailbox.key.clone(), ignored);
 
+        let InstanceKey { tenant, saga, .. } = &self.mailbox.key;
+        let program = self.shared.programs.active(tenant, saga);
         if program.is_some_and(|program| program.start_event(Some(&event.kind)).is_some()) {
             self.shared.metrics.existing_starts.inc();
         }

@@ -6,6 +6,7 @@ mod context;
 pub(crate) mod control;
 pub(crate) mod flow;
 mod history;
+mod ignored_event;
 pub(crate) mod overview;
 mod page;
 mod request_key;
@@ -32,6 +33,7 @@ use crate::server::page::EncodedJson;
 use crate::server::problem::{Code, Problem};
 use context::BufferedInputView;
 pub(crate) use history::HistoryEntryView;
+use ignored_event::IgnoredEventView;
 use page::InstancePage;
 use view::InstanceDetail;
 pub(crate) use view::InstanceSummary;
@@ -253,6 +255,8 @@ pub(crate) async fn show(
                 .map(|(_, input)| BufferedInputView::of(input, true)),
         );
         detail.buffered = inputs.take(MAX_BUFFERED).collect();
+        let ignored = scope.ignored_events(&key);
+        detail.ignored_events = ignored.iter().map(IgnoredEventView::of).collect();
         detail.dead_letters = dead_letters
             .iter()
             .map(|letter| DeadLetterView::of(letter, redact))

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::context::{BreakerView, BufferedInputView};
 use super::flow::{JobWork, show_claims};
 use super::history::HistoryPageView;
+use super::ignored_event::IgnoredEventView;
 use super::result::SagaResultView;
 use super::work::{AttemptView, OutboxView, kind};
 use crate::resources::dead_letters::DeadLetterView;
@@ -81,6 +82,9 @@ pub(crate) struct InstanceDetail {
     pub(crate) buffered_inputs: usize,
     /// These inputs, oldest first; at most 100.
     pub(crate) buffered: Vec<BufferedInputView>,
+    /// Events that the instance ignored, oldest first: of the last 1,000 of its shard, since the
+    /// shard runs on this node. An ignored event has no history entry.
+    pub(crate) ignored_events: Vec<IgnoredEventView>,
     /// Dead letters of the instance, oldest first; at most 100.
     pub(crate) dead_letters: Vec<DeadLetterView>,
     /// All dead letters of the tenant were scanned; otherwise there may be more.
@@ -199,6 +203,7 @@ impl InstanceDetail {
             attempts: Vec::new(),
             buffered_inputs: 0,
             buffered: Vec::new(),
+            ignored_events: Vec::new(),
             dead_letters: Vec::new(),
             dead_letters_complete: true,
             breakers: Vec::new(),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use orlog_actors::IgnoredEvent;
 use orlog_effect::EffectExecutor;
 use orlog_model::{Destination, InstanceKey, SteadyTime, TenantId};
 
@@ -36,5 +37,10 @@ impl ReadScope {
     /// Returns the recent failed attempts of an instance.
     pub(crate) fn failed_attempts(&self, key: &InstanceKey) -> Vec<FailedAttemptRecord> {
         self.app.attempts.for_instance(key)
+    }
+
+    /// Returns the events that an instance ignored recently.
+    pub(crate) fn ignored_events(&self, key: &InstanceKey) -> Vec<IgnoredEvent> {
+        self.app.runtime.ignored_events(key)
     }
 }
