@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use cel::common::ast::{Expr, IdedExpr};
 use cel::common::types::{
-    BYTES_TYPE, CelBool, CelBytes, CelInt, CelList, CelMap, CelString, DYN_TYPE, INT_TYPE, Kind,
-    LIST_TYPE, STRING_TYPE, Type,
+    BYTES_TYPE, CelBool, CelBytes, CelInt, CelList, CelMap, CelString, CelTimestamp, DYN_TYPE,
+    INT_TYPE, Kind, LIST_TYPE, STRING_TYPE, TIMESTAMP_TYPE, Type,
 };
 use cel::common::value::{CowVal, FromVal, Val};
 use cel::parser::{Macro, MacroExprHelper};
@@ -31,6 +31,11 @@ pub(super) const IN: &str = "@within";
 pub(super) const EACH: &str = "@each";
 /// Charges for a copy of a variable that a comprehension binds.
 pub(super) const USE: &str = "@use";
+
+/// Turns a timestamp to UTC. The crate `cel` 0.15.0 takes the parts of a timestamp, such as
+/// `getHours()`, from the offset in which it was written; CEL defines them in UTC. A stored timestamp
+/// is in UTC, so that a decision would change after it was stored.
+pub(super) const UTC: &str = "@utc";
 
 /// Charges for a computed input of a function. Inputs that are read from data are charged when
 /// read.
@@ -87,6 +92,7 @@ fn orlog_functions(env: &mut Env) -> Result<(), cel::DeclarationError> {
     env.add_overload(INPUT, "input", vec![DYN_TYPE], |args| {
         charge_argument(args, input)
     })?;
+    env.add_overload(UTC, "utc", vec![TIMESTAMP_TYPE], |args| utc(&args))?;
     env.add_overload("@distinct", "distinct", vec![DYN_TYPE], |args| {
         charge_argument(args, squared)
     })?;
@@ -227,6 +233,13 @@ fn each<'b, 'v>(mut args: Args<'b, 'v>) -> EvalResult<'b, 'v> {
         .map(|key| key.inner().clone_as_boxed())
         .collect();
     Ok(CowVal::owned(CelList::from(keys)))
+}
+
+fn utc<'b, 'v>(args: &[CowVal<'b, 'v>]) -> EvalResult<'b, 'v> {
+    let written = arg::<CelTimestamp>(args, 0)?.inner();
+    Ok(CowVal::owned(CelTimestamp::from(
+        written.to_utc().fixed_offset(),
+    )))
 }
 
 fn copy<'b, 'v>(value: CowVal<'b, 'v>) -> EvalResult<'b, 'v> {

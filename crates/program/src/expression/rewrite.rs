@@ -1,5 +1,5 @@
 //! Rewrites checked expressions: `==`, `in` and arithmetic support JSON, and calls that can cost
-//! more than the expression length suggests are charged.
+//! more than the expression length suggests are charged. Timestamps are in UTC.
 
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators,
@@ -7,7 +7,7 @@ use cel::common::ast::{
 
 use super::arithmetic;
 use super::ast::{children, is_bind};
-use super::functions::{COSTLY, CostWrapper, EACH, EQUAL, IN, INPUT, USE};
+use super::functions::{COSTLY, CostWrapper, EACH, EQUAL, IN, INPUT, USE, UTC};
 
 /// Number of nodes of a comprehension's body that the unit of an element includes.
 const BODY_NODES: usize = 16;
@@ -61,6 +61,9 @@ impl Rewriter {
         }
 
         know_json(node);
+        if matches!(&node.expr, Expr::Call(call) if call.func_name == "timestamp") {
+            wrap(node, UTC, Vec::new());
+        }
     }
 
     /// Rewrites the index expressions in a chain of fields, which is read in place.

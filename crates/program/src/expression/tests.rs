@@ -162,6 +162,17 @@ fn times_bytes_and_types_become_strings() {
         "timestamp('2026-11-21T23:30:00Z').getDate('Europe/Berlin')",
         json!(22),
     );
+    // Without a zone, the parts are those of UTC, however the time was written.
+    check(
+        "[timestamp('2024-03-01T00:30:00+02:00'), timestamp('2024-02-29T22:30:00Z')].map(at, \
+         [at.getHours(), at.getDate(), at.getMonth(), at.getDayOfWeek(), at.getDayOfYear()])",
+        json!([[22, 29, 1, 4, 59], [22, 29, 1, 4, 59]]),
+    );
+    check(
+        "(timestamp('2024-03-01T00:30:00+02:00') + duration('1h')).getHours() == 23 \
+         && string(timestamp('2024-03-01T00:30:00+02:00')) == '2024-02-29T22:30:00Z'",
+        json!(true),
+    );
     // The usual "no end".
     check(
         "timestamp('9999-12-31T23:59:59Z')",
