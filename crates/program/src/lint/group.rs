@@ -1,7 +1,7 @@
 //! Checks of definitions that are deployed together: child sagas, events with similar names, and
 //! fields that no sample has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use orlog_model::{EventType, SagaName};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::context::LintWarning;
 use super::fields::DataSamples;
 use super::names::{actions, handler_actions};
 use super::rules::{SIMILAR_EVENT, UNKNOWN_CHILD, UNKNOWN_FIELD, UNTESTED_FIELD, warnings};
-use super::similar::is_misspelling;
+use super::similar::{is_misspelling, similarity_keys};
 use crate::compile::CompiledDefinition;
 use crate::definition::{CorrelationSpec, Definition, ResultMatcher, Step};
 use crate::diagnostic::{Diagnostic, RawDiagnostic, did_you_mean};
@@ -37,6 +37,8 @@ pub struct DefinitionGroup<'d> {
     /// Facts that the group publishes, with the templates of their data.
     facts: FactTemplates<'d>,
     events: BTreeMap<&'d EventType, EventUse<'d>>,
+    /// Event types by the keys of their names: similar ones share a key.
+    by_similarity: HashMap<String, Vec<&'d EventType>>,
     samples: DataSamples,
 }
 
@@ -78,6 +80,13 @@ impl<'d> DefinitionGroup<'d> {
             }
         }
 
+        let mut by_similarity: HashMap<_, Vec<_>> = HashMap::new();
+        for kind in events.keys().copied() {
+            for key in similarity_keys(kind.as_str()) {
+                by_similarity.entry(key).or_default().push(kind);
+            }
+        }
+
         let mut by_saga = BTreeMap::new();
         for (index, member) in members.iter().enumerate() {
             by_saga
@@ -89,6 +98,7 @@ impl<'d> DefinitionGroup<'d> {
             facts: facts_of(&members),
             members,
             events,
+            by_similarity,
             samples: DataSamples::default(),
         }
     }
@@ -199,11 +209,17 @@ impl<'d> DefinitionGroup<'d> {
             .filter(|own| !own.is_published && own.consumers == 1)?;
 
         // Of two events with one consumer each, the later one is reported.
-        let (other, usage) = self
-            .events
-            .iter()
-            .filter(|(other, _)| is_misspelling(kind.as_str(), other.as_str()))
-            .find(|(other, usage)| usage.is_published || usage.consumers > 1 || **other < kind)?;
+        let keys = similarity_keys(kind.as_str()).into_iter();
+        let candidates: BTreeSet<_> = keys
+            .filter_map(|key| self.by_similarity.get(&key))
+            .flatten()
+            .copied()
+            .collect();
+        let (other, usage) = candidates
+            .into_iter()
+            .filter(|other| is_misspelling(kind.as_str(), other.as_str()))
+            .filter_map(|other| Some((other, self.events.get(other)?)))
+            .find(|(other, usage)| usage.is_published || usage.consumers > 1 || *other < kind)?;
 
         let place = if usage.file == own.file {
             String::new()

@@ -27,10 +27,32 @@ pub(super) fn is_misspelling(one: &str, other: &str) -> bool {
     }
 }
 
+/// Returns the keys of a name. Two names of which one is a misspelling of the other share a key, so
+/// that only the names with a common key must be compared.
+pub(super) fn similarity_keys(name: &str) -> Vec<String> {
+    let words = words(name);
+    let mut keys = vec![words.concat()];
+    for (misspelled, word) in words.iter().enumerate() {
+        if word.len() < MIN_WORD || has_digit(word) {
+            continue;
+        }
+        // With spaces, so that it differs from the names without them.
+        let mut key = misspelled.to_string();
+        for (index, word) in words.iter().enumerate() {
+            key.push(' ');
+            key.push_str(if index == misspelled { "" } else { word });
+        }
+        keys.push(key);
+    }
+    keys
+}
+
+fn has_digit(word: &str) -> bool {
+    word.contains(|c: char| c.is_ascii_digit())
+}
+
 /// Returns whether one letter differs.
 fn is_misspelled_word(a: &str, b: &str) -> bool {
-    let has_digit = |word: &str| word.contains(|c: char| c.is_ascii_digit());
-
     // A word that only has another start (`Locked`, `Blocked`) or another digit is another word.
     a.len().min(b.len()) >= MIN_WORD
         && !(a.ends_with(b) || b.ends_with(a) || has_digit(a) || has_digit(b))
@@ -57,7 +79,12 @@ fn words(name: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_misspelling;
+    use super::{is_misspelling, similarity_keys};
+
+    fn share_a_key(a: &str, b: &str) -> bool {
+        let keys = similarity_keys(a);
+        similarity_keys(b).iter().any(|key| keys.contains(key))
+    }
 
     #[test]
     fn misspelled_names_are_similar() {
@@ -69,6 +96,19 @@ mod tests {
             ("Orderplaced", "OrderPlaced"),
         ] {
             assert!(is_misspelling(a, b) && is_misspelling(b, a), "{a} {b}");
+            assert!(share_a_key(a, b), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn names_with_other_words_share_no_key() {
+        for (a, b) in [
+            ("OrderPlaced", "PaymentReceived"),
+            ("OrderPlaced", "OrderPlacedAgain"),
+            ("PlacedOrder", "OrderPlaced"),
+            ("Step1Done", "Step2Done"),
+        ] {
+            assert!(!share_a_key(a, b), "{a} {b}");
         }
     }
 
