@@ -184,8 +184,8 @@ impl ExploreState {
         }
         if self.undecided > 0 {
             limits.push(format!(
-                "it is unknown whether {} states lead to an end: the saga repeats its steps, and \
-                 the check of each state is limited",
+                "it is unknown whether {} states lead to an end: the saga went on, and the check of \
+                 each state is limited",
                 self.undecided
             ));
         }

@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use orlog_model::{Instance, Status, WaitKind};
-use orlog_program::{Action, CompiledDefinition, Program};
+use orlog_program::{CompiledDefinition, Program};
 
 use super::generate::{StepGenerator, time_to_deciding_timer, waits_for_time};
 use super::samples::PayloadSamples;
@@ -74,31 +74,20 @@ pub(super) fn can_reach_end(
 
         // Neither responses, time, a cancellation nor an operator have an effect.
         if idle > MAX_IDLE_ROUNDS * 3 {
-            break;
+            return check_end(&runner).map(|()| Reachability::Reached);
         }
     }
 
-    if idle == 0 && repeats(program) {
-        // Each response led further; many rounds of a loop, or runs, take longer than this check.
-        return Ok(Reachability::Undecided);
-    }
-    check_end(&runner).map(|()| Reachability::Reached)
+    // The steps are used up, and some of the last ones led further: no dead end is known.
+    Ok(match check_end(&runner) {
+        Ok(()) => Reachability::Reached,
+        Err(_) => Reachability::Undecided,
+    })
 }
 
 /// Returns whether a result is awaited.
 fn is_requested(state: &str) -> bool {
     matches!(state, "running" | "child_awaited")
-}
-
-fn repeats(program: &dyn Program) -> bool {
-    let Some(compiled) = program.as_compiled() else {
-        return false;
-    };
-    compiled
-        .definition()
-        .steps
-        .iter()
-        .any(|step| matches!(step.action, Action::Repeat(_) | Action::Restart(_)))
 }
 
 fn focus(runner: &ScenarioRunner) -> Option<&Instance> {
