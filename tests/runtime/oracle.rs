@@ -253,6 +253,8 @@ struct Run {
     forgotten: BTreeSet<InstanceKey>,
     /// Numbers of the timers by token.
     timer_numbers: BTreeMap<u64, u64>,
+    /// Number of the last timer of each instance.
+    last_timers: BTreeMap<InstanceKey, u64>,
 }
 
 impl Run {
@@ -395,7 +397,16 @@ impl Run {
         let armed = saga.and_then(|saga| saga.timer).unwrap_or(u64::MAX);
 
         for timer in instance.iter().flat_map(|instance| &instance.timers) {
-            self.timer_numbers.entry(timer.token).or_insert(armed);
+            if self.timer_numbers.contains_key(&timer.token) {
+                continue;
+            }
+            let last = self.last_timers.insert(key.clone(), armed);
+            assert!(
+                last.is_none_or(|last| last < armed),
+                "operation {}: {key} has armed a timer that the oracle has not",
+                self.number
+            );
+            self.timer_numbers.insert(timer.token, armed);
         }
     }
 
@@ -670,6 +681,7 @@ fn run(seed: u64, operations: usize) {
         seen: BTreeSet::new(),
         forgotten: BTreeSet::new(),
         timer_numbers: BTreeMap::new(),
+        last_timers: BTreeMap::new(),
     };
     let missing = |run: &Run| {
         MUST.into_iter()

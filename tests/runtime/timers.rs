@@ -265,8 +265,10 @@ impl Case {
         let mut case = self.restart().await;
         if let Some(until) = pauses_until {
             case.control(ControlAction::Pause).await;
+            let instance = case.instance().unwrap();
+            let armed = instance.timers.iter();
+            let signals = armed.filter(|timer| timer.signal.is_some()).count();
             case.clock.advance_to(until);
-            // It is buffered (a signal), or armed again by the resume.
             let has_fired = |case: &Self| {
                 let due = case.runtime.reader().timers_due(until, 9).unwrap();
                 due.is_empty()
@@ -274,6 +276,10 @@ impl Case {
             case.runtime
                 .wait_until("the timer has fired", |_| has_fired(&case))
                 .await;
+
+            // Only a signal is buffered. The resume arms the timers of the program again.
+            let buffered = case.runtime.reader().buffered_inputs(&key(), 9).unwrap();
+            assert_eq!(buffered.len(), signals);
         }
         case.control(ControlAction::Migrate { to }).await;
         if pauses_until.is_some() {
