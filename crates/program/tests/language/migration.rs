@@ -336,12 +336,9 @@ fn handled_failure_needs_the_same_handler() {
     );
 
     // Without a failure, the handler can change.
-    let (from, to) = (
-        version(1, old),
-        old.replace("then: farewell", "then: reminder"),
-    );
+    let from = version(1, old);
+    let to = version(2, &old.replace("then: farewell", "then: reminder"));
     let mut run = start_run(&from, json!({}));
-    let to = version(2, &to);
     run.migrate(&to).unwrap();
 
     // A renamed step has the same handler.
@@ -374,7 +371,9 @@ fn tolerated_failure_needs_a_tolerant_join() {
         "a join tolerated the failure of step `a`, and `end` requires all steps before it",
     );
 
-    let (from, to) = (version(1, old), version(2, &strict));
+    // A join that has started needs its branches no more.
+    let from = version(1, old);
+    let to = version(2, &strict);
     let mut run = start_run(&from, json!({}));
     time_out(&mut run);
     run.event("B", json!({})).unwrap();

@@ -613,3 +613,23 @@ steps:
 fn finds_a_lost_early_event() {
     check_in(ORDER, InjectedBug::LosesEarlyEvent, &[Invariant::EventKept]);
 }
+
+/// The check of a state ends before these elements do: that is no dead end.
+#[test]
+fn many_elements_are_no_dead_end() {
+    let text = "
+saga: trip
+version: 1
+start: Ordered
+steps:
+  - { id: pack, do: { effect: parcel.pack }, undo: { effect: parcel.unpack } }
+  - { id: each, foreach: { in: '=lists.range(100)', as: n }, do: { effect: parcel.send, data: =n }, undo: { effect: parcel.fetch, data: =n } }
+";
+    let program: Arc<dyn Program> = Arc::new(compiled(text));
+    let report = run(&program, 1);
+    let counterexample = report.counterexample.map(|found| found.violation.message);
+    assert_eq!(counterexample, None);
+    let expected =
+        "states lead to an end: the saga went on, and the check of each state is limited";
+    assert!(report.limits[0].ends_with(expected), "{:?}", report.limits);
+}
