@@ -323,8 +323,8 @@ impl Runtime {
         self.shards.owner_of(key).map(|shard| shard.reader.clone())
     }
 
-    /// Returns the events that an instance ignored, oldest first: of the last ones of its shard since
-    /// the shard runs in this process.
+    /// Returns the last events that an instance ignored, oldest first, of those of its shard that are
+    /// in memory.
     #[must_use]
     pub fn ignored_events(&self, key: &InstanceKey) -> Vec<IgnoredEvent> {
         let shard = self.shards.owner_of(key);

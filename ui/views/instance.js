@@ -299,8 +299,10 @@ function bufferedInputs({ buffered, state }) {
 /** Events that changed nothing; the node keeps the last ones in memory. */
 function ignoredEvents({ ignored_events: events }) {
   if (!events.length) return null;
+  // An event can be ignored several times.
+  const rows = events.map((event, index) => ({ ...event, key: `${index}-${event.id}` }));
   return section('Ignored events', { aside: 'recent' }, table({
-    caption: 'Ignored events', rows: events, key: (event, index) => `${event.id}-${index}`,
+    caption: 'Ignored events', rows, key: (event) => event.key,
     columns: [
       { title: 'Event', head: true, render: (event) => event.type },
       { title: 'Reason', render: (event) => event.reason },

@@ -264,10 +264,11 @@ impl State {
     /// Records an event that the instance ignores, and counts one that starts instances: the
     /// instance exists.
     pub(super) fn record_ignored(&self, input: &Input, reason: &str) {
-        let Input::Event(event) = input else { return };
-        if self.instance.is_none() {
+        // Also that of an early input, and of a signal of the bus, whose sender gets no answer.
+        let Some(event) = input.event().filter(|_| self.instance.is_some()) else {
             return;
-        }
+        };
+
         let ignored = IgnoredEvent {
             kind: event.kind.clone(),
             id: event.id.clone(),

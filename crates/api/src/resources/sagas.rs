@@ -255,8 +255,13 @@ pub(crate) async fn show(
                 .map(|(_, input)| BufferedInputView::of(input, true)),
         );
         detail.buffered = inputs.take(MAX_BUFFERED).collect();
+
         let ignored = scope.ignored_events(&key);
-        detail.ignored_events = ignored.iter().map(IgnoredEventView::of).collect();
+        detail.ignored_events = ignored
+            .iter()
+            .map(|event| IgnoredEventView::of(event, &hidden))
+            .collect();
+
         detail.dead_letters = dead_letters
             .iter()
             .map(|letter| DeadLetterView::of(letter, redact))

@@ -4,6 +4,8 @@ use orlog_actors::IgnoredEvent;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use orlog_node::redact::HiddenValues;
+
 /// Event that the instance ignored.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct IgnoredEventView {
@@ -17,12 +19,13 @@ pub(crate) struct IgnoredEventView {
 }
 
 impl IgnoredEventView {
-    pub(crate) fn of(event: &IgnoredEvent) -> Self {
+    /// Creates the view. `hidden` are the values that a reason must not quote.
+    pub(crate) fn of(event: &IgnoredEvent, hidden: &HiddenValues) -> Self {
         Self {
             kind: event.kind.to_string(),
             id: event.id.to_string(),
             at: event.at.to_string(),
-            reason: event.reason.clone(),
+            reason: hidden.remove_from(&event.reason),
         }
     }
 }

@@ -82,8 +82,8 @@ pub(crate) struct InstanceDetail {
     pub(crate) buffered_inputs: usize,
     /// These inputs, oldest first; at most 100.
     pub(crate) buffered: Vec<BufferedInputView>,
-    /// Events that the instance ignored, oldest first: of the last 1,000 of its shard, since the
-    /// shard runs on this node. An ignored event has no history entry.
+    /// Last events that the instance ignored, oldest first: at most 100, of the last 1,000 of its
+    /// shard since it runs on this node. An ignored event has no history entry.
     pub(crate) ignored_events: Vec<IgnoredEventView>,
     /// Dead letters of the instance, oldest first; at most 100.
     pub(crate) dead_letters: Vec<DeadLetterView>,
