@@ -296,8 +296,11 @@ function bufferedInputs({ buffered, state }) {
   }));
 }
 
-/** Events that changed nothing; the node keeps the last ones in memory. */
-function ignoredEvents({ ignored_events: events }) {
+/**
+ * Events that changed nothing; the node keeps the last ones in memory. During an upgrade, a pod of the
+ * release before can answer, without the list.
+ */
+function ignoredEvents({ ignored_events: events = [] }) {
   if (!events.length) return null;
   // An event can be ignored several times.
   const rows = events.map((event, index) => ({ ...event, key: `${index}-${event.id}` }));
